@@ -7,10 +7,12 @@ import math
 import selectors
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from threading import Event
 from typing import Any, TypeVar
 
 from .buckets import DEFAULT_NAME
+from .errors import ConfigurationError
 from .inbound import app_stores
 from .limiter import Limiter
 from .quota_text import QuotaLike
@@ -26,7 +28,7 @@ class SteppedClock:
     """
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self._now_us = round(now * 1e6)
+        self._now_us = round(_seconds(now, "SteppedClock(1_800_000_000.0)") * 1e6)
 
     def __repr__(self) -> str:
         return f"SteppedClock({self.now})"
@@ -42,11 +44,11 @@ class SteppedClock:
 
     def advance(self, seconds: float) -> None:
         """Move the clock by ``seconds``, rounded up to whole microseconds; a negative number sets it back."""
-        self._now_us += math.ceil(round(seconds * 1e6, 1))
+        self._now_us += math.ceil(round(_seconds(seconds, "clock.advance(1.5)") * 1e6, 1))
 
     def move_to(self, now: float) -> None:
         """Set the time to ``now`` seconds since the epoch."""
-        self._now_us = round(now * 1e6)
+        self._now_us = round(_seconds(now, "clock.move_to(1_800_000_000.0)") * 1e6)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in an event loop on this clock: its sleeps move the clock, and take no real time."""
@@ -64,6 +66,13 @@ class SteppedClock:
         """Called by a thread that waits on this clock: moves the clock, unless ``event`` is set."""
         if not event.is_set():
             self.advance(seconds)
+
+
+def _seconds(seconds: float, use: str) -> float:
+    """``seconds``, if they are a finite number; ``ConfigurationError`` otherwise."""
+    if isinstance(seconds, (int, float, Real)) and not isinstance(seconds, bool) and math.isfinite(seconds):
+        return seconds
+    raise ConfigurationError(f"the time of a SteppedClock is in seconds, not {seconds!r}: {use}")
 
 
 class _SteppedLoop(asyncio.SelectorEventLoop):

@@ -141,7 +141,9 @@ class Enforcer:
             self.counts.waits.add(waited_ns)
         return waited_ns / SECOND_NS
 
-    def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
+    def observe(
+        self, decisions: Sequence[Decision], scope: Scope, latency: float | None, waited: float | None = None
+    ) -> None:
         """Call the hooks with the decisions of one answer of the store; the times belong to the first decision."""
         request = ObservedRequest(scope, self.route_of)
         for place, decision in enumerate(decisions):

@@ -263,7 +263,7 @@ class RateLimitMiddleware:
 
     def _throttled(self, scope: Scope) -> ASGIApp:
         """The app with the limits of a socket's messages around it, which may change while the socket is open."""
-        return Throttled(self.app, self._store, MessageLimits(self, scope), self._enforcer.successive_takes)
+        return Throttled(self.app, self._enforcer, scope, MessageLimits(self, scope))
 
     async def _decide(
         self, plan: Plan, scope: Scope, app: ASGIApp, receiving: Receiving | None

@@ -269,7 +269,10 @@ class Limiter:
         self.hooks.close()
 
     async def aclose(self) -> None:
-        """Close the store, after the background calls of hooks are done, and unused slots are given back."""
+        """Close the store, after the background calls of hooks are done, and unused slots are given back.
+
+        That includes a store that was passed in and that others use. The next take of any of them opens it again.
+        """
         await self.hooks.aclose()
         await see_all_through(self.store)
         await self.store.aclose()

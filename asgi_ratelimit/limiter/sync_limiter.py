@@ -105,7 +105,10 @@ class SyncLimiter:
         return self._do(self._limiter.take(charges, max_wait))
 
     def close(self) -> None:
-        """Close the store; ``with SyncLimiter(...) as limiter`` does it at the end of the block."""
+        """Close the store; ``with SyncLimiter(...) as limiter`` does it at the end of the block.
+
+        That includes a store that was passed in and that others use. The next take of any of them opens it again.
+        """
         self._limiter.close_hooks()
         self._do(self._limiter.store.aclose())
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from datetime import timedelta
 from threading import Event, Timer
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import MemoryStore, SyncLimiter
+from asgi_ratelimit import ConfigurationError, MemoryStore, SyncLimiter
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 
 
@@ -42,6 +45,20 @@ def test_it_moves_by_whole_microseconds_rounded_up(seconds: float, now_us: int) 
     clock = SteppedClock(0)
     clock.advance(seconds)
     assert clock.now_us() == now_us
+
+
+@pytest.mark.parametrize("seconds", ["1", None, True, timedelta(seconds=1), math.nan, math.inf], ids=repr)
+def test_it_moves_by_seconds_only(seconds: Any) -> None:
+    """The error quotes the value, shows a right call, and the clock stands where it was."""
+    clock = SteppedClock(5)
+    for move, right in ((clock.advance, "clock.advance(1.5)"), (clock.move_to, "clock.move_to(1_800_000_000.0)")):
+        with pytest.raises(ConfigurationError) as caught:
+            move(seconds)
+        assert repr(seconds) in str(caught.value)
+        assert str(caught.value).endswith(right)
+    with pytest.raises(ConfigurationError, match=r"SteppedClock\(1_800_000_000\.0\)"):
+        SteppedClock(seconds)
+    assert clock.now == 5.0
 
 
 @given(st.integers(0, 400 * 86_400 * 10**6))

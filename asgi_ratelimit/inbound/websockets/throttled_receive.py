@@ -11,8 +11,8 @@ from anyio import current_time, sleep
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...decision import Decision, is_outage
-from ...stores import Store
-from ..delays import SuccessiveTakes, loop_for_messages
+from ..delays import loop_for_messages
+from ..enforcer import Enforcer
 from .message_limits import MessageLimits
 
 TRY_AGAIN_LATER = 1013
@@ -38,17 +38,19 @@ class Throttled:
     Each message takes a slot before the app gets it. Until then nothing more is read, so that the server's buffers
     fill up and TCP slows the peer down. If the slot is too far away, because other sockets of the same key have taken
     the slots before it, the socket is closed: to the app it looks as if the peer had disconnected. The same happens
-    during an outage of the store in which nobody may pass.
+    during an outage of the store in which nobody may pass. Hooks are called with the decision that closes a socket.
 
     A message that was read belongs to the connection, and so does its slot: if the app cancels ``receive``, the next
     call returns the message, as soon as its slot has come. The slot of a message that the app never gets is given back.
     """
 
-    def __init__(self, app: ASGIApp, store: Store, limits: MessageLimits, successive_takes: SuccessiveTakes) -> None:
+    def __init__(self, app: ASGIApp, enforcer: Enforcer, scope: Scope, limits: MessageLimits) -> None:
         self._app = app
-        self._store = store
+        self._enforcer = enforcer
+        self._scope = scope
+        self._store = enforcer.store
         self.limits = limits
-        self._successive_takes = successive_takes
+        self._successive_takes = enforcer.successive_takes
         self._read: deque[_Read] = deque()
         self._closed_because = ""
         """Why the socket was closed here, if it was."""
@@ -129,6 +131,8 @@ class Throttled:
         if not self._closed_because:
             refusals = [decision for decision in read.decisions or () if not decision.allowed]
             self._closed_because = UNAVAILABLE if all(map(is_outage, refusals)) else TOO_MANY
+            if self._enforcer.is_observed:
+                self._enforcer.observe(refusals[:1], self._scope, latency=None)
             await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
             await self._end()
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
 from ...dashboard import RuleSummary, summary
@@ -21,8 +22,8 @@ TIMEOUT = 2.0
 """Seconds in which the store has to answer: only the person who typed a command waits for it."""
 
 _NO_PROGRAM = (
-    "no program has limited a request on this store in the last hour: none has had one yet, or programs use another "
-    "URL or prefix"
+    "no program has reported a request on this store in the last hour: none has had one yet, or has ended before its "
+    "first report without closing its store, or programs use another URL or prefix"
 )
 _EXAMPLE = f"--store redis://localhost:6379/0, or {VARIABLE}"
 
@@ -63,7 +64,7 @@ async def seen(store: RedisStore) -> Sequence[RuleSummary]:
 
 
 def warn_of_no_program(rules: Sequence[RuleSummary]) -> None:
-    """Warn if no program has used the store in the last hour."""
+    """Warn if no program has reported a request on the store in the last hour."""
     if not rules:
         print(f"warning: {_NO_PROGRAM}", file=sys.stderr)
 
@@ -73,6 +74,13 @@ def warn_of_name(name: str, rules: Iterable[RuleSummary]) -> bool:
     names = sorted({rule.name for rule in rules})
     if name in names:
         return False
-    text = f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}" if names else _NO_PROGRAM
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {_not_used(name, names)}", file=sys.stderr)
     return True
+
+
+def _not_used(name: str, names: Sequence[str]) -> str:
+    if not names:
+        return _NO_PROGRAM
+    near = get_close_matches(name, names, 1)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    return f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}{hint}"

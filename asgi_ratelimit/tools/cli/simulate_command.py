@@ -14,6 +14,8 @@ from ..arrivals import arrivals, arrivals_in_log
 from ..plot import figure_class, save_png, timeline
 from ..simulate import Simulation, simulate
 
+_COLUMNS = ("admitted", "refused", "in 1 s", "50 %", "90 %", "99 %", "max")
+
 
 def add_commands(commands: Any) -> None:
     """Add ``simulate "10/s burst 5" --arrivals "20/s poisson"``, which shows what a quota does with these requests."""
@@ -61,12 +63,17 @@ def _arrivals(options: argparse.Namespace) -> list[float]:
 
 
 def _print_runs(options: argparse.Namespace, runs: Mapping[str, Simulation]) -> None:
-    print(explain(options.quota))
-    waits = f"{'50 %':>10}{'90 %':>10}{'99 %':>10}{'max':>10}"
-    print(f"\n{'':<15}{'admitted':>10}{'refused':>10}{'in 1 s':>10}  wait: {waits}")
-    for name, run in runs.items():
-        waits = "".join(f"{wait:>8.3f} s" if run.admitted else f"{'-':>10}" for wait in run.quantiles())
-        print(f"{name:<15}{run.admitted:>10}{run.refused:>10}{run.busiest():>10}        {waits}")
+    print(explain(options.quota), end="\n\n")
+    rows = [("", _COLUMNS), *[(name, _cells(run)) for name, run in runs.items()]]
+    widths = [max(10, 2 + max(map(len, column))) for column in zip(*[cells for _, cells in rows])]
+    for name, cells in rows:
+        shown = [f"{cell:>{width}}" for cell, width in zip(cells, widths)]
+        print(f"{name:<15}{''.join(shown[:3])}{'' if name else '  wait:':<8}{''.join(shown[3:])}")
+
+
+def _cells(run: Simulation) -> Sequence[str]:
+    waits = [f"{wait:.3f} s" if run.admitted else "-" for wait in run.quantiles()]
+    return (str(run.admitted), str(run.refused), str(run.busiest()), *waits)
 
 
 def _draw(options: argparse.Namespace, series: Mapping[str, Sequence[float | None]]) -> None:

@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok, websocket
 from tests.support.redis_server import RedisServer
@@ -32,7 +33,9 @@ class Sockets:
         self.came: list[float] = []
         self.sent: list[Message] = []
         self.got: list[Message] = []
-        self._app = RateLimitMiddleware(self._reads, rules=rules, store=MemoryStore(clock=self.clock))
+        self.seen: list[Event] = []
+        store = MemoryStore(clock=self.clock)
+        self._app = RateLimitMiddleware(self._reads, rules=rules, store=store, hooks=[self.seen.append])
         self._count = 0
 
     def run(self, count: int, sockets: int = 1) -> list[float]:
@@ -78,6 +81,15 @@ def test_what_would_wait_too_long_is_closed() -> None:
     assert sorted(came) == [0, 1, 2, 3, 4, 5]
     assert sockets.sent == [CLOSE] * 3
     assert sockets.got.count(GONE) == 3
+
+
+def test_hooks_see_what_is_closed() -> None:
+    """An event for each socket that is closed, beside that of its handshake; messages that come make none."""
+    sockets = Sockets(Rule("/", "9/s", messages="1/s burst 1", name="chat"))
+    sockets.run(1, sockets=8)
+    assert sorted(event.rule for event in sockets.seen) == ["chat"] * 8 + ["chat messages"] * 2
+    closed = next(event for event in sockets.seen if event.rule == "chat messages")
+    assert (closed.result, closed.quota.name, closed.path, closed.waited) == ("refused", "per-second", "/", None)
 
 
 def test_what_can_never_come_is_closed() -> None:

@@ -17,10 +17,12 @@ from tests.support.asgi import ask, ok
 
 KEY = "203.0.113.7"
 NO_PROGRAM = (
-    "warning: no program has limited a request on this store in the last hour: none has had one yet, or programs use "
-    "another URL or prefix\n"
+    "warning: no program has reported a request on this store in the last hour: none has had one yet, or has ended "
+    "before its first report without closing its store, or programs use another URL or prefix\n"
 )
-"""It is true of a program that has just started, too."""
+"""It is true of a program that has just started, too: programs report once a second."""
+
+NOT_USED = "warning: nobody has used '{}' in the last hour, but"
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ BLOCKED = "'203.0.113.7' is blocked for 1h\n"
     [
         ("login", ""),
         ("shop", "warning: 'shop' has no Penalty, so it does not check for blocks, and lets the key pass: "),
-        ("/login", "warning: nobody has used '/login' in the last hour, but 'login' and 'shop'\n"),
+        ("/login", f"{NOT_USED.format('/login')} 'login' and 'shop': did you mean 'login'?\n"),
     ],
 )
 def test_a_block_that_nobody_looks_for_is_warned_of(
@@ -207,7 +209,8 @@ def test_a_name_that_nobody_has_used_is_told(redis_url: str, capsys: pytest.Capt
     serve(redis_url)
     for name, warning in (
         ("shop", ""),
-        ("shpo", "warning: nobody has used 'shpo' in the last hour, but 'shop'\n"),
+        ("shpo", f"{NOT_USED.format('shpo')} 'shop': did you mean 'shop'?\n"),
+        ("api", f"{NOT_USED.format('api')} 'shop'\n"),
     ):
         assert main(["set", name, "5/s", "--store", redis_url]) == 0
         assert capsys.readouterr() == (f"{name!r} is 5/s\n", warning)
@@ -230,7 +233,7 @@ def test_a_name_without_buckets_is_told(redis_url: str, command: list[str], caps
     """If nobody has used it in the last hour."""
     serve(redis_url)
     main([*command, "--store", redis_url])
-    assert capsys.readouterr().err == "warning: nobody has used 'shpo' in the last hour, but 'shop'\n"
+    assert capsys.readouterr().err == f"{NOT_USED.format('shpo')} 'shop': did you mean 'shop'?\n"
 
 
 WRONG = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ def test_simulate_shows_both_modes(capsys: pytest.CaptureFixture[str]) -> None:
     assert output.startswith(SIMULATED)
     assert [line.split("  ")[0] for line in output.splitlines()[6:9]] == ["requests", "rate limiting", "pacing"]
     assert output.splitlines()[9].split() == ["0", "3.5", "s"]
+
+
+def test_wide_columns_stay_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Waits of hours have two spaces before them, as the names of their columns have."""
+    assert main(["simulate", "1/hour", "--arrivals", "1/s", "--seconds", "500"]) == 0
+    header, limited, paced = capsys.readouterr().out.splitlines()[2:5]
+    assert [len(header), len(limited)] == [len(paced)] * 2
+    assert re.split(" {2,}", limited) == ["rate limiting", "1", "499", "1", *["0.000 s"] * 4]
+    assert re.split(" {2,}", paced)[-2:] == ["1777906.000 s", "1795901.000 s"]
 
 
 def test_simulate_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
