@@ -60,7 +60,7 @@ class Store(Protocol):
       bucket)``, which returns the outcome of a take of one charge in the same way;
     * ``book(charge, max_wait_us)`` of a store in this process, which takes one charge at a slot without a decision;
     * ``clock``, a ``Clock`` that measures waits, if that is not the machine's;
-    * ``place``, which is equal for stores that share their buckets;
+    * ``place``, a hashable value that is equal for stores that share their buckets;
     * ``observe(observer)``, whose ``store_called`` is then called with a ``StoreCall`` after each call to a server.
 
     A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers all

@@ -52,7 +52,7 @@ def register_instead(
     """
     listed = list(quotas)
     _register(store, owner, listed, is_peer)
-    place = place_of(store)
+    place = _place_of(store)
     kept = {(place, name, quota.name) for name, quota in listed}
     for buckets in [each for each in _uses.copy() if each[0] == place and each not in kept]:
         _keep(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not owner])
@@ -61,7 +61,7 @@ def register_instead(
 def _register(
     store: Store, owner: object, quotas: Sequence[tuple[str, Quota]], is_peer: Callable[[object], bool]
 ) -> None:
-    place = place_of(store)
+    place = _place_of(store)
     others = {(name, quota): _other_uses(place, name, owner, quota, is_peer) for name, quota in quotas}
     for (name, quota), uses in others.items():
         _require_agreement(name, quota, [use for use in uses if use.store() is store])
@@ -74,7 +74,7 @@ def _register(
         _uses[buckets] = [*kept, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
 
 
-def place_of(store: object) -> Hashable:
+def _place_of(store: object) -> Hashable:
     """What is equal for stores that share their buckets: the ``place`` of a store that has one, or its identity."""
     place: Hashable = getattr(store, "place", None)
     return id(store) if place is None else place
@@ -99,7 +99,7 @@ def _is_other(living: object, owner: object, is_peer: Callable[[object], bool]) 
 def _is_at(use: _Use, place: Hashable) -> bool:
     """Whether the store of a use lives, and is at this place: identities are used again."""
     store = use.store()
-    return store is not None and place_of(store) == place
+    return store is not None and _place_of(store) == place
 
 
 def _require_agreement(name: str, quota: Quota, others: Sequence[_Use]) -> None:
@@ -150,7 +150,7 @@ def _keep(buckets: _Buckets, uses: list[_Use]) -> None:
 def owned(store: object) -> Iterator[tuple[str, Quota]]:
     """The quotas that living owners use on a store, each under the name of its limit."""
     for (place, name, _), uses in _uses.copy().items():  # while making a list, owners could go
-        if place == place_of(store):
+        if place == _place_of(store):
             living = [use.quota for use in uses if use.owner() is not None and use.store() is store]
             if living:
                 yield name, living[0]
