@@ -4,6 +4,7 @@ Annotations are evaluated, not strings: FastAPI reads them, so that ``Depends(li
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from ..argument_errors import checked_flag
 from ..decision import Charge, Decision, Take, checked_actual, checked_cost
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StoreError
 from ..logs import warn_once
 from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
@@ -64,6 +65,8 @@ class Limits:
             decision = await enforcer.take_more(store, take, self._connection.scope, before)
             if not decision.allowed:
                 await enforcer.successive_takes.give_back(taken)
+                if required:
+                    decision = await self._until_repeated(decision, store)
                 self._request_limits.add_update(decision, store)
                 if not required:
                     return False
@@ -74,6 +77,21 @@ class Limits:
         for store, decision in taken:
             self._request_limits.add_update(decision, store)
         return True
+
+    async def _until_repeated(self, refusal: Decision, store: Store) -> Decision:
+        """A refusal with the time after which the whole request passes, which is then charged from the start again."""
+        charged: Counter[str] = Counter()
+        for decision, of in self._each():
+            if of is store and decision.allowed and not decision.settled:
+                charged.update({each.bucket: each.cost for each in _charges(decision)})
+        whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in _charges(refusal)]
+        if refusal.degraded or not whole:
+            return refusal
+        try:
+            foreseen = await store.peek(Take(tuple(whole)))
+        except StoreError:
+            return refusal
+        return replace(refusal, retry_after=max(refusal.retry_after, foreseen.retry_after))
 
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.

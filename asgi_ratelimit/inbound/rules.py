@@ -287,9 +287,10 @@ class CompiledRule:
 
     def fail(self, error: Exception) -> None:
         """Report that the quota function failed; raise ``LimitUnavailable`` if nobody may pass then."""
-        outcome = "refused" if self.on_error == "deny" else "let through without it"
+        refuses = self.on_error == "deny" and not self.shadow
+        outcome = "refused" if refuses else "let through without it"
         self.failures.report(self.name, "quota", f"requests are {outcome}", error)
-        if self.on_error == "deny":
+        if refuses:
             raise LimitUnavailable from error
 
     def fail_to_settle(self, error: Exception) -> None:

@@ -26,6 +26,7 @@ from ..algorithms import (
     reset_us,
     settle,
     unpack,
+    used,
 )
 from ..algorithms.packed_states import PLAIN_SIZE, pack_plain, unpack_plain
 from ..argument_errors import shows_use
@@ -271,7 +272,7 @@ class MemoryStore:
         with self._lock:
             now = self._now_us()
             own = self._state(charge)
-            if own is None or reset_us(charge.quota, own, now) < reset_us(charge.quota, state, now):
+            if own is None or used(charge.quota, own, now) < used(charge.quota, state, now):
                 self._store(charge, state, now)
 
     def state_of(self, charge: Charge) -> State | None:

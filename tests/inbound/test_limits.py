@@ -76,14 +76,36 @@ async def test_a_request_that_charges_more_is_counted_once() -> None:
 
 async def test_what_does_not_fit_is_refused() -> None:
     """The request ends with the same 429 as any other, and what was charged before stays charged."""
-    app = an_app(lambda request: request.charge(9.5))
+    app = an_app(lambda request: request.charge(5))
+    assert (await ask(app)).status == 200
     peer = await ask(app)
     assert peer.status == 429
     assert peer.headers["content-type"] == "application/problem+json"
     assert peer.problem["violated-policies"] == ["per-minute"]
-    assert peer.headers["retry-after"] == "3"
-    assert left(peer) == [9]
-    assert left(await ask(app)) == [8]
+    assert left(peer) == [3]
+    assert left(await ask(app)) == [2]
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, RedisStore])
+async def test_who_comes_again_as_told_passes(kind: Any, redis_url: str) -> None:
+    """``Retry-After`` counts all that the request is charged then, from the start."""
+    clock = SteppedClock()
+    store = kind(redis_url, clock=clock, timeout=30) if kind is RedisStore else kind(clock=clock)
+    app = an_app(lambda request: request.charge(2), "3/minute; 500/hour", store=store)
+    assert (await ask(app)).status == 200
+    clock.advance(20)
+    refused = await ask(app)
+    assert (refused.status, refused.headers["retry-after"]) == (429, "60")
+    clock.advance(60)
+    assert (await ask(app)).status == 200
+    await store.aclose()
+
+
+async def test_who_never_passes_is_not_told_to_come_again() -> None:
+    """Where all that the request is charged is above the burst."""
+    peer = await ask(an_app(lambda request: request.charge(9.5)))
+    assert peer.status == 429
+    assert "retry-after" not in peer.headers
 
 
 async def test_a_charge_is_all_or_nothing() -> None:

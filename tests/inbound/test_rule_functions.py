@@ -424,6 +424,14 @@ async def test_a_shadow_rule_has_functions_too() -> None:
     assert events[0].decision.remaining == 7
 
 
+@pytest.mark.parametrize("quota", [lambda connection: 1 / 0, lambda connection: "5/mintue"], ids=["raises", "is wrong"])
+async def test_a_shadow_rule_that_fails_refuses_nobody(quota: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever ``on_error`` says."""
+    app = rules(Rule("/", quota, shadow=True, on_error="deny"), own="10/minute", on_error="deny")
+    assert [(await ask(app)).status for _ in range(2)] == [200, 200]
+    assert "requests are let through without it" in caplog.text
+
+
 # Several rules and keys
 
 

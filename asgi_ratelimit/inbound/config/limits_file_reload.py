@@ -117,7 +117,7 @@ class LimitsFile(Repeating):
             status = os.stat(self._path)
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _nobody() -> None:

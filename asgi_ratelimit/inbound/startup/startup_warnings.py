@@ -11,6 +11,7 @@ from starlette.routing import PARAM_REGEX
 from starlette.types import ASGIApp
 
 from ...decision import Charge, Decision
+from ...keys import KeyFunction, cookie, header, user
 from ...keys.path_patterns import compile_path
 from ...logs import warn_once
 from ...quota_text import as_text, readable
@@ -95,6 +96,23 @@ def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
     """Warn about rules that never apply to any request."""
     for text in unused_rules(rules, app):
         warn_once("a-rule-that-never-applies", text)
+
+
+def warn_of_missing_keys(rules: Iterable[CompiledRule]) -> None:
+    """Warn about rules that decide alone, and whose key a client can leave out: such a request has no limit at all."""
+    for rule in rules:
+        if rule.is_final and rule.quota and _can_be_left_out(rule.key):
+            warn_once(
+                "a-key-that-clients-leave-out",
+                f"{rule!r} decides alone, and a request without its key has no limit at all: "
+                f"key=first_of({rule.key!r}, client_ip())",
+            )
+
+
+def _can_be_left_out(key: KeyFunction) -> bool:
+    """Whether a key of this package comes from what a client need not send."""
+    parts = getattr(key, "parts", ())
+    return isinstance(key, (header, cookie, user)) or (bool(parts) and all(map(_can_be_left_out, parts)))
 
 
 def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:

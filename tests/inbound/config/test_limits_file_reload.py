@@ -161,6 +161,19 @@ async def test_a_file_that_is_replaced_as_one(tmp_path: Path) -> None:
         await until(lambda: limit_of(middleware, "x") == [7])
 
 
+async def test_a_file_that_is_written_in_place(tmp_path: Path) -> None:
+    """It is seen even if its size is the same, and somebody has set its time back."""
+    path = tmp_path / "limits.toml"
+    rewrite(path, RULE.format("3/hour"))
+    middleware = RateLimitMiddleware(app_of_nothing, config=path)
+    async with client_of(middleware) as client:
+        await client.get("/x")
+        status = path.stat()
+        path.write_text(RULE.format("7/hour"), "utf-8")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        await until(lambda: limit_of(middleware, "x") == [7])
+
+
 async def app_of_nothing(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body"})

@@ -19,6 +19,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.inbound.startup.startup_warnings import warn_of_workers
+from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import PAGE, warn_once
 from tests.support.asgi import Peer, ask, http, ok
 from tests.support.server import ROOT, Uvicorn
@@ -379,13 +380,36 @@ async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
         assert await warned(caplog, limiting(cost=11)) == ["a-cost-above-the-burst"]
 
 
+@pytest.mark.parametrize(
+    ("key", "only", "is_told"),
+    [
+        (header("x-api-key"), True, True),
+        (cookie("session"), True, True),
+        (user(), True, True),
+        (combine(header("x-api-key"), user()), True, True),
+        (combine(client_ip(), user()), True, False),
+        (first_of(header("x-api-key"), client_ip()), True, False),
+        (lambda connection: None, True, False),
+        (header("x-api-key"), False, False),
+    ],
+    ids=["header", "cookie", "user", "combined", "with an address", "first of", "a function", "with other rules"],
+)
+async def test_an_only_rule_whose_key_a_client_can_leave_out(
+    key: Any, only: bool, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a client has no limit at all: no other rule applies either."""
+    sections = await warned(caplog, limiting(rules=[Rule("/", "9/s", key=key, only=only)]))
+    assert ("a-key-that-clients-leave-out" in sections) is is_told
+    assert ("first_of(" in caplog.text) is is_told
+
+
 def test_each_warning_has_a_section_in_the_docs() -> None:
     """Its link leads to a heading."""
     page = (ROOT / PAGE).read_text("utf-8")
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
     source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "startup_warnings.py").read_text("utf-8")
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
-    assert len(sections) == 6
+    assert len(sections) == 7
     assert sections <= headings
 
 
