@@ -1,7 +1,8 @@
 """A limit on how many callers of each key are active at a time: the others wait, first come, first served.
 
 A caller whose event loop is closed can never leave. So a new caller drops all such callers, and lets the next ones go.
-A loop that is only stopped may run again, so its callers keep their places.
+So does a look once a second, while callers of several event loops wait. A loop that is only stopped may run again, so
+its callers keep their places.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from ..clock import Clock, time_of
+from . import background_loop
 from .flow_drivers import Flow, NewWakeUp, Sleep
 from .forks import reset_in_child
 from .wakeups import WakeUp
@@ -41,8 +43,8 @@ class _Callers:
     active: set[Place] = field(default_factory=set)
     waiting: dict[float, OrderedDict[Place, None]] = field(default_factory=dict)
     """The waiting callers by priority, in the order in which they came."""
-    loops: set[asyncio.AbstractEventLoop] = field(default_factory=set)
-    """The event loops of the callers that have become active."""
+    loops: set[asyncio.AbstractEventLoop | None] = field(default_factory=set)
+    """The event loops of the callers that have waited or become active; ``None`` if threads have waited."""
 
     @property
     def count(self) -> int:
@@ -58,6 +60,7 @@ class _Callers:
     def wait(self, place: Place) -> None:
         """Let this caller wait behind all callers of its priority."""
         self.waiting.setdefault(place.priority, OrderedDict())[place] = None
+        self.loops.add(place.loop)
 
     def is_waiting(self, place: Place) -> bool:
         """Whether this caller waits."""
@@ -77,7 +80,7 @@ class _Callers:
 
         Dropping one may free its task, which then calls ``leave`` from here, so all loops are over copies.
         """
-        closed = [loop for loop in list(self.loops) if loop.is_closed()]
+        closed = [loop for loop in list(self.loops) if loop is not None and loop.is_closed()]
         self.loops.difference_update(closed)
         dead = [place for place in list(self.active) if place.is_dead] if closed else []
         if dead:
@@ -108,6 +111,8 @@ class ConcurrencyLimit:
         """Forget all callers."""
         self._lock = RLock()  # the garbage collector may call leave() in here, by closing a forgotten caller
         self._callers: dict[Hashable, _Callers] = {}
+        self._mixed: set[Hashable] = set()
+        """The keys whose callers wait on several event loops."""
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -145,6 +150,7 @@ class ConcurrencyLimit:
 
     def _enter(self, place: Place) -> bool:
         """Become active if the limit allows it. If it does not, and the place has a wake-up, wait in the queue."""
+        is_newly_mixed = False
         with self._lock:
             callers = self._callers.get(place.key) or _Callers()
             if len(callers.active) >= self.limit:
@@ -156,7 +162,23 @@ class ConcurrencyLimit:
                 return True
             if place.wake_up is not None:
                 callers.wait(place)
-            return False
+                if len(callers.loops) > 1 and place.key not in self._mixed:
+                    self._mixed.add(place.key)
+                    is_newly_mixed = True
+        if is_newly_mixed:
+            background_loop.watch(self)
+        return False
+
+    def drop_dead(self) -> bool:
+        """Let those go who wait for callers of closed event loops; return whether callers of several loops wait."""
+        with self._lock:
+            for key in list(self._mixed):
+                callers = self._callers.get(key)
+                if callers is None or not callers.waiting:
+                    self._mixed.discard(key)
+                else:
+                    self._refill(key, callers)
+            return bool(self._mixed)
 
     def _is_waiting(self, place: Place) -> bool:
         with self._lock:
@@ -169,9 +191,7 @@ class ConcurrencyLimit:
             callers = self._callers.get(key)
             if callers is None:
                 return 0
-            callers.drop_dead()
-            callers.fill(self.limit)
-            self._forget_if_empty(key, callers)
+            self._refill(key, callers)
             return callers.count
 
     def leave(self, place: Place) -> None:
@@ -183,6 +203,12 @@ class ConcurrencyLimit:
             callers.discard(place)
             callers.fill(self.limit)
             self._forget_if_empty(place.key, callers)
+
+    def _refill(self, key: Hashable, callers: _Callers) -> None:
+        """Let others go in place of callers of closed event loops."""
+        callers.drop_dead()
+        callers.fill(self.limit)
+        self._forget_if_empty(key, callers)
 
     def _forget_if_empty(self, key: Hashable, callers: _Callers) -> None:
         if not callers.active and self._callers.get(key) is callers:

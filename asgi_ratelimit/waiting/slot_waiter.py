@@ -53,7 +53,9 @@ class SlotWaiter:
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
-        self._waiting = Waiting(self.clock, waiters.slots.decide, margin, self._departs_later)
+        self._waiting = Waiting(
+            self.clock, waiters.slots.decide, self._unused.give_back_at_once, margin, self._departs_later
+        )
         self._departures = Departures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take, renewed)
 

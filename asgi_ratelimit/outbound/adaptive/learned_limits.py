@@ -124,7 +124,7 @@ class Model:
                 return False
         for bucket, _ in call.admitted:
             sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
-        call.admitted = sent
+        call.admitted, call.is_sent = sent, True
         return True
 
     def died(self, call: Call, now_us: float) -> None:
@@ -133,6 +133,13 @@ class Model:
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self._end(call, now_us)
+
+    def lost(self, call: Call, now_us: float) -> None:
+        """Note that the event loop of a request was closed: it will not be sent, or nobody will read its answer."""
+        if call.is_sent:
+            self.died(call, now_us)
+        else:
+            self.left(call, now_us)
 
     def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
@@ -261,7 +268,7 @@ class Model:
 
     def _end(self, call: Call, now_us: float, *others: Bucket) -> None:
         """Let others go, now that a call has ended."""
-        admitted, call.admitted, call.is_admitted = call.admitted, [], False
+        admitted, call.admitted, call.is_admitted, call.is_sent = call.admitted, [], False, False
         for bucket, _ in admitted:
             if bucket.waiting:
                 self._release(call.host, bucket, now_us)

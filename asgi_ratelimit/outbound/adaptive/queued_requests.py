@@ -6,6 +6,7 @@ Times are microseconds. No ``await``, no clock, no lock, no logging in this modu
 from __future__ import annotations
 
 import math
+from asyncio import AbstractEventLoop
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -136,7 +137,7 @@ class Host:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request.
+    """A request of an event loop, or of a thread, if ``loop`` is ``None``.
 
     ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
     its window.
@@ -147,7 +148,9 @@ class Call:
     path: str
     deadline_us: float = math.inf
     at_us: float = math.inf
+    loop: AbstractEventLoop | None = None
     is_admitted: bool = False
+    is_sent: bool = False
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
     taken: list[Any] = field(default_factory=list)

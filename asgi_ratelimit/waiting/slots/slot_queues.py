@@ -9,7 +9,8 @@ the store moved callers up, they would have to poll it for their new times.)
 
 A caller joins its queue before it books. So callers keep their order, however the answers come, and callers behind one
 that gives up meanwhile use its slot. Each slot is used once, given back, or missed. Only the first waiter has a timer.
-It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter.
+It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter. If
+its event loop is closed before that, it cannot. So a queue with waiters of several event loops is looked after.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from threading import RLock
 from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
+from .. import background_loop
 from ..forks import reset_in_child
 from .call_spacing import CallSpacing
 from .missed_slots import is_too_late
@@ -51,6 +53,9 @@ class SlotQueues:
         """Forget all waiters, slots and departures."""
         self._lock = RLock()  # the garbage collector may call leave() in here, by closing a forgotten caller
         self._queues: dict[Hashable, Queue] = {}
+        self._mixed: set[Hashable] = set()
+        """The keys of the queues with waiters of several event loops."""
+        self._unused: list[tuple[Waiter, Slot]] = []
         self._numbers = count()
         self._spacing = CallSpacing(self._on_the_way_us)
         self._shared = SharedSlots()
@@ -99,15 +104,18 @@ class SlotQueues:
 
     def join(self, waiter: Waiter, now_us: float, slot: Slot | None = None) -> None:
         """Wait at the end of a queue, with a slot, or while one is being booked: then ``answered`` must follow."""
-        key = key_of(waiter.take)
+        key, is_newly_mixed = key_of(waiter.take), False
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key, is_shared=waiter.take.operation is not None)
+                queue = self._queues[key] = Queue(key, self._unused, is_shared=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
             waiter.came_us = now_us - waiter.waited_us
-            if waiters and (first := waiters[0]).loop is not waiter.loop and first.is_dead:
-                queue.wake_first_in_time()
+            if waiters and (first := waiters[0]).loop is not waiter.loop:
+                is_newly_mixed = key not in self._mixed
+                self._mixed.add(key)
+                if first.is_dead:
+                    queue.wake_first_in_time()
             waiter.order = order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
@@ -123,6 +131,24 @@ class SlotQueues:
                 queue.booking += 1
             else:
                 queue.add(slot)
+        if is_newly_mixed:
+            background_loop.watch(self)
+
+    def drop_dead(self) -> bool:
+        """Let those go who wait behind callers of closed event loops; return whether any queue is still mixed."""
+        with self._lock:
+            for key in list(self._mixed):
+                queue = self._queues.get(key)
+                if queue is None or not queue.waiters:
+                    self._mixed.discard(key)
+                else:
+                    queue.wake_first_in_time()
+                    self._drop_if_empty(queue)
+            unused, self._unused[:] = self._unused[:], []
+            is_mixed = bool(self._mixed)
+        for waiter, slot in unused:
+            waiter.waiting.give_back(slot)
+        return is_mixed
 
     def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> Slot | None:
         """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slot, if any."""

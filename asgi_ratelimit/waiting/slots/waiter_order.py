@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ...clock import Clock
+from ...clock import Clock, time_of
 from ...decision import Take
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
@@ -34,6 +34,8 @@ class Waiting:
     clock: Clock | None
     decide: Callable[[TaskWaiter, float], Any]
     """``SlotQueues.decide``."""
+    give_back: Callable[[Slot], None]
+    """``UnusedSlots.give_back_at_once``."""
     margin: float = 0.0
     departs_later: bool = False
     """Whether a call still checks for pauses in a store after it has left the queue, and departs only then."""
@@ -136,6 +138,8 @@ class Queue:
     """The waiters and the slots of the same charges."""
 
     key: Hashable
+    unused: list[tuple[Waiter, Slot]]
+    """The slots that waiters on closed event loops have left over, each with one of them; for all queues."""
     waiters: list[Waiter] = field(default_factory=list)
     """By priority, the highest first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
@@ -158,15 +162,26 @@ class Queue:
         ``running`` is an event loop that is known not to be closed, and ``now_us`` is the current time.
         """
         waiters = self.waiters
-        while waiters and (first := waiters[0]).loop is not running and first.is_dead:
-            waiters.pop(0).has_left = True
-            self.remove_surplus()  # it stays booked
+        if waiters and (first := waiters[0]).loop is not running and first.is_dead:
+            self._drop_dead()
         if waiters and (self.slots or self.missed):
             first, at_us = waiters[0], 0.0
             if not self.missed:
                 at_us = max(self.slots[0].at_us, self.not_before_us)
             if at_us < first.at_us:
                 first.set(at_us, now_us)
+
+    def _drop_dead(self) -> None:
+        """Drop the first waiters, whose event loops are closed. The others keep the slots that they can still use."""
+        while self.waiters and (first := self.waiters[0]).is_dead:
+            first.has_left = True
+            del self.waiters[0]
+            if first.is_booking:  # no answer will come
+                self.booking -= 1
+            self.set_missed_aside(time_of(first.waiting.clock)())
+            surplus = self.remove_surplus()
+            if surplus is not None:
+                self.unused.append((first, surplus))
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
         """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
