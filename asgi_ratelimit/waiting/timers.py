@@ -30,6 +30,9 @@ from ..clock import elapsed_ns
 ABSOLUTE = 1
 """``TFD_TIMER_ABSTIME``: the time is absolute on the clock, not relative to now."""
 
+LATEST_NS = 2**62
+"""A time in 146 years; Python's function takes no numbers of more than 64 bits."""
+
 FEW = 64
 """This many cancelled timers are kept until their time. Beyond that, all are dropped once they outnumber the live
 ones."""
@@ -252,7 +255,7 @@ def _setter(fd: int) -> Callable[[float], None]:
 
 def _set_by_python(fd: int, at_us: float) -> None:
     if sys.version_info >= (3, 13):
-        os.timerfd_settime_ns(fd, flags=ABSOLUTE, initial=round(at_us * 1000.0))
+        os.timerfd_settime_ns(fd, flags=ABSOLUTE, initial=min(round(at_us * 1000.0), LATEST_NS))
 
 
 @cache
