@@ -115,6 +115,7 @@ def test_a_timer_may_be_set_to_any_time() -> None:
         far = asyncio.create_task(sleep_until(1e19))
         await asyncio.sleep(0)
         await sleep_until(elapsed_us() + 100)
+        assert not far.done()
         far.cancel()
 
     asyncio.run(main())
