@@ -249,6 +249,11 @@ class Decision:
         """Whether the take is allowed."""
         return self.allowed
 
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """The charges of its take; none if the take is not known."""
+        return () if self.take is None else self.take.charges
+
 
 def is_outage(decision: Decision) -> bool:
     """Whether a refusal came from an outage of the store, and not from a quota."""

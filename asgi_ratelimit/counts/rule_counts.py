@@ -89,8 +89,7 @@ class Counts(dict[str, RuleCounts]):
 def _by_rule(decision: Decision) -> dict[str, tuple[str, bool]]:
     """The first bucket of each rule that a decision charges, and whether all quotas of the rule allow it."""
     rules: dict[str, tuple[str, bool]] = {}
-    charges = decision.take.charges if decision.take else ()
-    for charge, state in zip(charges, decision.states):
+    for charge, state in zip(decision.charges, decision.states):
         name = charge.name or ""
         if name in rules:
             bucket, is_allowed = rules[name]

@@ -256,4 +256,4 @@ def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_QUOTAS) -> T:
 
 def _limiters(decision: Decision) -> tuple[str | None, ...]:
     """The limiter of each charge, if it is known."""
-    return tuple([charge.name for charge in decision.take.charges]) if decision.take else ()
+    return tuple([charge.name for charge in decision.charges])

@@ -83,8 +83,8 @@ class Limits:
         charged: Counter[str] = Counter()
         for decision, of in self._each():
             if of is store and decision.allowed and not decision.settled:
-                charged.update({each.bucket: each.cost for each in _charges(decision)})
-        whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in _charges(refusal)]
+                charged.update({each.bucket: each.cost for each in decision.charges})
+        whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
         if refusal.degraded or not whole:
             return refusal
         try:
@@ -114,14 +114,14 @@ class Limits:
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
         for decision, store in self._each():
-            charges = _charges(decision)
+            charges = decision.charges
             await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
 
     def _check_name(self, verb: str, name: str | None) -> None:
         """Warn about a name that no limit of this request has, and no other limit in the same stores."""
         if name is None:
             return
-        charges = [charge for decision in self._request_limits.decisions for charge in _charges(decision)]
+        charges = [charge for decision in self._request_limits.decisions for charge in decision.charges]
         if any(_is_of(charge, name) for charge in charges):
             return
         stores = {id(store): store for store in [self._request_limits.enforcer.store, *self._request_limits.stores]}
@@ -143,7 +143,7 @@ class Limits:
         """One take for each store, of everything that this request is charged there, or several if that is too much."""
         for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
-            charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
+            charges = {each.bucket: each for decision in decisions for each in decision.charges}
             more = [replace(each, cost=cost) for each in charges.values() if _is_of(each, name)]
             on_error = decisions[0].take.on_error if decisions[0].take else None
             parts = in_parts(more) if more else []
@@ -171,10 +171,6 @@ def limits(connection: HTTPConnection) -> Limits:
             "app.add_middleware(RateLimitMiddleware, quota=...)"
         )
     return Limits(connection, current)
-
-
-def _charges(decision: Decision) -> tuple[Charge, ...]:
-    return decision.take.charges if decision.take else ()
 
 
 def _is_of(charge: Charge, name: str | None) -> bool:

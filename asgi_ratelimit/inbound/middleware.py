@@ -48,7 +48,7 @@ from .startup.startup_warnings import (
     has_limited_route,
     warn_of_costs,
     warn_of_duplicate,
-    warn_of_missing_keys,
+    warn_of_evadable_rules,
     warn_of_no_limits,
     warn_of_rules,
     warn_of_workers,
@@ -178,7 +178,7 @@ class RateLimitMiddleware:
                 break  # else another thread may have replaced a newer table
         warn_of_costs(table.charging)
         warn_of_rules(table.rules if self._has_started else (), self.app)
-        warn_of_missing_keys(table.rules)
+        warn_of_evadable_rules(table.rules)
 
     @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

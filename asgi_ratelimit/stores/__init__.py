@@ -203,11 +203,9 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float], *, i
 
 async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float]) -> None:
     """Settle the parts of a decision; a charge that the decision no longer has stays as it was."""
-    charges = decision.take.charges if decision.take else ()
-    costs = {charge.bucket: cost for charge, cost in zip(charges, actual)}
+    costs = {charge.bucket: cost for charge, cost in zip(decision.charges, actual)}
     for part in decision.parts:
-        charged = part.take.charges if part.take else ()
-        await settle(store, part, [costs.get(charge.bucket, charge.cost) for charge in charged])
+        await settle(store, part, [costs.get(charge.bucket, charge.cost) for charge in part.charges])
 
 
 async def apply_settlement(store: Store, settlement: Settlement, *, is_unused: bool = False) -> None:

@@ -17,7 +17,7 @@ from ..inbound.dependency import require_depends
 from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
-from ..inbound.startup.startup_warnings import NO_LIMITS, unused_rules
+from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_rules, unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -44,7 +44,8 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     for middleware in limiting:
         table = middleware.rule_table
         rules += table.charging
-        found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
+        found += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
+        found += _beside_own(table.charging)
     found += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
     rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
     return rules, [*_lacking_depends(app), *found, *_findings_of(rules)]
@@ -62,7 +63,7 @@ def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
     rules = [*options.table(options.defaults(Failures()), "", None).charging]
-    return rules, [*_beside_own(rules), *_findings_of(rules)]
+    return rules, [*evadable_rules(rules), *_beside_own(rules), *_findings_of(rules)]
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:

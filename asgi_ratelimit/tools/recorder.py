@@ -72,10 +72,13 @@ class Recorder:
     def __call__(self, event: Event) -> None:
         """Record a decision: a line for each of its rules."""
         decision = event.decision
-        charges = decision.take.charges if decision.take else ()
         time_us = decision.now_us or self._clock.now_us()
         is_first, method, path = self._request_of(event)
-        by_rule = {charge.name or DEFAULT_NAME: charge for charge in charges if charge.quota.name not in RESERVED_NAMES}
+        by_rule = {
+            charge.name or DEFAULT_NAME: charge
+            for charge in decision.charges
+            if charge.quota.name not in RESERVED_NAMES
+        }
         for rule, charge in by_rule.items():
             key = self._shown(charge.key)
             line = decision_line(time_us, key, rule, charge.cost, event.result, method, path, is_first=is_first)

@@ -12,7 +12,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from asgi_ratelimit import Quota, RateLimitMiddleware, parse_quotas
+from asgi_ratelimit import Quota, RateLimitMiddleware, Rule, parse_quotas
+from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.quota_checks import dominates, findings, rules_of
 from asgi_ratelimit.tools.simulate import simulate
 from tests.support.asgi import ok
@@ -90,6 +91,13 @@ def test_an_app_that_limits_nothing() -> None:
     assert finding.endswith('no route has a RateLimit: nothing is limited: quota="100/minute"')
     limiting = Middleware(RateLimitMiddleware, "5/minute", name="b")
     assert rules_of(an_app(unlimited, limiting))[1] == rules_of(an_app(limiting, unlimited))[1] == []
+
+
+def test_a_rule_that_a_client_evades() -> None:
+    """It decides alone, and has no key where the client sends none."""
+    evadable = Rule("/", "5/minute", key=header("x-api-key"), only=True)
+    _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, rules=[evadable], name="a")))
+    assert finding.endswith("no limit at all: key=first_of(header('x-api-key'), client_ip())")
 
 
 def an_app(*middleware: Middleware) -> Starlette:

@@ -43,7 +43,7 @@ def joined(take: Take, parts: Sequence[Decision], waited: float) -> Decision:
     """
     states = {}
     for part in parts:
-        for charge, state in zip(part.take.charges if part.take else (), part.states):
+        for charge, state in zip(part.charges, part.states):
             states[charge.bucket] = _later(state, part.delay)
     in_order = tuple([states[charge.bucket] for charge in take.charges])
     least = min(in_order, key=attrgetter("remaining"))

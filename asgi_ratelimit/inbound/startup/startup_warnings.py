@@ -10,7 +10,7 @@ from functools import lru_cache
 from starlette.routing import PARAM_REGEX
 from starlette.types import ASGIApp
 
-from ...decision import Charge, Decision
+from ...decision import Decision
 from ...keys import KeyFunction, cookie, header, user
 from ...keys.path_patterns import compile_path
 from ...logs import warn_once
@@ -58,18 +58,14 @@ def warn_of_duplicate(name: str) -> None:
 
 def warn_of_second_charges(refusal: Decision, earlier: Iterable[Decision]) -> None:
     """Warn about a refusal by a bucket that an earlier limit of the same request, on the same store, has charged."""
-    charged = {charge.bucket for decision in earlier for charge in _charges_of(decision)}
-    for charge, state in zip(_charges_of(refusal), refusal.states):
+    charged = {charge.bucket for decision in earlier for charge in decision.charges}
+    for charge, state in zip(refusal.charges, refusal.states):
         if charge.bucket in charged and not state.allowed:
             warn_once(
                 "a-name-that-charges-twice",
                 f"a request is charged twice under the name {charge.name!r}, because two limits share it, and was "
                 'refused the second time: give one of them another name, RateLimit("5/minute", name="uploads")',
             )
-
-
-def _charges_of(decision: Decision) -> tuple[Charge, ...]:
-    return () if decision.take is None else decision.take.charges
 
 
 def warn_of_no_limits() -> None:
@@ -98,14 +94,19 @@ def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
         warn_once("a-rule-that-never-applies", text)
 
 
-def warn_of_missing_keys(rules: Iterable[CompiledRule]) -> None:
-    """Warn about rules that decide alone, and whose key a client can leave out: such a request has no limit at all."""
+def warn_of_evadable_rules(rules: Iterable[CompiledRule]) -> None:
+    """Warn about rules that a client evades by leaving out their key."""
+    for text in evadable_rules(rules):
+        warn_once("a-key-that-clients-leave-out", text)
+
+
+def evadable_rules(rules: Iterable[CompiledRule]) -> Iterator[str]:
+    """Which rules decide alone, and have a key that a client can leave out: such a request has no limit at all."""
     for rule in rules:
         if rule.is_final and rule.quota and _can_be_left_out(rule.key):
-            warn_once(
-                "a-key-that-clients-leave-out",
+            yield (
                 f"{rule!r} decides alone, and a request without its key has no limit at all: "
-                f"key=first_of({rule.key!r}, client_ip())",
+                f"key=first_of({rule.key!r}, client_ip())"
             )
 
 

@@ -129,7 +129,7 @@ class Replay:
     def _count(self, decision: Decision) -> None:
         """Count a decision, once for each of its rules."""
         by_name: dict[str, tuple[str, bool]] = {}
-        for charge, state in zip(decision.take.charges if decision.take else (), decision.states):
+        for charge, state in zip(decision.charges, decision.states):
             name = charge.name or DEFAULT_NAME
             by_name[name] = charge.key, not state.allowed or (name in by_name and by_name[name][1])
         for name, (key, is_refused) in by_name.items():

@@ -52,9 +52,9 @@ class RateSearch:
         self._best = math.inf
         self._low = self.rate
         self._refused = 0
-        self._due = 1.0
+        self._needed = 1.0
         """Requests that must be served until the best rate is tried again."""
-        self._paid, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
+        self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         self._served, self._served_us = 0, 0.0
         """The requests that were served since the last refusal, and the time that they took."""
         self._served_before, self._served_before_us = 0, 0.0
@@ -78,10 +78,10 @@ class RateSearch:
         if self._best == math.inf:
             self._move_to(self.rate * 2.0 ** min(passed_us / SECOND_US, 1.0))
             return
-        self._paid += 1
+        self._done += 1
         self._recovered_us += passed_us
-        if self._paid < self._due:
-            self._recovered_us = min(self._recovered_us, self._recovery_us * self._paid / self._due)
+        if self._done < self._needed:
+            self._recovered_us = min(self._recovered_us, self._recovery_us * self._done / self._needed)
         progress = self._recovered_us / self._recovery_us
         self._move_to(self._best - (self._best - self._low) * (1.0 - progress) ** 3)
 
@@ -93,7 +93,7 @@ class RateSearch:
         self._refused += 1
         self._refused_us = now_us
         if epoch != self.epoch:
-            self._charge()
+            self._set_needed()
             return False
         self.epoch += 1
         is_again = self.in_a_row > 0
@@ -107,8 +107,8 @@ class RateSearch:
             self._served_before, self._served_before_us = self._served, self._served_us
             self._first_refused_us = now_us
             self._served, self._served_us = 0, 0.0
-        self._charge()
-        self._paid, self._recovered_us, self._updated_us = 0, 0.0, now_us + wait_us
+        self._set_needed()
+        self._done, self._recovered_us, self._updated_us = 0, 0.0, now_us + wait_us
         self._recovery_us = min(max(RECOVERY_US, PAUSE_SHARE * wait_us), MOST_RECOVERY_US)
         self._move_to(self._low)
         return True
@@ -136,12 +136,12 @@ class RateSearch:
                 self._refused = 1
             self._best = max(best, self._floor)
             self._low = max(self._best * DECREASE, self._floor)
-            self._charge()
+            self._set_needed()
             self._move_to(self._low)
 
-    def _charge(self) -> None:
-        due = min(SERVED_FOR_REFUSED * self._refused, LONGEST_RECOVERY_S * self._best)
-        self._due = max(due, SERVED_FOR_REFUSED)
+    def _set_needed(self) -> None:
+        needed = min(SERVED_FOR_REFUSED * self._refused, LONGEST_RECOVERY_S * self._best)
+        self._needed = max(needed, SERVED_FOR_REFUSED)
 
     def _move_to(self, rate: float) -> None:
         self.rate = min(max(rate, self._floor), self._ceiling)
