@@ -55,6 +55,8 @@ class Bucket:
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
     """The time until which the store has nothing left of this bucket, because other processes have used it."""
+    store_left: float = math.inf
+    """The units that the store had left when it last decided on a request; they bound how many ask it at once."""
     has_renewed: bool = False
     """Whether a window that an answer has reported has ended since this flag was last checked."""
     is_spent: bool = False
@@ -92,7 +94,7 @@ class Bucket:
             return max(now_us, self.lease_until_us)
         least = self._least()
         if self.available >= least - 1e-9:
-            return now_us
+            return now_us + LOOK_US if self._is_contended() else now_us
         if self.refill:
             shortest_us = LOOK_US if self._is_crowded() else 1.0
             return now_us + max(math.ceil((least - self.available) / self.refill), shortest_us)
@@ -108,7 +110,8 @@ class Bucket:
             return self.paused_until_us
         if self.held_until_us > now_us and not self.is_probed:
             return self.held_until_us
-        return now_us if self.is_probed or self.reset_is_assumed or self._is_crowded() else ready_us
+        is_open = self.is_probed or self.reset_is_assumed or self._is_crowded() or self._is_contended()
+        return now_us if is_open else ready_us
 
     def more_at(self, now_us: float) -> float:
         """When there is more of an exhausted bucket; ``now_us`` if that is not known."""
@@ -337,6 +340,13 @@ class Bucket:
     def _is_crowded(self) -> bool:
         """Whether the requests under way may use all of a small burst, so that the next one waits for an answer."""
         return self.small_burst.refills and self._room() < self._least()
+
+    def _is_contended(self) -> bool:
+        """Whether as many requests as the store probably has units for are about to be sent, or one if it has none.
+
+        Without this bound, all that wait would ask the store for the same unit, each time that one comes back.
+        """
+        return self.unsent * self.cost >= self.store_left and self.unsent > 0
 
     def _room(self) -> float:
         if self.small_burst.refills:

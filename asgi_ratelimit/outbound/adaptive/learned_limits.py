@@ -125,6 +125,9 @@ class Model:
         for bucket, _ in call.admitted:
             sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
         call.admitted, call.is_sent = sent, True
+        for bucket, _ in sent:
+            if bucket.waiting and bucket.store_left < math.inf:  # others may have waited for the store's decision
+                self._release(call.host, bucket, now_us)
         return True
 
     def died(self, call: Call, now_us: float) -> None:

@@ -18,7 +18,8 @@ from ....errors import StoreError
 from ....limiter import Limiter
 from ....quotas import SECOND_US
 from ....stores import reset, settle
-from ....waiting import CallStore, Flow, GiveBack, SlotWaiter
+from ....waiting import CallStore, Flow, GiveBack, SlotWaiter, sleep
+from ..bucket_refills import Rate
 from ..learned_bucket import Bucket
 from ..queued_requests import Call
 from .locked_model import LockedModel
@@ -32,6 +33,9 @@ time."""
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
+
+AHEAD_S = 1.0
+"""The furthest slot, in seconds, that a request books in the store. One that is further away is not booked."""
 
 LOOK_EVERY_US = 1 * SECOND_US
 """How often a process looks again at an exhausted bucket, because its charge may have changed."""
@@ -106,7 +110,7 @@ class SharedAdmission:
         """``_take`` with the declared quota: in one call if there is room, or else behind those that wait for it."""
         host = call.host.name
         if self._slots.now_us() >= self._queued_until_us.get(host, 0.0):
-            decision = yield from self._decide(needs)
+            decision = yield from self._decide(call, needs)
             if decision.allowed or not all(state.allowed for state in decision.states[len(quota) :]):
                 return (yield from self._taken(call, needs, decision))
         yield from self._wait_for_quota(call, quota)
@@ -128,29 +132,38 @@ class SharedAdmission:
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
         """Whether the store has room for a request; if not, it waits in the model again."""
-        return (yield from self._taken(call, needs, (yield from self._decide(needs))))
+        return (yield from self._taken(call, needs, (yield from self._decide(call, needs))))
 
     def _take_again(self, call: Call) -> Flow[bool]:
         """``_take`` without the declared quota; it is repeated once if the charge of a bucket has changed."""
         needs = needs_of(call, ())
-        decision = yield from self._decide(needs)
+        decision = yield from self._decide(call, needs)
         if not decision.allowed and self._may_have_changed(call, needs, decision):
             yield from self._read(call, decision)
             changed = needs_of(call, ())
             if changed != needs:
-                needs, decision = changed, (yield from self._decide(changed))
+                needs, decision = changed, (yield from self._decide(call, changed))
         return (yield from self._taken(call, needs, decision))
 
-    def _decide(self, needs: Sequence[Need]) -> Flow[Decision]:
-        may_settle = any(need.purpose == "pioneer" for need in needs)
+    def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
+        """Take what a request needs, now or at a slot that is near, so that all processes get their turns."""
+        is_pioneer = any(need.purpose == "pioneer" for need in needs)
+        max_wait = 0.0
+        if _are_booked_ahead(needs):
+            max_wait = min(AHEAD_S, max(call.deadline_us - self._slots.now_us(), 0.0) / SECOND_US)
         charges = tuple([need.charge for need in needs])
-        return (yield from self._slots.try_take(Take(charges, on_error=self._on_error, may_settle=may_settle)))
+        take = Take(charges, max_wait, on_error=self._on_error, may_settle=is_pioneer)
+        return (yield from self._slots.try_take(take))
 
     def _taken(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[bool]:
         """Whether a decision lets a request go, given what the store and other processes know about its buckets."""
         is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
+        with self._locked:
+            _note_left(needs, decision.states)
         if decision.allowed:
             call.taken.append(Taken(needs, decision))
+            if decision.delay > 0.0:
+                yield from sleep(self._slots.clock, decision.delay * SECOND_US)
             if not is_unknown or not (yield from self._read(call, decision)):
                 return True
         with self._locked as model:
@@ -208,3 +221,25 @@ class SharedAdmission:
         with self._locked as model:
             model.adopt(call, record, self._slots.now_us())
         return True
+
+
+def _are_booked_ahead(needs: Sequence[Need]) -> bool:
+    """Whether a request needs only units that certainly come back one by one, and no pause that ends with a pioneer."""
+    purposes = {need.purpose for need in needs}
+    rates = [_whole_rate(need) for need in needs if need.purpose == "units"]
+    is_only_units = "units" in purposes and purposes <= {"units", "pause"}
+    return is_only_units and all(rate is not None and rate.refills and rate.is_sure for rate in rates)
+
+
+def _whole_rate(need: Need) -> Rate | None:
+    """The rate of a learned bucket of which all units may be there at once."""
+    rate = None if need.bucket is None else need.bucket.rate
+    return None if rate is None or rate.burst else rate
+
+
+def _note_left(needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
+    """Tell learned buckets what the store has left of them. Those with a small burst wait for answers instead."""
+    for need, state in zip(needs, states):
+        if need.purpose == "units" and need.bucket is not None:
+            left = state.remaining if state.allowed else 0.0
+            need.bucket.store_left = math.inf if _whole_rate(need) is None else left

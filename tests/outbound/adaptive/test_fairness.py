@@ -1,0 +1,159 @@
+"""Processes that share a limit whose units come back one by one: each gets its part, for about one take a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.simulated_fleet import Server
+from tests.support.store_elsewhere import StoreElsewhere
+
+RATE = 40
+CALLERS = 16
+SECONDS = 10
+
+
+class CountingStore(StoreElsewhere):
+    """A view that counts the takes that it sends."""
+
+    takes = 0
+
+    async def submit(self, take: Take) -> Decision:
+        """Count a take, and send it."""
+        self.takes += 1
+        return await super().submit(take)
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        """Count takes, and send them."""
+        self.takes += len(takes)
+        return await super().take(takes)
+
+
+class Api:
+    """An API with 40 requests a second, which reports when all of them are back, as OpenAI's does."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self._clock = clock
+        self._level, self._at = 0.0, clock.now
+        self.refused = 0
+
+    def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
+        """Serve a request, or refuse it."""
+        self._level = max(self._level - (self._clock.now - self._at) * RATE, 0.0)
+        self._at = self._clock.now
+        is_served = self._level + 1 <= RATE
+        self._level += is_served
+        self.refused += not is_served
+        headers = {
+            "x-ratelimit-limit-requests": str(RATE),
+            "x-ratelimit-remaining-requests": str(int(RATE - self._level)),
+            "x-ratelimit-reset-requests": f"{self._level / RATE * 1000:.0f}ms",
+        }
+        return (200 if is_served else 429), headers, {}
+
+
+class Processes:
+    """Transports over one store, each as in a process of its own; ``latencies`` are those of their ways to it."""
+
+    def __init__(self, latencies: Sequence[float], **options: Any) -> None:
+        self.clock = SteppedClock()
+        self.api = Api(self.clock)
+        store = MemoryStore(clock=self.clock)
+        self.stores = [CountingStore(store, latency) for latency in latencies]
+        self.clients = [self._client(each, seed, **options) for seed, each in enumerate(self.stores)]
+        self.served: Counter[int] = Counter()
+        self.longest = 0.0
+        """The longest wait of a request, in seconds."""
+
+    def _client(self, store: CountingStore, seed: int, **options: Any) -> httpx.AsyncClient:
+        server = Server(self.api.answer, (0.002, 0.004), seed)
+        transport = AdaptiveTransport(server, profile="openai", store=store, **options)
+        return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
+
+    async def call(self, number: int) -> None:
+        """One request of one process."""
+        response = await self.clients[number].get("/v1/models")
+        self.served[number] += response.status_code == httpx.codes.OK
+        self.longest = max(self.longest, response.extensions["pace"]["waited"])
+
+    def run(self) -> None:
+        """In each process, callers keep the API busy for ten seconds."""
+        end = self.clock.now + SECONDS
+
+        async def work(number: int) -> None:
+            while self.clock.now < end:
+                await self.call(number)
+
+        async def main() -> None:
+            await asyncio.gather(*[work(number) for number in range(len(self.clients)) for _ in range(CALLERS)])
+
+        self.clock.run(main())
+
+
+def test_a_process_far_from_the_store_gets_its_part() -> None:
+    """Whoever is first at each unit does not get it every time: slots are booked, in the order of the takes."""
+    processes = Processes([0.001, 0.001, 0.001, 0.008])
+    processes.run()
+    total = processes.served.total()
+    assert total >= 0.95 * RATE * SECONDS
+    assert processes.api.refused == 0
+    assert processes.served[3] >= 0.7 * total / 4
+
+
+def test_waiting_costs_no_takes() -> None:
+    """However many callers wait, a process books one slot after the other."""
+    processes = Processes([0.001] * 4)
+    processes.run()
+    assert sum(store.takes for store in processes.stores) <= 1.5 * processes.served.total()
+
+
+def test_one_process_alone_gets_everything() -> None:
+    """Booking one slot after the other loses nothing, although each take has to travel."""
+    processes = Processes([0.004])
+    processes.run()
+    assert processes.served.total() >= 0.95 * RATE * SECONDS
+    assert processes.api.refused == 0
+
+
+def test_a_caller_that_is_cancelled_gives_its_slot_back() -> None:
+    """The units that it has booked are there for others."""
+    processes = Processes([0.001, 0.001])
+
+    async def main() -> None:
+        while processes.stores[0].takes < RATE * 2:  # until slots have to be booked ahead
+            await asyncio.gather(*[processes.call(0) for _ in range(CALLERS)])
+        for _ in range(200):
+            waiting = [asyncio.ensure_future(processes.call(0)) for _ in range(CALLERS)]
+            await asyncio.sleep(0.004)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        since, processes.served = processes.clock.now, Counter()
+        while processes.clock.now < since + 2:
+            await asyncio.gather(*[processes.call(1) for _ in range(CALLERS)])
+
+    processes.clock.run(main())
+    assert processes.served[1] >= 0.9 * 2 * RATE
+
+
+def test_no_slot_is_booked_after_the_deadline() -> None:
+    """A request that cannot go in time raises, and leaves its unit to others."""
+    processes = Processes([0.001, 0.001], max_delay=0.02)
+
+    async def main() -> list[Any]:
+        outcomes = []
+        for _ in range(4):
+            callers = [processes.call(number) for number in (0, 1) for _ in range(RATE)]
+            outcomes += await asyncio.gather(*callers, return_exceptions=True)
+        return outcomes
+
+    outcomes = processes.clock.run(main())
+    assert {type(each) for each in outcomes} == {type(None), PaceTimeout}
+    assert processes.longest <= 0.02 + 0.002
+    assert processes.api.refused == 0
