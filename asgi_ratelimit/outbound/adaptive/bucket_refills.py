@@ -51,30 +51,45 @@ class Resets:
     last_full: tuple[float, float] = (math.inf, math.inf)
     """What the last answer, at ``last_full_us``, reported: the units left, and when the bucket is full."""
     last_full_us: float = 0.0
+    seen: tuple[float, float] = (math.inf, 0.0)
+    """The units that an answer has left, and when it came. Requests that were under way then may have been counted
+    earlier than its own, so only one that was sent later is compared with it, and is the next one that is seen."""
 
     @property
     def is_sure(self) -> bool:
         """Whether it is certain that units come back one by one, as long as that is the assumption."""
         return self.window_evidence < 0.0 or not self.unit_us
 
-    def refill(self, limit: float, used: float, full_after_us: float, now_us: float) -> float:
-        """The units that come back each microsecond, if ``used`` are back after ``full_after_us``; 0 for a window."""
+    def refill(self, limit: float, used: float, full_after_us: float, now_us: float, sent_us: float) -> float:
+        """The units that come back each microsecond, if ``used`` are back after ``full_after_us``; 0 for a window.
+
+        The request was sent at ``sent_us``, and its answer came at ``now_us``.
+        """
         left, full_at_us = limit - used, now_us + full_after_us
         fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
         evidence = self.window_evidence
         has_been_full = not (self.unit_us and now_us < self.last_full[1] < math.inf)
         if fewer >= 1 and not has_been_full:
             evidence += fewer if abs(later_us) < fewer * self.unit_us / 2 else -fewer
-        elif self.unit_us and -fewer > MUCH_USED + 2 * (now_us - self.last_full_us) / self.unit_us:
-            evidence += MOST_EVIDENCE  # more units have come back than could have one by one
+        elif self._is_renewed(left, sent_us, now_us):
+            evidence += MOST_EVIDENCE
         if full_after_us < (used - 1) * self.unit_us * 0.9:
             evidence += 1
         elif used >= MUCH_USED and not has_been_full:
             evidence -= 1
         self.window_evidence = min(max(evidence, -MOST_EVIDENCE), MOST_EVIDENCE)
         self.last_full, self.last_full_us = (left, full_at_us), now_us
+        if sent_us >= self.seen[1]:
+            self.seen = left, now_us
         self.unit_us = max(self.unit_us, full_after_us / used)
         return 0.0 if self.window_evidence > 0.0 else 1.0 / self.unit_us
+
+    def _is_renewed(self, left: float, sent_us: float, now_us: float) -> bool:
+        """Whether more units have come back since the answer that was seen than could have one by one."""
+        seen_left, seen_us = self.seen
+        if not self.unit_us or sent_us < seen_us:
+            return False
+        return left - seen_left > MUCH_USED + 2 * (now_us - seen_us) / self.unit_us
 
     def adopt(self, rate: Rate) -> None:
         """Go on with what another process has learned."""

@@ -222,8 +222,16 @@ class Bucket:
             self.misses += 1
             self.pause(now_us + RETRY_US)
 
-    def learn(self, report: ServerLimit, window: int, now_us: float, *, is_refused: bool = False) -> None:
-        """Learn from an answer that reports this bucket; its request was one of this window, and has ended.
+    def learn(
+        self,
+        report: ServerLimit,
+        window: int,
+        now_us: float,
+        *,
+        sent_us: float = math.inf,
+        is_refused: bool = False,
+    ) -> None:
+        """Learn from an answer that reports this bucket; its request, sent at ``sent_us``, was one of this window.
 
         An answer to a request of an earlier window never raises what is available now.
         """
@@ -234,7 +242,7 @@ class Bucket:
             self._learn_late(remaining, reset_at_us)
             return
         self.misses = 0
-        self._learn_kind(report, is_refused, now_us)
+        self._learn_kind(report, is_refused, sent_us, now_us)
         self.updated_us = now_us
         self.reported, self.is_spent = remaining, remaining < self._least()
         if self.refill:
@@ -283,7 +291,7 @@ class Bucket:
             if self.reset_at_us == math.inf:
                 self._set_reset(reset_at_us)
 
-    def _learn_kind(self, report: ServerLimit, is_refused: bool, now_us: float) -> None:
+    def _learn_kind(self, report: ServerLimit, is_refused: bool, sent_us: float, now_us: float) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
             self.refill = self.resets.unit_us = 0.0
@@ -299,7 +307,8 @@ class Bucket:
         elif report.reset_means == "full refill" and report.reset_after:
             used = limit - (report.remaining or 0.0)
             if used > 0.0:
-                self.refill = self.resets.refill(limit, used, report.reset_after * SECOND_US, now_us)
+                full_after_us = report.reset_after * SECOND_US
+                self.refill = self.resets.refill(limit, used, full_after_us, now_us, sent_us)
         elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
             if not is_refused:
                 self.small_burst.learn(limit, report, not self.under_way, now_us)

@@ -124,7 +124,7 @@ class Model:
                 return False
         for bucket, _ in call.admitted:
             sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
-        call.admitted, call.is_sent = sent, True
+        call.admitted, call.is_sent, call.sent_us = sent, True, now_us
         for bucket, _ in sent:
             if bucket.waiting and bucket.store_left < math.inf:  # others may have waited for the store's decision
                 self._release(call.host, bucket, now_us)
@@ -207,7 +207,8 @@ class Model:
         for limit in limits:
             bucket = self.hosts.bucket(call, limit, now_us)
             before = bucket.limit
-            bucket.learn(limit, admitted.get(bucket, bucket.window), now_us, is_refused=is_refused)
+            window = admitted.get(bucket, bucket.window)
+            bucket.learn(limit, window, now_us, sent_us=call.sent_us, is_refused=is_refused)
             reported[bucket] = None
             if bucket.limit != before:
                 self._limit_changed(call.host, bucket, before, now_us)

@@ -151,6 +151,7 @@ class Call:
     loop: AbstractEventLoop | None = None
     is_admitted: bool = False
     is_sent: bool = False
+    sent_us: float = 0.0
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
     taken: list[Any] = field(default_factory=list)

@@ -22,7 +22,9 @@ def learned(server: Window | Sliding, requests: list[tuple[int, bool]]) -> Reset
         server.wait(now)
         left, after = server.left(now)
         if is_seen:
-            resets.refill(server.limit, server.limit - left, round(after, 3) * SECOND_US, now * SECOND_US)
+            resets.refill(
+                server.limit, server.limit - left, round(after, 3) * SECOND_US, now * SECOND_US, now * SECOND_US
+            )
     return resets
 
 
@@ -36,3 +38,17 @@ def test_a_window_is_never_surely_a_refill(requests: list[tuple[int, bool]]) -> 
 def test_a_refill_is_never_a_window(requests: list[tuple[int, bool]]) -> None:
     """Whoever believed that would use too much at once, and be refused."""
     assert learned(Sliding(5, 1.0), requests).window_evidence <= 0.0
+
+
+@given(st.lists(st.tuples(st.integers(1, 1500), st.permutations(range(20))), min_size=1, max_size=5))
+def test_answers_that_overtake_others_show_no_window(crowds: list[tuple[int, list[int]]]) -> None:
+    """An answer after one that left fewer units may be older: nothing has come back in between."""
+    server, resets, now = Sliding(40, 1.0), Resets(), 1000.0
+    for gap_ms, order in crowds:
+        sent, now = now + gap_ms / 1000.0, now + gap_ms / 1000.0 + 0.02
+        served = [(server.wait(sent), *server.left(sent)) for _ in order]
+        for _, left, after in [served[place] for place in order]:
+            now += 0.0001
+            full_after_us = round(after, 3) * SECOND_US
+            resets.refill(40, 40 - left, full_after_us, now * SECOND_US, sent * SECOND_US)
+    assert resets.window_evidence <= 0.0
