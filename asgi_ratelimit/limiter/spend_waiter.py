@@ -4,6 +4,9 @@ The callers of one set of buckets are served in the order in which they come. Th
 as it fits: it tries again when its refusal ends, when a settlement of this process touches one of its buckets, and at
 least once a second, because other processes settle too. If others still take the units a second after it should have
 been served, it books its slot. The others sleep until they are first.
+
+Over a store that processes share, the first caller of each process asks at a random time shortly before its units are
+there, and books them so far ahead. Otherwise, the process that is nearest to the store would get them every time.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from random import random
 
 from ..decision import Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..waiting import CallStore, Flow, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
+from ..waiting import CallStore, Flow, PaceTimeout, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
 from ..waiting.flow_drivers import NewWakeUp, Sleep, sleep
 from ..waiting.queue_registry import waiters_of
 from ..waiting.slots.slot import slot_of
@@ -23,6 +27,9 @@ from ..waiting.wakeups import WakeUp
 
 LONGEST_SLEEP_US = 1_000_000.0
 """The longest sleep of the first caller: another process may have settled."""
+
+LEAD_US = 10_000.0
+"""How long before its units are there a caller asks a store that processes share, at most."""
 
 MOMENT = 1e-6
 """The ``max_wait`` of a cost above the burst, which only a take that may wait can charge, to an empty bucket."""
@@ -109,10 +116,10 @@ class SpendWaiter:
         while True:
             wake_up.set(math.inf)
             take = self._renewed(take)
-            take_now = replace(take, max_wait=max_wait)
-            decision = yield from self._slots.try_take(take_now)
+            take_now, asked_us = replace(take, max_wait=max_wait), self._slots.now_us()
+            decision, has_waited = yield from self._try(take_now)
             if decision.allowed:
-                return decision, False
+                return decision, has_waited
             if decision.retry_after == math.inf and not max_wait:
                 max_wait = MOMENT
                 continue
@@ -123,8 +130,21 @@ class SpendWaiter:
                 left = replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
                 with of_all(left, take.max_wait):
                     return (yield from self._slots.wait(left)), True
-            self._settled.set(wake_up, min(now_us + min(retry_us, LONGEST_SLEEP_US), deadline_us))
+            retry_us = min(retry_us, LONGEST_SLEEP_US)
+            if not self._slots.store.in_process:
+                max_wait = min(LEAD_US, max(deadline_us - now_us, 0.0)) / SECOND_US
+                retry_us -= now_us - asked_us + random() * LEAD_US
+            self._settled.set(wake_up, min(now_us + max(retry_us, 0.0), deadline_us))
             yield Sleep(wake_up)
+
+    def _try(self, take: Take) -> Flow[tuple[Decision, bool]]:
+        """The decision on a take, and whether the caller has waited for its slot, if that is a moment away."""
+        if take.max_wait <= MOMENT:
+            return (yield from self._slots.try_take(take)), False
+        try:
+            return (yield from self._slots.wait(take)), True
+        except PaceTimeout as error:
+            return error.decision, True
 
     def _require_time(self, take: Take, decision: Decision, too_long_us: float, left_us: float) -> None:
         """Raise ``PaceTimeout`` for a refused take, if its time is over, or is certainly too short."""

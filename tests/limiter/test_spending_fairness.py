@@ -1,0 +1,49 @@
+"""Processes that spend one limit over a store: each gets its part, also if it is far from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from asgi_ratelimit import Limiter, MemoryStore
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.store_elsewhere import StoreElsewhere
+
+LATENCIES = (0.001, 0.001, 0.001, 0.008)
+SECONDS = 20
+
+
+def blocks(quota: str, actual: float) -> Counter[int]:
+    """How many blocks of ten units the callers of each process enter in twenty seconds; each needs ``actual`` units."""
+    clock, entered = SteppedClock(), Counter[int]()
+    store = MemoryStore(clock=clock)
+    limiters = [Limiter(quota, store=StoreElsewhere(store, each)) for each in LATENCIES]
+    end = clock.now + SECONDS
+
+    async def work(number: int) -> None:
+        while clock.now < end:
+            async with limiters[number].spend("key", 10) as spent:
+                await asyncio.sleep(0.2)
+                spent.settle(actual)
+            entered[number] += 1
+
+    async def main() -> None:
+        await asyncio.gather(*[work(number) for number in range(len(limiters)) for _ in range(16)])
+
+    clock.run(main())
+    return entered
+
+
+@pytest.mark.parametrize("quota", ["400/s", "400/s burst 20"])
+def test_a_process_far_from_the_store_gets_its_part(quota: str) -> None:
+    """Whoever is nearest does not get the units each time that there are some, and all of them are used."""
+    entered = blocks(quota, 10)
+    assert entered[3] >= 0.6 * entered.total() / len(LATENCIES)
+    assert entered.total() >= 0.95 * 40 * SECONDS
+
+
+def test_units_that_come_back_are_still_used_at_once() -> None:
+    """Units are booked so shortly before they are there that settlements are as good as without that."""
+    assert blocks("400/s", 2).total() >= 0.95 * 200 * SECONDS
