@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
 
 from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
+from tests.stand_ins.discord_server import Discord
 from tests.support.simulated_fleet import Server
 from tests.support.store_elsewhere import StoreElsewhere
 
@@ -59,11 +60,14 @@ class Api:
 
 
 class Processes:
-    """Transports over one store, each as in a process of its own; ``latencies`` are those of their ways to it."""
+    """Transports over one store, each as in a process of its own; ``latencies`` are those of their ways to it.
 
-    def __init__(self, latencies: Sequence[float], **options: Any) -> None:
+    Their API is the one above, or another one on the same clock.
+    """
+
+    def __init__(self, latencies: Sequence[float], api: Callable[[SteppedClock], Any] = Api, **options: Any) -> None:
         self.clock = SteppedClock()
-        self.api = Api(self.clock)
+        self.api = api(self.clock)
         store = MemoryStore(clock=self.clock)
         self.stores = [CountingStore(store, latency) for latency in latencies]
         self.clients = [self._client(each, seed, **options) for seed, each in enumerate(self.stores)]
@@ -73,12 +77,12 @@ class Processes:
 
     def _client(self, store: CountingStore, seed: int, **options: Any) -> httpx.AsyncClient:
         server = Server(self.api.answer, (0.002, 0.004), seed)
-        transport = AdaptiveTransport(server, profile="openai", store=store, **options)
+        transport = AdaptiveTransport(server, **{"profile": "openai", "store": store, **options})
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 
     async def call(self, number: int) -> None:
         """One request of one process."""
-        response = await self.clients[number].get("/v1/models")
+        response = await self.clients[number].get("/channels/1/messages")
         self.served[number] += response.status_code == httpx.codes.OK
         self.longest = max(self.longest, response.extensions["pace"]["waited"])
 
@@ -104,6 +108,27 @@ def test_a_process_far_from_the_store_gets_its_part() -> None:
     assert total >= 0.95 * RATE * SECONDS
     assert processes.api.refused == 0
     assert processes.served[3] >= 0.7 * total / 4
+
+
+class Windows(Discord):
+    """A channel of Discord with five requests in each second."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        super().__init__({"LIMIT": "5", "PERIOD": "1"}, now=lambda: clock.now)
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], Any]:  # type: ignore[override]
+        """Serve a request, or refuse it."""
+        return super().answer("GET", path)
+
+
+def test_it_gets_its_part_of_windows() -> None:
+    """Slots in the next windows are booked as well."""
+    processes = Processes([0.001, 0.001, 0.001, 0.008], Windows, profile="discord")
+    processes.run()
+    total = processes.served.total()
+    assert total >= 0.95 * 5 * SECONDS
+    assert processes.api.counts["refused"] == 0
+    assert processes.served[3] >= 0.6 * total / 4
 
 
 def test_waiting_costs_no_takes() -> None:

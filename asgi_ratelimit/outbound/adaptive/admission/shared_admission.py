@@ -224,11 +224,11 @@ class SharedAdmission:
 
 
 def _are_booked_ahead(needs: Sequence[Need]) -> bool:
-    """Whether a request needs only units that certainly come back one by one, and no pause that ends with a pioneer."""
+    """Whether a request needs only units of which it is certain how they come back."""
     purposes = {need.purpose for need in needs}
     rates = [_whole_rate(need) for need in needs if need.purpose == "units"]
     is_only_units = "units" in purposes and purposes <= {"units", "pause"}
-    return is_only_units and all(rate is not None and rate.refills and rate.is_sure for rate in rates)
+    return is_only_units and all(rate is not None and rate.is_sure for rate in rates)
 
 
 def _whole_rate(need: Need) -> Rate | None:
