@@ -143,15 +143,21 @@ class RuleTable:
         return {name: " and ".join(several) for name, several in texts.items()}
 
     def plan_for(self, scope: Scope) -> Plan | None:
-        """The plan of a request with this scope; ``None`` if it is charged nothing."""
+        """The plan of a request with this scope; ``None`` if it is charged nothing.
+
+        Newlines at the end of the path are taken out of the scope. Starlette ignores one in most routes, but finds
+        another path below a mount, so that an endpoint behind it would be reached past its rules.
+        """
         method: str = scope.get("method", "")
         if self._root:
             scope["root_path"] = self._root  # as the app does as soon as it is called
-        if method == "OPTIONS" and _is_preflight(scope):
-            return self._plan_for_preflight(route_path(scope))
         if not self.rules:
-            return self.constant_plan
+            return None if method == "OPTIONS" and _is_preflight(scope) else self.constant_plan
         path = route_path(scope)
+        if path[-1:] == "\n":
+            path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")
+        if method == "OPTIONS" and _is_preflight(scope):
+            return self._plan_for_preflight(path)
         is_short = len(path) + len(method) <= LONGEST_CACHED
         return self._cached(path, method) if is_short else self._plan_for_long(path, method)
 
