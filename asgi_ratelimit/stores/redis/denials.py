@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -89,10 +89,24 @@ class Denials:
         that was refused, or a higher one, is certain not to fit until its wait is over. A state of which a take of more
         charges may read less applies only to takes with as many charges.
         """
+        self._note(decision, sent_us, frozenset())
+
+    def note_others(self, decision: Decision, sent_us: float) -> None:
+        """Remember also the buckets that have not refused a take, whose refusals in parts of it were noted before.
+
+        If such a refusal is forgotten meanwhile, its bucket has changed since, and nothing is remembered.
+        """
+        refusing = {charge.bucket for charge, seen in zip(decision.charges, decision.states) if not seen.allowed}
+        if refusing <= self.by_bucket.keys():
+            self._note(decision, sent_us, refusing)
+
+    def _note(self, decision: Decision, sent_us: float, but: Collection[str]) -> None:
         if decision.allowed or decision.take is None or decision.before is None:
             return
         times, count = decision.times_us or repeat(decision.now_us), len(decision.take.charges)
         for charge, state, seen, now_us in zip(decision.take.charges, decision.before, decision.states, times):
+            if charge.bucket in but:
+                continue
             least_cost, lasts_us = 0.0, LONGEST_US
             if not is_queue(charge.quota, state, now_us):
                 least_cost = math.inf if seen.allowed else charge.cost

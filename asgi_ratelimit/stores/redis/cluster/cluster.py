@@ -110,7 +110,7 @@ class ClusterNodes:
         decision = joined(take, parts, decisions)
         if not decision.allowed:
             await self._give_back(decisions)
-            self._context.denials.note(decision, sent_us)
+            self._context.denials.note_others(decision, sent_us)
         return decision
 
     async def _decisions(self, parts: Sequence[Part]) -> list[Decision]:

@@ -73,9 +73,7 @@ class Topology:
     async def _look_for(self, slot: int) -> None:
         """Refresh the topology for a slot without a known owner. Raises ``StoreUnavailable`` if none is found."""
         if not self._breaker.allows_call():
-            raise StoreUnavailable(
-                "the cluster is not called, because it did not report the owner of a slot a moment ago"
-            )
+            raise StoreUnavailable("the cluster is not called, because no owner of a slot was reported a moment ago")
         await asyncio.shield(self.refresh())
         if self._breaker.is_open:
             raise StoreUnavailable("no node of the cluster reports which node owns which slot")

@@ -322,6 +322,41 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
         assert [await left(store, HOURLY, key) for key in keys] == [5] * 3
 
 
+async def test_a_failure_in_the_middle_of_a_batch(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It concerns only the takes that have met it: those that were carried out before are not charged a second time."""
+    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
+    well, ill = keys_on(cluster, 0, 2)
+    async with open_on(cluster, on_error="local") as store:
+        await take(store, *of("other", HOURLY))
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
+        decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in (well, ill)])
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "allkeys")
+        assert [decision.degraded for decision in decisions] == [False, True]
+        await until_back(store, ill)
+    async with open_on(cluster) as store:
+        assert [await left(store, HOURLY, key) for key in (well, ill)] == [9, 8]
+    assert "no permissions" in caplog.text
+
+
+@pytest.mark.parametrize("iterations", range(10))
+async def test_a_reset_beside_a_refused_take_over_several_slots(
+    cluster: RedisCluster, store: RedisStore, iterations: int
+) -> None:
+    """A bucket that is reset before its refusal is known is not refused, whichever of the two is sent first."""
+    full, well = keys_on(cluster, 0)[0], keys_on(cluster, 1)[0]
+    await take(store, *of(full, SHARED, cost=5))
+    taking = asyncio.ensure_future(take(store, *of(full, SHARED), *of(well, SHARED)))
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    await store.reset(of(full, SHARED))
+    await taking
+    assert (await take(store, *of(full, SHARED))).allowed
+
+
 async def test_a_cluster_that_does_not_answer() -> None:
     """This process decides takes, and a peek raises the reason."""
     store = RedisStore("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=30)
