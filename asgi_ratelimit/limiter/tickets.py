@@ -35,6 +35,9 @@ LONGEST = 8192
 LATEST = 1e10
 """The latest Unix time of a ticket: in the year 2286."""
 
+HIGHEST_PLACE = 2.0**110
+"""Above any place: the largest quota has a level of 2**98 in use, and of 2**107 if it is booked until ``LATEST``."""
+
 REDEEMABLE_FOR = 7 * 86_400.0
 """Seconds after its slot for which a ticket can be redeemed, and cancelled."""
 
@@ -59,7 +62,7 @@ class TicketCharge:
 
     def __post_init__(self) -> None:
         _require(isinstance(self.quota, str) and isinstance(self.key, str), self)
-        _require(_is_number(self.cost) and _is_number(self.place), self)
+        _require(_is_number(self.cost) and _is_number(self.place, HIGHEST_PLACE), self)
         checked_cost(self.cost)
         _require(_is_time(self.since_us) and _is_time(self.slot_us), self)
         _require(type(self.generation) is int and 0 <= self.generation < 2**BIRTH_BITS, self)
@@ -226,9 +229,9 @@ def _require(condition: bool, thing: object) -> None:
         raise ValueError(f"no ticket has {thing!r:.200}")
 
 
-def _is_number(value: object) -> bool:
-    """Whether a value is a usable number: not NaN, not infinite, and within the range of exact arithmetic."""
-    return type(value) in (int, float) and -(2.0**60) < value < 2.0**60  # type: ignore[operator]
+def _is_number(value: object, most: float = 2.0**60) -> bool:
+    """Whether a value is a usable number: not NaN, not infinite, and below ``most``."""
+    return type(value) in (int, float) and -most < value < most  # type: ignore[operator]
 
 
 def _is_time(value: float) -> bool:

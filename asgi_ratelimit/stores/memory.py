@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import repeat
 from numbers import Integral
 from random import getrandbits
 from threading import Lock
+from weakref import WeakSet
 
 from ..algorithms import (
     ALGORITHMS,
@@ -91,6 +93,7 @@ class MemoryStore:
         self._shards, self._mask = self._values.shards, self._values.mask
         self._documents = MemoryDocuments(self._clock.now_us)
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
+        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -267,6 +270,12 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close, and the buckets stay."""
 
+    def unlock(self) -> None:
+        """In a forked child: go on although a thread of the parent may have been at work here."""
+        self._lock = Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._documents.unlock()
+
     def adopt(self, charge: Charge, state: State) -> None:
         """Continue from a state that another store left this bucket in, unless more was used here since."""
         with self._lock:
@@ -344,3 +353,15 @@ class MemoryStore:
         if outlook is None or state[5]:
             full_us = reset_us(quota, state, now)
         self._values.put(charge.bucket, value_of(quota, pack(quota, state), now, (units, more_us, full_us)), now)
+
+
+_stores: WeakSet[MemoryStore] = WeakSet()
+
+
+def _unlock() -> None:
+    """Unlock all stores in a child, where the threads that held their locks do not exist."""
+    for store in list(_stores):
+        store.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock)

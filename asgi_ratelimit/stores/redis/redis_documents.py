@@ -124,10 +124,6 @@ class RedisDocuments:
         value = _encoded(part.encode()), _encoded(checked_content(content)), _milliseconds(seconds)
         await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
-    async def delete_part(self, name: str, part: str) -> None:
-        """Delete one part, if it is there."""
-        await self._call(_nothing, "HDEL", self._key(name), _encoded(part.encode()))
-
     async def now_us(self) -> float:
         """The time of the server, of any node of a cluster, in microseconds since the Unix epoch."""
         return await self._call(_time, "TIME")

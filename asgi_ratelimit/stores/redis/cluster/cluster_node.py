@@ -98,7 +98,7 @@ class ClusterNode(RedisNode):
         return [error] * len(actions)
 
     def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
-        """Finish a batch. If only some of its calls have failed, the answers to the others count, but the node is out."""
+        """Finish a batch. If only some of its calls have failed, the others still count, but the node is out."""
         failure, self._failure_of_some = self._failure_of_some, None
         if failure is None or isinstance(answers, Exception):
             super()._finish(actions, answers, finish)
