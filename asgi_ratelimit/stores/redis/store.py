@@ -19,7 +19,7 @@ from ...errors import ConfigurationError, StoreError
 from ...logs import warn_once
 from ..by_store import before_closing
 from ..call_observers import Observer
-from ..event_loops import running_loop, see_all_through
+from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .cluster.cluster import ClusterNodes
 from .cluster.splitting import split
@@ -208,7 +208,8 @@ class RedisStore:
         self._latest = (None, None)
         if node is not None:
             await node.aclose()
-        if all(loop.is_closed() for loop in self._nodes):
+        drop_closed(self._nodes)
+        if not self._nodes:
             await self._ended()
         await self._documents.aclose()
 
@@ -226,9 +227,7 @@ class RedisStore:
         loop = _running_loop()
         node = self._nodes.get(loop)
         if node is None:
-            for other in [reference() for reference in self._nodes.keyrefs()]:
-                if other is not None and other.is_closed():
-                    self._nodes.pop(other, None)  # its node refers to it, so it would stay forever
+            drop_closed(self._nodes)
             node = self._nodes[loop] = self._open()
             self._begun()
         self._latest = (loop, node)
