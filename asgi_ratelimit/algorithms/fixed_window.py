@@ -66,15 +66,15 @@ def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us:
     if cost > quota.limit:
         return NEVER
     most = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost))  # beside the cost
-    found = index(quota, max(now + min_wait_us, state[1]))
+    window = index(quota, max(now + min_wait_us, state[1]))
     debit, runs = state[0]
     for start, stop, count in runs_with_debit(quota, state) if debit > 0.0 else runs:
-        if found < start:
+        if window < start:
             break
-        if found < stop and count > most:
-            found = stop
-    wait_us: float = max(min_wait_us, found * quota.period_us - now)
-    return NEVER if wait_us >= NEVER_US or found + 1.0 >= NEVER_US else wait_us
+        if window < stop and count > most:
+            window = stop
+    wait_us: float = max(min_wait_us, window * quota.period_us - now)
+    return NEVER if wait_us >= NEVER_US or window + 1.0 >= NEVER_US else wait_us
 
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:

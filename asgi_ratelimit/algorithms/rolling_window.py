@@ -77,9 +77,9 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     if debit > 0.0:
         full_until, parts = with_debit(quota, state)
     first = max(index(quota, max(now + min_wait_us, last)), full_until)
-    found = first_fit(quota, parts, first, snapped(quota, cost))
-    wait_us: float = max(min_wait_us, found * quota.part_us - now)
-    return NEVER if wait_us >= NEVER_US or found + quota.buckets + 1.0 >= NEVER_US else wait_us
+    part = first_fit(quota, parts, first, snapped(quota, cost))
+    wait_us: float = max(min_wait_us, part * quota.part_us - now)
+    return NEVER if wait_us >= NEVER_US or part + quota.buckets + 1.0 >= NEVER_US else wait_us
 
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:

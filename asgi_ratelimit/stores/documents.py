@@ -84,13 +84,13 @@ class MemoryDocuments:
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
-        self._lock = Lock()
+        self.lock = Lock()
         self._values: dict[tuple[str, str | None], tuple[bytes, float]] = {}
         """The contents, and when they expire, by the name and the part; a document has the part ``None``."""
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
-        with self._lock:
+        with self.lock:
             return self._living().get((name, None))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
@@ -100,7 +100,7 @@ class MemoryDocuments:
     async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
         """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
         value = self._value(new or b"", seconds)
-        with self._lock:
+        with self.lock:
             if self._living().get((name, None)) != old:
                 return False
             if new is None:
@@ -111,7 +111,7 @@ class MemoryDocuments:
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
-        with self._lock:
+        with self.lock:
             living = self._living().items()
             return {part: content for (of, part), content in living if of == name and part is not None}
 
@@ -126,13 +126,9 @@ class MemoryDocuments:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def unlock(self) -> None:
-        """In a forked child: go on although a thread of the parent may have been at work here."""
-        self._lock = Lock()
-
     def _write(self, name: str, part: str | None, content: bytes, seconds: float | None) -> None:
         value = self._value(content, seconds)
-        with self._lock:
+        with self.lock:
             self._living()
             self._values[name, part] = value
 

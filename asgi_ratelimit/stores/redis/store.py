@@ -141,13 +141,13 @@ class RedisStore:
         """One decision for each take, in order; each take sees what the ones before it have booked."""
         if len(takes) == 1:
             return [await _resolved(self.submit(takes[0]))]
-        seen: set[str] = set()
+        buckets_before: set[str] = set()
         denied: list[Decision | None] = []
         for take in takes:
             buckets = {charge.bucket for charge in take.charges}
-            is_plain = take.operation is None and seen.isdisjoint(buckets)
+            is_plain = take.operation is None and buckets_before.isdisjoint(buckets)
             denied.append(self._denials.find(take) if is_plain else None)
-            seen |= buckets
+            buckets_before |= buckets
         submitted = self._node().take_all([take for take, denial in zip(takes, denied) if denial is None])
         decisions = iter(await asyncio.gather(*map(_resolved, submitted)))
         return [next(decisions) if denial is None else denial for denial in denied]

@@ -21,6 +21,7 @@ from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.stores.redis import denials
 from asgi_ratelimit.stores.redis.outage import breaker
+from asgi_ratelimit.stores.redis.redis_documents import RedisDocuments
 from asgi_ratelimit.stores.urls import shown
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.redis_server import RedisServer
@@ -133,7 +134,12 @@ class BusyLoop(asyncio.SelectorEventLoop):
 @pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
 def test_event_loops_that_begin_to_use_a_store_at_once(redis_url: str) -> None:
     """None hinders another one."""
-    shared = RedisStore(redis_url, timeout=PATIENT).documents
+    begin_at_once(RedisStore(redis_url, timeout=PATIENT).documents)
+    gc.collect()
+
+
+def begin_at_once(shared: RedisDocuments) -> None:
+    """Read a document on an event loop, and meanwhile on one of another thread."""
     loop = BusyLoop()
     loop.run_until_complete(shared.read("name"))
     loop.meanwhile = lambda: asyncio.run(shared.read("name"))
@@ -141,8 +147,6 @@ def test_event_loops_that_begin_to_use_a_store_at_once(redis_url: str) -> None:
     loop.meanwhile = None
     loop.run_until_complete(shared.aclose())
     loop.close()
-    del shared, loop
-    gc.collect()
 
 
 async def test_a_reset_while_a_refusal_is_in_flight(redis_url: str) -> None:

@@ -41,7 +41,7 @@ class ClusterNodes:
     async def take(self, take: Take) -> Decision:
         """The decision of one take, whatever happens to the cluster."""
         if take.operation is not None:
-            self._context.local.ledger.taken_again(take)
+            self._context.local.ledger.forget_refund(take)
         try:
             return cast("Decision", await self.submit(take))
         except StoreError:  # the node or the topology has logged it
@@ -97,10 +97,10 @@ class ClusterNodes:
             raise ConfigurationError("best_effort with an operation needs one key: leave one of them out")
         parts = split(whole)
         peeks = await asyncio.gather(*[self._answer(replace(part, action=Peek(part.action))) for part in parts])
-        seen = joined(take, parts, cast("list[Decision]", peeks))
-        if not seen.allowed:
-            return seen
-        granted = tuple([replace(charge, cost=seen.granted) for charge in take.charges])
+        foreseen = joined(take, parts, cast("list[Decision]", peeks))
+        if not foreseen.allowed:
+            return foreseen
+        granted = tuple([replace(charge, cost=foreseen.granted) for charge in take.charges])
         return replace(await self._take_now(replace(whole, charges=granted, best_effort=False)), take=take)
 
     async def _take_now(self, take: Take) -> Decision:
@@ -151,7 +151,7 @@ class ClusterNodes:
         """The primary of a slot. If it does not answer, the topology is refreshed, as another may have taken over."""
         node = self._node_at(await self._topology.primary_of(slot))
         if node.breaker.is_open:
-            if not node.breaker.allows_call():
+            if not node.breaker.begin_call():
                 raise StoreUnavailable("the node is not called, because it has failed a moment ago")
             self._topology.refresh()
         return node

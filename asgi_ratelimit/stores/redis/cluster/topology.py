@@ -72,7 +72,7 @@ class Topology:
 
     async def _look_for(self, slot: int) -> None:
         """Refresh the topology for a slot without a known owner. Raises ``StoreUnavailable`` if none is found."""
-        if not self._breaker.allows_call():
+        if not self._breaker.begin_call():
             raise StoreUnavailable("the cluster is not called, because no owner of a slot was reported a moment ago")
         await asyncio.shield(self.refresh())
         if self._breaker.is_open:
