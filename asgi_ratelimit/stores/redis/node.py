@@ -21,6 +21,7 @@ from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
+from .outage.ledger import any_charge
 from .outage.local_decisions import MAX_VALUES, LocalDecisions
 from .outage.repayer import REPAID_TOGETHER, Repayer
 from .outage.repayments import settlement_of_nothing
@@ -118,10 +119,6 @@ class NodeContext:
         return finish_and_report
 
 
-def _any_charge(charge: Charge) -> bool:
-    return True
-
-
 class RedisNode:
     """One Redis, called ``name`` in the log, for one event loop. A batch that fails opens the breaker.
 
@@ -136,7 +133,7 @@ class RedisNode:
         context: NodeContext,
         pool: ConnectionPool,
         name: str = "",
-        is_here: Callable[[Charge], bool] = _any_charge,
+        is_here: Callable[[Charge], bool] = any_charge,
     ) -> None:
         self.breaker = Breaker(monotonic_us, context.timeout * 1e6)
         self.name = name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -13,6 +14,7 @@ from ....errors import ConfigurationError, StoreError, StoreUnavailable
 from ...operations import given_back
 from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
+from ..outage.ledger import any_charge
 from ..script_actions import Action, Answer, BucketCharge, Peek, take_of
 from .cluster_node import ClusterNode
 from .splitting import Part, joined, slot_of, split
@@ -69,12 +71,19 @@ class ClusterNodes:
 
     async def aclose(self) -> None:
         """Close all connections, after waiting actions are answered; later actions open them again."""
+        await self._open_nodes_to_charge()
         while self._unanswered:
             self._idle = self._idle or asyncio.get_running_loop().create_future()
             await asyncio.wait([self._idle])
         self._is_closed = True
         self._close_all()
         await asyncio.gather(*self._closing)
+
+    async def _open_nodes_to_charge(self) -> None:
+        """Open the nodes that the outage ledger has entries for: when they close, they are charged with these."""
+        with suppress(StoreError):
+            for entry in self._context.local.ledger.collect(any_charge):
+                self._node_at(await self._topology.primary_of(slot_of(entry.charges[0])))
 
     def _close_all(self) -> None:
         nodes, self._nodes = self._nodes, {}

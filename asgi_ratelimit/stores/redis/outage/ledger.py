@@ -81,7 +81,7 @@ class OutageLedger:
         """Let the local store continue from a state that the store has reported, unless more was used here since."""
         with self._lock:
             if charge.bucket in self._entries:  # units that the store has charged must not count as taken here
-                self._make_repayments(_any_charge)
+                self._make_repayments(any_charge)
             self._local.adopt(charge, state)
 
     def quota_here(self, bucket: str) -> Quota | None:
@@ -189,7 +189,7 @@ class OutageLedger:
             taken = () if settlement.taken is None else self._parts_of(settlement.taken)
             texts = [] if settlement.undone is None else list(map(take_text, taken))
             if self._is_settled_there(settlement, texts):
-                self._make_repayments(_any_charge)
+                self._make_repayments(any_charge)
             for text in texts:
                 self._takes.pop(text, None)
             is_there = list(map(self._repayments.holds, settlement.settled_charges))
@@ -260,7 +260,8 @@ def _unchanged(settled: SettledCharge) -> SettledCharge:
     return replace(settled, actual=settled.charge.cost)
 
 
-def _any_charge(charge: Charge) -> bool:
+def any_charge(charge: Charge) -> bool:
+    """Accepts each charge, wherever its bucket is."""
     return True
 
 

@@ -66,6 +66,11 @@ async def test_a_cluster_without_slots_is_not_called_for_each_take(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
+def all_slots_at(redis_url: str) -> bytes:
+    """The report of a cluster with one node, which is a single Redis."""
+    return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % (urlsplit(redis_url).port or 0)
+
+
 async def test_a_slot_that_a_node_owns_again(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,10 +80,21 @@ async def test_a_slot_that_a_node_owns_again(
     async with store_on(reporter) as store:
         for _ in range(3):
             assert await is_degraded(store)
-        port = urlsplit(redis_url).port or 0
-        reporter.report = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % port
+        reporter.report = all_slots_at(redis_url)
         assert not await is_degraded(store)
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+async def test_closing_charges_nodes_that_were_never_called(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what was admitted before any of them was known, if one reports by then who owns the slot."""
+    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
+    reporter = Reporter(NO_SLOTS)
+    async with store_on(reporter) as store:
+        assert await is_degraded(store)
+        reporter.report = all_slots_at(redis_url)
+    store = RedisStore(redis_url, timeout=30)
+    assert (await store.peek(TAKE)).remaining == 9
+    await store.aclose()
 
 
 @pytest.mark.parametrize(
