@@ -15,8 +15,9 @@ import math
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
 from .packed_states import ANEW, MAX_DEBIT, of_older
-from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken
 from .windows.fixed_runs import Run, count_at, filled, replaced, with_count
+from .windows.window_units import count_left, debit_beside, snapped, whole_units
 
 
 def index(quota: FixedWindow, now: float) -> float:
@@ -108,7 +109,7 @@ def give_back(quota: FixedWindow, state: State, now: float, settled: SettledChar
     first, count = index(quota, base), count_at(runs, place)
     if place < first or count == 0.0:
         return state
-    after = replaced(runs, place, given_back(quota, count, settled.charge.cost, settled.actual), first)
+    after = replaced(runs, place, count_left(quota, count, settled.charge.cost, settled.actual), first)
     if len(after) > MAX_PIECES:
         return state
     left = debit_beside(quota, left, count, settled)

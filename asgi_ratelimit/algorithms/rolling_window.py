@@ -21,8 +21,9 @@ from typing import TypeAlias
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
 from .packed_states import ANEW, MAX_DEBIT, of_older
-from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken
 from .windows.rolling_parts import Parts, first_fit, highest, paid, with_units
+from .windows.window_units import count_left, debit_beside, snapped, whole_units
 
 Core: TypeAlias = tuple[float, float, Parts]
 
@@ -115,7 +116,7 @@ def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCh
     for part, count in parts:
         if part == settled.place:
             left = debit_beside(quota, left, count, settled)
-            count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
+            count = count_left(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
         if count > 0.0:
             after.append((part, count))
     core = bounded(quota, full_until, left, tuple(after), index(quota, base))

@@ -231,7 +231,7 @@ def _low_unrecorded(quota: TokenBucket, state: State, slot: float, scaled: float
     return max(min(left, level), 0.0)
 
 
-def given_back(pairs: Pairs, slot: float, low: float, back: float) -> Pairs:
+def lows_given_back(pairs: Pairs, slot: float, low: float, back: float) -> Pairs:
     """The pairs after a charge at ``slot``, which could give back ``low``, has given back ``back``."""
     after: list[tuple[float, float]] = []
     most = NEVER

@@ -352,13 +352,8 @@ local function general_way()
     return state
   end
 
-  -- state -------------------------------------------------------------------------------------------------------------
+  -- window_units: windows count whole units, or millionths of a unit if the limit is not too large for them
 
-  local function add_gap(gaps, start, size)
-    if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
-  end
-
-  -- How windows count: whole units, or millionths of a unit if the limit is not too large for them.
   local function snapped(quota, units)
     if units % 1 == 0 then return units end
     if quota.limit >= FINE then return ceil(units) end
@@ -367,7 +362,7 @@ local function general_way()
     return fine < 1e-6 and 1e-6 or fine
   end
 
-  local function given_back(quota, count, cost, actual)
+  local function count_left(quota, count, cost, actual)
     local left = count - (snapped(quota, cost) - snapped(quota, actual))
     return left > 0 and snapped(quota, left) or 0
   end
@@ -402,6 +397,10 @@ local function general_way()
 
   local function token_bucket()
     local algorithm = {}
+
+    local function add_gap(gaps, start, size)
+      if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
+    end
 
     local function gap_at(quota, start, size, elapsed)
       start = start - max(elapsed, 0) * quota.limit
@@ -649,7 +648,7 @@ local function general_way()
       return #lows > 3 and lows[#lows - 1] >= last and low or 0
     end
 
-    local function given_back(lows, slot, low, back)
+    local function lows_given_back(lows, slot, low, back)
       local most, count = huge, #lows
       for i = count - 1, 1, -2 do
         most = min(most, lows[i] >= slot and lows[i + 1] - back or low - back, lows[i + 1])
@@ -778,7 +777,7 @@ local function general_way()
         end
       end
       for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
-      return state.level - back, gaps_after(quota, lower, 0), given_back(lows, slot, low, back)
+      return state.level - back, gaps_after(quota, lower, 0), lows_given_back(lows, slot, low, back)
     end
 
     local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot)
@@ -1041,7 +1040,7 @@ local function general_way()
       local base, place = max(now, state.last), settled.place
       local first, count = index(quota, base), count_at(state.runs, place)
       if place < first or count == 0 then return state end
-      local after = replaced(state.runs, place, given_back(quota, count, settled.cost, settled.actual), first)
+      local after = replaced(state.runs, place, count_left(quota, count, settled.cost, settled.actual), first)
       if #after > 3 * MAX_PIECES then return state end
       local debit = debit_beside(quota, state.debit, count, settled)
       return paid_back(quota, changed(state, { debit = debit, last = base, runs = after }), base)
@@ -1330,7 +1329,7 @@ local function general_way()
         local count = parts[i + 1]
         if parts[i] == settled.place then
           debit = debit_beside(quota, debit, count, settled)
-          count = given_back(quota, count, settled.cost, settled.actual)
+          count = count_left(quota, count, settled.cost, settled.actual)
         end
         if count > 0 then
           after[size + 1], after[size + 2] = parts[i], count

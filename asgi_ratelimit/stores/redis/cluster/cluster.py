@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ....decision import Charge, Decision, Redemption, Settlement, Take
 from ....errors import ConfigurationError, StoreError, StoreUnavailable
-from ...operations import given_back
+from ...operations import full_refund
 from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from ..outage.ledger import any_charge
@@ -132,7 +132,7 @@ class ClusterNodes:
         return cast("list[Decision]", answers)
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        settlements = [given_back(each) for each in decisions if each.allowed and each.repeated_us is None]
+        settlements = [full_refund(each) for each in decisions if each.allowed and each.repeated_us is None]
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
         answers = await asyncio.gather(*map(self._answer, parts), return_exceptions=True)
         for part, answer in zip(parts, answers):
