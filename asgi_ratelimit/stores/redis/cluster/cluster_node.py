@@ -72,8 +72,11 @@ class ClusterNode(RedisNode):
         """The answers to groups of actions, each group in its own slot and its own call, in one packet."""
         sent_us = self._context.denials.now_us()
         calls = list(map(self._context.script_call, groups))
+        replies = await self._caller.evaluate(calls, submitted)
+        if self._redirections.has_connections and not any(isinstance(reply, AskError) for reply in replies):
+            self._caller.start(self._redirections.aclose())
         in_groups: list[Sequence[Answer] | StoreError] = []
-        for group, call, reply in zip(groups, calls, await self._caller.evaluate(calls, submitted), strict=True):
+        for group, call, reply in zip(groups, calls, replies, strict=True):
             is_redirection = isinstance(reply, AskError)
             final = await self._redirections.follow(reply, call, submitted) if is_redirection else reply
             in_groups.append(self._read(group, call, final, sent_us))

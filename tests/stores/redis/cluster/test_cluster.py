@@ -18,7 +18,9 @@ from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
 from asgi_ratelimit.stores.redis.outage import breaker
 from asgi_ratelimit.stores.redis.scanning import Scan
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.closed_loops import until
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -266,6 +268,13 @@ async def test_a_slot_that_has_moved() -> None:
             asked(cluster.primaries[0], "CONFIG", "RESETSTAT")
             assert (await take(store, *of(keys[0], HOURLY))).remaining == 6
             assert calls(cluster)[0] == 0
+            assert (await take(store, *of(keys[1], HOURLY))).remaining == 5
+            await until(lambda: connections(cluster.primaries[2]) == 1)  # that of the redirected calls is closed
+
+
+def connections(node: RedisServer) -> int:
+    """How many connections a node has, besides the one that is used to ask."""
+    return len(asked(node, "CLIENT", "LIST", "TYPE", "normal").splitlines()) - 1
 
 
 async def test_a_slot_that_is_being_migrated() -> None:
