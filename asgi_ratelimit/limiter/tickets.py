@@ -29,7 +29,7 @@ MISSING: dict[int, list[Any]] = {WITH_UNITS: [], FORMAT: [None], WITHOUT_NUMBERS
 
 KINDS: dict[str, type[Quota]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
 
-LONGEST = 8192
+LONGEST_TEXT = 8192
 """Characters of the longest text of a ticket."""
 
 LATEST = 1e10
@@ -140,15 +140,17 @@ class Ticket:
             decision.degraded,
             decision.take.operation,
         )
-        if len(str(ticket)) > LONGEST:
-            raise ValueError(f"a ticket has at most {LONGEST} characters, not {len(str(ticket))}: use shorter keys")
+        if len(str(ticket)) > LONGEST_TEXT:
+            raise ValueError(
+                f"a ticket has at most {LONGEST_TEXT} characters, not {len(str(ticket))}: use shorter keys"
+            )
         return ticket
 
     @classmethod
     def parse(cls, text: str) -> Ticket:
         """The ticket that a text stands for; ``ValueError`` if it is not the text of a ticket."""
         try:
-            if len(text) <= LONGEST:
+            if len(text) <= LONGEST_TEXT:
                 padded = text.encode("ascii") + b"=" * (-len(text) % 4)
                 return _ticket(json.loads(base64.b64decode(padded, b"-_", validate=True)))
         except (ValueError, TypeError, AttributeError, RecursionError):

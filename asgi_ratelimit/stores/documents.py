@@ -66,15 +66,15 @@ def checked_content(content: bytes) -> bytes:
     return content
 
 
-LONGEST = 100 * 366 * 86_400
+LONGEST_LIFE = 100 * 366 * 86_400
 """The longest life of a value, in seconds."""
 
 
 def checked_seconds(seconds: float | None) -> float:
-    """How long a value lives; infinity is forever. Raises ``ValueError`` for anything but seconds up to ``LONGEST``."""
+    """How long a value lives; infinity is forever. Raises ``ValueError`` unless it is above 0, at most 100 years."""
     if seconds is None:
         return math.inf
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_LIFE:
         raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
     return float(seconds)
 
