@@ -13,11 +13,11 @@ from urllib.parse import unquote_to_bytes
 DEFAULT_NAME = "default"
 """The name of a limiter without a name of its own."""
 
-LONGEST = 128
+LONGEST_KEY = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
 
-SHORT = LONGEST // 4
-"""Characters of a key that are sure to take no more bytes than ``LONGEST``."""
+SHORT = LONGEST_KEY // 4
+"""Characters of a key that are sure to take no more bytes than ``LONGEST_KEY``."""
 
 unsafe_character = re.compile(r"[^A-Za-z0-9._~@/+=,:-]").search
 """Finds a character of a key that has to be escaped."""
@@ -49,7 +49,7 @@ def short_key(key: str) -> str:
     if len(key) <= SHORT:
         return key
     data = as_bytes(key)
-    return key if len(data) <= LONGEST and key[0] != "\0" else "\0" + digest(data)
+    return key if len(data) <= LONGEST_KEY and key[0] != "\0" else "\0" + digest(data)
 
 
 @lru_cache(maxsize=1024)
@@ -71,7 +71,7 @@ def bucket(prefix: str, key: str) -> str:
     if len(key) <= SHORT and unsafe_character(key) is None:
         return f"{prefix}{{{key or '%'}}}"
     data = as_bytes(key)
-    tag = "%#" + digest(data) if len(data) > LONGEST else _percent_encoded(data)
+    tag = "%#" + digest(data) if len(data) > LONGEST_KEY else _percent_encoded(data)
     return f"{prefix}{{{tag}}}"
 
 

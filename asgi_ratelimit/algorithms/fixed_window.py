@@ -15,8 +15,9 @@ import math
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
 from .packed_states import ANEW, MAX_DEBIT, of_older
-from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken
 from .windows.fixed_runs import Run, count_at, filled, replaced, with_count
+from .windows.window_units import count_left, debit_beside, snapped, whole_units
 
 
 def index(quota: FixedWindow, now: float) -> float:
@@ -66,15 +67,15 @@ def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us:
     if cost > quota.limit:
         return NEVER
     most = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost))  # beside the cost
-    found = index(quota, max(now + min_wait_us, state[1]))
+    window = index(quota, max(now + min_wait_us, state[1]))
     debit, runs = state[0]
     for start, stop, count in runs_with_debit(quota, state) if debit > 0.0 else runs:
-        if found < start:
+        if window < start:
             break
-        if found < stop and count > most:
-            found = stop
-    wait_us: float = max(min_wait_us, found * quota.period_us - now)
-    return NEVER if wait_us >= NEVER_US or found + 1.0 >= NEVER_US else wait_us
+        if window < stop and count > most:
+            window = stop
+    wait_us: float = max(min_wait_us, window * quota.period_us - now)
+    return NEVER if wait_us >= NEVER_US or window + 1.0 >= NEVER_US else wait_us
 
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
@@ -108,7 +109,7 @@ def give_back(quota: FixedWindow, state: State, now: float, settled: SettledChar
     first, count = index(quota, base), count_at(runs, place)
     if place < first or count == 0.0:
         return state
-    after = replaced(runs, place, given_back(quota, count, settled.charge.cost, settled.actual), first)
+    after = replaced(runs, place, count_left(quota, count, settled.charge.cost, settled.actual), first)
     if len(after) > MAX_PIECES:
         return state
     left = debit_beside(quota, left, count, settled)

@@ -28,8 +28,9 @@ from typing import Any
 
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Lows, State, snapped
+from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Lows, State
 from .windows.fixed_runs import Run, add_run
+from .windows.window_units import snapped
 
 _HEAD = struct.Struct("<dd")
 _PAIR = struct.Struct("<dd")

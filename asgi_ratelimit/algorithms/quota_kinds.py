@@ -130,11 +130,6 @@ def taken_now(quota: Quota, stored: State | None, now: float, cost: float) -> St
     return None if rolling_window.wait(quota, state, now, cost) else rolling_window.book(quota, state, now, cost, 0.0)
 
 
-def at_end(quota: Quota, state: State) -> State:
-    """The state as if nothing were free before the end of the bookings."""
-    return ALGORITHMS[type(quota)].at_end(quota, state)
-
-
 def is_queue(quota: Quota, state: State, now: float) -> bool:
     """Whether what conforms at one time from now on conforms at any later one."""
     return ALGORITHMS[type(quota)].is_queue(quota, state, now)

@@ -21,8 +21,9 @@ from typing import TypeAlias
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
 from .packed_states import ANEW, MAX_DEBIT, of_older
-from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken
 from .windows.rolling_parts import Parts, first_fit, highest, paid, with_units
+from .windows.window_units import count_left, debit_beside, snapped, whole_units
 
 Core: TypeAlias = tuple[float, float, Parts]
 
@@ -77,9 +78,9 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     if debit > 0.0:
         full_until, parts = with_debit(quota, state)
     first = max(index(quota, max(now + min_wait_us, last)), full_until)
-    found = first_fit(quota, parts, first, snapped(quota, cost))
-    wait_us: float = max(min_wait_us, found * quota.part_us - now)
-    return NEVER if wait_us >= NEVER_US or found + quota.buckets + 1.0 >= NEVER_US else wait_us
+    part = first_fit(quota, parts, first, snapped(quota, cost))
+    wait_us: float = max(min_wait_us, part * quota.part_us - now)
+    return NEVER if wait_us >= NEVER_US or part + quota.buckets + 1.0 >= NEVER_US else wait_us
 
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
@@ -115,7 +116,7 @@ def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCh
     for part, count in parts:
         if part == settled.place:
             left = debit_beside(quota, left, count, settled)
-            count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
+            count = count_left(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
         if count > 0.0:
             after.append((part, count))
     core = bounded(quota, full_until, left, tuple(after), index(quota, base))

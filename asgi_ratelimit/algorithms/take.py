@@ -11,7 +11,7 @@ from itertools import cycle, repeat
 
 from ..decision import Charge, Decision, QuotaState, Take
 from ..quotas import SECOND_US, Quota
-from .quota_kinds import ALGORITHMS, States, at_end, current, is_queue, looks
+from .quota_kinds import ALGORITHMS, States, current, is_queue, looks
 from .state import NEVER, Outlook, State, Taken
 
 UNKNOWN: Outlook = (0.0, 0.0, 0.0)
@@ -113,10 +113,10 @@ def _common_wait(take: Take, before: Sequence[State], wait_us: float, now: float
             return wait_us
         if looked >= MAX_LOOKS:
             break
-    at_ends = [
-        ALGORITHMS[type(charge.quota)].wait(charge.quota, at_end(charge.quota, state), now, charge.cost, wait_us)
-        for charge, state in charges
-    ]
+    at_ends = []
+    for charge, state in charges:
+        algorithm, quota = ALGORITHMS[type(charge.quota)], charge.quota
+        at_ends.append(algorithm.wait(quota, algorithm.at_end(quota, state), now, charge.cost, wait_us))
     return max(at_ends)
 
 

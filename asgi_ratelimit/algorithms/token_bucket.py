@@ -29,12 +29,12 @@ from .giving_back.gaps import (
 )
 from .giving_back.lows import (
     first_lows,
-    given_back,
     is_hidden,
     latest_slot,
     low_since,
     lows_after,
     lows_after_debit,
+    lows_given_back,
     lows_in_gap,
     sunk,
     without_slot,
@@ -239,7 +239,7 @@ def _units_given_back(
     if back <= 0.0 or not all(is_served(quota, gap, base - last, back, level - back) for gap in above):
         return level, gaps, lows[1:]
     lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
-    return level - back, gaps_after(quota, lower, 0.0), given_back(lows[1:], slot, low, back)
+    return level - back, gaps_after(quota, lower, 0.0), lows_given_back(lows[1:], slot, low, back)
 
 
 def _slot_given_back(

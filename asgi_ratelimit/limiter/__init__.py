@@ -1,8 +1,9 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
+from ..stores.store_arguments import as_store
 from .charges import Cost, Key, checked_name
 from .counting import CallCounts, publish_counts
-from .limiter import Limiter, as_store, count_take
+from .limiter import Limiter, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket

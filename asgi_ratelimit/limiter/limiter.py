@@ -21,10 +21,10 @@ from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
-from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
+from ..stores import Store, apply_settlement, operating, reset, settle
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
-from ..stores.store_arguments import checked_store
+from ..stores.store_arguments import as_store
 from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
 from .charges import (
     Cost,
@@ -366,14 +366,3 @@ async def count_take(limiter: Limiter, take: Take) -> Decision:
     since_ns = monotonic_ns()
     (decision,) = await limiter.store.take((replace(take, max_wait=0.0),))
     return limiter.report(counted(decision), since_ns)
-
-
-def as_store(store: Store | str | None) -> Store:
-    """The store of a ``store`` argument: a store, a URL, or ``None`` for this process's memory.
-
-    Raises ``ConfigurationError`` for anything else.
-    """
-    store = checked_store(store)
-    if store is None:
-        return MemoryStore()
-    return open_store(store) if isinstance(store, str) else store

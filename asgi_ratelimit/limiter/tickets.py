@@ -29,11 +29,14 @@ MISSING: dict[int, list[Any]] = {WITH_UNITS: [], FORMAT: [None], WITHOUT_NUMBERS
 
 KINDS: dict[str, type[Quota]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
 
-LONGEST = 8192
+LONGEST_TEXT = 8192
 """Characters of the longest text of a ticket."""
 
 LATEST = 1e10
 """The latest Unix time of a ticket: in the year 2286."""
+
+HIGHEST_PLACE = 2.0**110
+"""Above any place: the largest quota has a level of 2**98 in use, and of 2**107 if it is booked until ``LATEST``."""
 
 REDEEMABLE_FOR = 7 * 86_400.0
 """Seconds after its slot for which a ticket can be redeemed, and cancelled."""
@@ -59,7 +62,7 @@ class TicketCharge:
 
     def __post_init__(self) -> None:
         _require(isinstance(self.quota, str) and isinstance(self.key, str), self)
-        _require(_is_number(self.cost) and _is_number(self.place), self)
+        _require(_is_number(self.cost) and _is_number(self.place, HIGHEST_PLACE), self)
         checked_cost(self.cost)
         _require(_is_time(self.since_us) and _is_time(self.slot_us), self)
         _require(type(self.generation) is int and 0 <= self.generation < 2**BIRTH_BITS, self)
@@ -137,15 +140,17 @@ class Ticket:
             decision.degraded,
             decision.take.operation,
         )
-        if len(str(ticket)) > LONGEST:
-            raise ValueError(f"a ticket has at most {LONGEST} characters, not {len(str(ticket))}: use shorter keys")
+        if len(str(ticket)) > LONGEST_TEXT:
+            raise ValueError(
+                f"a ticket has at most {LONGEST_TEXT} characters, not {len(str(ticket))}: use shorter keys"
+            )
         return ticket
 
     @classmethod
     def parse(cls, text: str) -> Ticket:
         """The ticket that a text stands for; ``ValueError`` if it is not the text of a ticket."""
         try:
-            if len(text) <= LONGEST:
+            if len(text) <= LONGEST_TEXT:
                 padded = text.encode("ascii") + b"=" * (-len(text) % 4)
                 return _ticket(json.loads(base64.b64decode(padded, b"-_", validate=True)))
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -226,9 +231,9 @@ def _require(condition: bool, thing: object) -> None:
         raise ValueError(f"no ticket has {thing!r:.200}")
 
 
-def _is_number(value: object) -> bool:
-    """Whether a value is a usable number: not NaN, not infinite, and within the range of exact arithmetic."""
-    return type(value) in (int, float) and -(2.0**60) < value < 2.0**60  # type: ignore[operator]
+def _is_number(value: object, most: float = 2.0**60) -> bool:
+    """Whether a value is a usable number: not NaN, not infinite, and below ``most``."""
+    return type(value) in (int, float) and -most < value < most  # type: ignore[operator]
 
 
 def _is_time(value: float) -> bool:

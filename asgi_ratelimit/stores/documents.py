@@ -40,10 +40,6 @@ class Documents(Protocol):
         """Replace one part, whatever it was; the others stay."""
         ...
 
-    async def delete_part(self, name: str, part: str) -> None:
-        """Delete one part, if it is there."""
-        ...
-
     async def now_us(self) -> float:
         """The time by which they expire, in microseconds since the Unix epoch."""
         ...
@@ -70,15 +66,15 @@ def checked_content(content: bytes) -> bytes:
     return content
 
 
-LONGEST = 100 * 366 * 86_400
+LONGEST_LIFE = 100 * 366 * 86_400
 """The longest life of a value, in seconds."""
 
 
 def checked_seconds(seconds: float | None) -> float:
-    """How long a value lives; infinity is forever. Raises ``ValueError`` for anything but seconds up to ``LONGEST``."""
+    """How long a value lives; infinity is forever. Raises ``ValueError`` unless it is above 0, at most 100 years."""
     if seconds is None:
         return math.inf
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_LIFE:
         raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
     return float(seconds)
 
@@ -88,50 +84,40 @@ class MemoryDocuments:
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
-        self._lock = Lock()
-        self._values: dict[str, tuple[bytes, float]] = {}
-        self._parts: dict[str, dict[str, tuple[bytes, float]]] = {}
+        self.lock = Lock()
+        self._values: dict[tuple[str, str | None], tuple[bytes, float]] = {}
+        """The contents, and when they expire, by the name and the part; a document has the part ``None``."""
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
-        with self._lock:
-            return self._living(self._values).get(name)
+        with self.lock:
+            return self._living().get((name, None))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
-        value = self._value(content, seconds)
-        with self._lock:
-            self._values[name] = value
+        self._write(name, None, content, seconds)
 
     async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
         """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
         value = self._value(new or b"", seconds)
-        with self._lock:
-            if self._living(self._values).get(name) != old:
+        with self.lock:
+            if self._living().get((name, None)) != old:
                 return False
             if new is None:
-                self._values.pop(name, None)
+                self._values.pop((name, None), None)
             else:
-                self._values[name] = value
+                self._values[name, None] = value
             return True
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
-        with self._lock:
-            return self._living(self._parts.get(name, {}))
+        with self.lock:
+            living = self._living().items()
+            return {part: content for (of, part), content in living if of == name and part is not None}
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace one part, whatever it was; the others stay."""
-        value = self._value(content, seconds)
-        with self._lock:
-            parts = self._parts.setdefault(name, {})
-            self._living(parts)
-            parts[part] = value
-
-    async def delete_part(self, name: str, part: str) -> None:
-        """Delete one part, if it is there."""
-        with self._lock:
-            self._parts.get(name, {}).pop(part, None)
+        self._write(name, part, content, seconds)
 
     async def now_us(self) -> float:
         """The time by which they expire, in microseconds since the Unix epoch."""
@@ -140,12 +126,18 @@ class MemoryDocuments:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""
 
+    def _write(self, name: str, part: str | None, content: bytes, seconds: float | None) -> None:
+        value = self._value(content, seconds)
+        with self.lock:
+            self._living()
+            self._values[name, part] = value
+
     def _value(self, content: bytes, seconds: float | None) -> tuple[bytes, float]:
         return checked_content(content), self._now_us() + checked_seconds(seconds) * 1e6
 
-    def _living(self, values: dict[str, tuple[bytes, float]]) -> dict[str, bytes]:
-        """The contents that have not expired; the others are deleted."""
+    def _living(self) -> dict[tuple[str, str | None], bytes]:
+        """The contents that have not expired; the others are deleted, because nobody may ask for their names again."""
         now = self._now_us()
-        for name in [name for name, (_, until_us) in values.items() if until_us <= now]:
-            del values[name]
-        return {name: content for name, (content, _) in values.items()}
+        for each in [each for each, (_, until_us) in self._values.items() if until_us <= now]:
+            del self._values[each]
+        return {each: content for each, (content, _) in self._values.items()}

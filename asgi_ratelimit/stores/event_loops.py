@@ -6,10 +6,12 @@ import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
+T = TypeVar("T")
 
 LONGEST = 1.0
 """How many seconds a caller that is cancelled, or one that closes a store, waits at most for what is given back."""
@@ -26,6 +28,16 @@ def running_loop(what: str, instead: str) -> AbstractEventLoop:
         raise ConfigurationError(
             f"{what} needs asyncio, and no event loop of it is running; under trio, {instead}"
         ) from None
+
+
+def drop_closed(by_loop: WeakKeyDictionary[AbstractEventLoop, T]) -> None:
+    """Drop the values of closed event loops: each refers to its loop, so it would stay forever.
+
+    Another thread may add one meanwhile, so the dictionary itself must not be iterated over.
+    """
+    for loop in [reference() for reference in by_loop.keyrefs()]:
+        if loop is not None and loop.is_closed():
+            by_loop.pop(loop, None)
 
 
 _under_way: dict[asyncio.Future[Any], int] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import repeat
 from numbers import Integral
 from random import getrandbits
 from threading import Lock
+from weakref import WeakSet
 
 from ..algorithms import (
     ALGORITHMS,
@@ -91,6 +93,7 @@ class MemoryStore:
         self._shards, self._mask = self._values.shards, self._values.mask
         self._documents = MemoryDocuments(self._clock.now_us)
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
+        _locks.update((self._lock, self._documents.lock))
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -241,13 +244,13 @@ class MemoryStore:
             now = self._now_us()
             states = list(map(self._state, redemption.charges, repeat(len(redemption.charges))))
             foreseen = foresee(redemption.take, states, now)
-            return redeemed(foreseen, self._is_first(redemption, now))
+            return redeemed(foreseen, self._remember_first(redemption, now))
 
     async def settle(self, settlement: Settlement) -> None:
         """Give back units that a take charged in excess, or debit missing ones; a second call does nothing."""
         with self._lock:
             now = self._now_us()
-            if not self._is_first(settlement, now):
+            if not self._remember_first(settlement, now):
                 return
             if settlement.undone is not None:
                 self._takes.forget(take_text(settlement.undone))
@@ -287,9 +290,9 @@ class MemoryStore:
         )
         if len(charges) > 1:
             self._values.under_way = {charge.bucket for charge in charges}
-        for charge, state, seen in zip(charges, written, decision.states):
+        for charge, state, quota_state in zip(charges, written, decision.states):
             if state is not None:
-                outlook = seen.remaining, seen.more_after * SECOND_US, seen.reset_after * SECOND_US
+                outlook = quota_state.remaining, quota_state.more_after * SECOND_US, quota_state.reset_after * SECOND_US
                 self._store(charge, state, now, outlook)
         self._values.under_way = ()
         return decision
@@ -311,7 +314,7 @@ class MemoryStore:
             self._takes.add(text, outcome, now, now + self._operation_ttl_us)
         return decision
 
-    def _is_first(self, settled: Settlement | Redemption, now: float) -> bool:
+    def _remember_first(self, settled: Settlement | Redemption, now: float) -> bool:
         """Whether this is the first settlement or redemption of its kind; it is remembered from now on."""
         text, until_us = settlement_text(settled), settled.until_us
         is_over = until_us and now >= until_us
@@ -344,3 +347,16 @@ class MemoryStore:
         if outlook is None or state[5]:
             full_us = reset_us(quota, state, now)
         self._values.put(charge.bucket, value_of(quota, pack(quota, state), now, (units, more_us, full_us)), now)
+
+
+_locks: WeakSet[Lock] = WeakSet()
+
+
+def _release_locks() -> None:
+    """Release all locks in a child: the threads that held them at the fork do not exist there."""
+    for lock in list(_locks):
+        if lock.locked():
+            lock.release()
+
+
+os.register_at_fork(after_in_child=_release_locks)

@@ -53,9 +53,9 @@ def register_instead(
     listed = list(quotas)
     _register(store, owner, listed, is_peer)
     place = _place_of(store)
-    kept = {(place, name, quota.name) for name, quota in listed}
-    for buckets in [each for each in _uses.copy() if each[0] == place and each not in kept]:
-        _keep(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not owner])
+    names = {(place, name, quota.name) for name, quota in listed}
+    for buckets in [each for each in _uses.copy() if each[0] == place and each not in names]:
+        _set_uses(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not owner])
 
 
 def _register(
@@ -70,8 +70,8 @@ def _register(
             _warn_of_place(name, quota, uses[0].quota)
     for name, quota in quotas:
         buckets = place, name, quota.name
-        kept = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
-        _uses[buckets] = [*kept, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
+        others_here = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
+        _uses[buckets] = [*others_here, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
 
 
 def _place_of(store: object) -> Hashable:
@@ -136,10 +136,10 @@ def _hint(quota: Quota, other: Quota) -> str:
 
 def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
     """Remove the owners that are gone."""
-    _keep(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not None])
+    _set_uses(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not None])
 
 
-def _keep(buckets: _Buckets, uses: list[_Use]) -> None:
+def _set_uses(buckets: _Buckets, uses: list[_Use]) -> None:
     """Set all uses of a quota."""
     if uses:
         _uses[buckets] = uses

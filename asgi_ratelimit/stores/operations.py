@@ -72,7 +72,7 @@ def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None
     return settlement if any(each.actual != each.charge.cost for each in settlement.settled_charges) else None
 
 
-def given_back(decision: Decision) -> Settlement | None:
+def full_refund(decision: Decision) -> Settlement | None:
     """How to give back all of a decision."""
     return settled_as(decision, [0.0] * len(decision.states))
 

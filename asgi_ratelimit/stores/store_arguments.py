@@ -1,11 +1,11 @@
-"""Checks ``store`` arguments."""
+"""Checks ``store`` arguments, and finds the stores that they stand for."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..errors import ConfigurationError
-from . import Store
+from . import MemoryStore, Store, open_store
 from .urls import shown
 
 _METHODS = ("take", "peek", "settle", "reset", "aclose")
@@ -29,3 +29,14 @@ def checked_store(store: Store | str | None) -> Store | str | None:
             'store="redis://localhost"'
         )
     return store
+
+
+def as_store(store: Store | str | None) -> Store:
+    """The store of a ``store`` argument: a store, a URL, or ``None`` for this process's memory.
+
+    Raises ``ConfigurationError`` for anything else.
+    """
+    store = checked_store(store)
+    if store is None:
+        return MemoryStore()
+    return open_store(store) if isinstance(store, str) else store

@@ -205,6 +205,23 @@ def test_a_ticket_is_its_text(name: str, key: str, cost: float, quota: Quota) ->
     assert re.fullmatch(r"[A-Za-z0-9_-]+", str(ticket))
 
 
+@pytest.mark.parametrize(("limit", "days"), [(1_000_000, 30), (2**53, 400)])
+async def test_a_ticket_of_a_large_quota(store: Store, limit: int, days: int) -> None:
+    """It is booked, passed on and cancelled like any other, however many units are in use."""
+    limiter = Limiter(TokenBucket(limit, days * 86_400.0), store=store, name="jobs")
+    await limiter.rate_limit("guild", limit // 4 * 3)
+    left = (await limiter.peek("guild")).remaining
+    await limiter.cancel(passed_on(await limiter.reserve("guild", limit // 8)))
+    assert (await limiter.peek("guild")).remaining >= left
+
+
+def passed_on(ticket: Ticket) -> Ticket:
+    """The ticket, as it arrives with a job."""
+    parsed = Ticket.parse(str(ticket))
+    assert parsed == ticket
+    return parsed
+
+
 @pytest.mark.parametrize("text", ["", "x", "öl", "W10", "bnVsbA", "WzIsImEiLDEsMSwxLFtdXQ", "W10=" * 5, "a b"])
 def test_other_texts_are_not_tickets(text: str) -> None:
     """The error quotes it."""

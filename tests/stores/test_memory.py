@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import re
+import signal
 import sys
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -324,6 +326,38 @@ def test_threads_share_a_store_that_is_full() -> None:
     assert len(small.store) == 100
     small.spray("later", 1_000)
     assert len(small.store) == 100
+
+
+class SlowClock:
+    """A clock that does not answer the thread that is the first to read it until it ``may_go_on``."""
+
+    def __init__(self) -> None:
+        self.is_read, self.may_go_on = Event(), Event()
+
+    def now_us(self) -> int:
+        """The time."""
+        if not self.is_read.is_set():
+            self.is_read.set()
+            self.may_go_on.wait()
+        return 1_800_000_000_000_000
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_while_a_thread_takes() -> None:
+    """The child can use the store, although that thread does not exist there, and never ends its take."""
+    clock = SlowClock()
+    store = MemoryStore(clock=clock)
+    take = Take((Charge(QUOTA, "key"),))
+    with ThreadPoolExecutor() as threads:
+        taking = threads.submit(store.submit, take)
+        clock.is_read.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(10)  # a child that waits for the thread ends by this
+            os._exit(0 if store.submit(take).remaining == 9 else 1)
+        clock.may_go_on.set()
+        assert taking.result().remaining == 9
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.anyio

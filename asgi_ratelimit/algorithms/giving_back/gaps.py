@@ -16,15 +16,15 @@ from ..token_bucket_level import drained
 
 def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
     """The whole units that fit into each gap now, by the rules of ``take``, for the gaps that have room for any."""
-    passed, found = elapsed * quota.limit, []
+    passed, in_each = elapsed * quota.limit, []
     for start, size in gaps if elapsed >= 0.0 else ():
         at, free = (start - passed, size) if start >= passed else (0.0, size + (start - passed))
         if quota.burst_level - at < quota.period_us:
             break  # gaps are in order
         units = min(free, quota.burst_level - at) / quota.period_us // 1.0
         if units > 0.0:
-            found.append(units if _fits(quota, (start, size), elapsed, units * quota.period_us) else units - 1.0)
-    return found
+            in_each.append(units if _fits(quota, (start, size), elapsed, units * quota.period_us) else units - 1.0)
+    return in_each
 
 
 def earliest_gap(
@@ -50,16 +50,16 @@ def _end(gap: Gap) -> float:
 
 def _wait(quota: TokenBucket, gap: Gap, earliest: float, scaled: float) -> float:
     """The least time since ``last``, from ``earliest`` on, at which a ``scaled`` cost conforms inside a gap."""
-    found = max(earliest, float(math.ceil((gap[0] + scaled - quota.burst_level) / quota.limit)))
-    if found >= NEVER_US:
+    elapsed = max(earliest, float(math.ceil((gap[0] + scaled - quota.burst_level) / quota.limit)))
+    if elapsed >= NEVER_US:
         return NEVER
-    if not _fits(quota, gap, found, scaled):
-        found += 1.0  # the division may have rounded down
-        if not _fits(quota, gap, found, scaled):
+    if not _fits(quota, gap, elapsed, scaled):
+        elapsed += 1.0  # the division may have rounded down
+        if not _fits(quota, gap, elapsed, scaled):
             return NEVER
-    while found > earliest and _fits(quota, gap, found - 1.0, scaled):
-        found -= 1.0
-    return found
+    while elapsed > earliest and _fits(quota, gap, elapsed - 1.0, scaled):
+        elapsed -= 1.0
+    return elapsed
 
 
 def _fits(quota: TokenBucket, gap: Gap, elapsed: float, scaled: float) -> bool:

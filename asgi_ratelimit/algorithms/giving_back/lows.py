@@ -160,14 +160,14 @@ def _with_newest(state: State) -> Pairs:
 
 def lowered(pairs: Pairs, most: float) -> Pairs:
     """The pairs, none of them above ``most``; pairs that add nothing are dropped."""
-    kept: list[tuple[float, float]] = []
+    after: list[tuple[float, float]] = []
     highest = 0.0
     for time, low in pairs:
         low = min(low, most)  # noqa: PLW2901
         if low > highest:
-            kept.append((time, low))
+            after.append((time, low))
             highest = low
-    return tuple(kept)
+    return tuple(after)
 
 
 def _thinned(pairs: Pairs, now: float) -> Pairs:
@@ -231,12 +231,12 @@ def _low_unrecorded(quota: TokenBucket, state: State, slot: float, scaled: float
     return max(min(left, level), 0.0)
 
 
-def given_back(pairs: Pairs, slot: float, low: float, back: float) -> Pairs:
+def lows_given_back(pairs: Pairs, slot: float, low: float, back: float) -> Pairs:
     """The pairs after a charge at ``slot``, which could give back ``low``, has given back ``back``."""
     after: list[tuple[float, float]] = []
     most = NEVER
-    for time, had in reversed(pairs):
-        most = min(most, had - back if time >= slot else low - back, had)
+    for time, before in reversed(pairs):
+        most = min(most, before - back if time >= slot else low - back, before)
         after.append((time, most))
     newest = [(time, max(most, 0.0)) for time, most in after[:1]]
     return (*lowered(tuple(after[:0:-1]), NEVER), *newest)

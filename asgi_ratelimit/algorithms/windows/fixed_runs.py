@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from ...quotas import FixedWindow
-from ..state import MAX_PIECES, snapped
+from ..state import MAX_PIECES
+from .window_units import snapped
 
 Run: TypeAlias = tuple[float, float, float]
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import TypeAlias
 
 from ...quotas import RollingWindow
-from ..state import snapped
+from .window_units import snapped
 
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
@@ -29,7 +29,7 @@ def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) ->
     most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
     if not parts or parts[-1][0] <= first:
         return _fit_at_end(quota, parts, first, most)
-    total, oldest, found = 0.0, 0, first
+    total, oldest, fit = 0.0, 0, first
     for number, (part, count) in enumerate(parts):
         total = snapped(quota, total + count)
         if total <= most:
@@ -38,11 +38,11 @@ def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) ->
         while oldest < number and without > most:
             total, oldest = without, oldest + 1
             without = snapped(quota, total - parts[oldest][1])
-        if found < part - buckets:
+        if fit < part - buckets:
             break
         if part <= parts[oldest][0] + buckets:
-            found = max(found, parts[oldest][0] + buckets + 1.0)
-    return found
+            fit = max(fit, parts[oldest][0] + buckets + 1.0)
+    return fit
 
 
 def _fit_at_end(quota: RollingWindow, parts: Parts, first: float, most: float) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import repeat, takewhile
 from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
 
@@ -168,18 +168,20 @@ class GroupCommit(Generic[T, R]):
             return
         self._in_flight = None
         if isinstance(results, Exception):
-            self._fail(self._unless_resent(batch, results), results)
+            self._fail(batch, repeat(results))
         elif not 0 < len(results) <= len(batch):
-            self._fail(batch, ValueError(f"{len(results)} results for {len(batch)} items"))
+            self._fail(batch, repeat(ValueError(f"{len(results)} results for {len(batch)} items")))
         else:
             if len(results) < len(batch):
                 self._waiting[:0] = batch[len(results) :]
+            failed = []
             for entry, result in zip(batch, results):
-                future = entry[1]
                 if isinstance(result, Exception):
-                    self._fail(self._unless_resent([entry], result), result)
-                elif not future.done():
-                    future.set_result(result)
+                    failed.append(entry)
+                elif not entry[1].done():
+                    entry[1].set_result(result)
+            if failed:
+                self._fail(failed, [result for result in results if isinstance(result, Exception)])
         total = len(batch) + len(self._waiting)
         is_quicker = total >= 2 * ENOUGH and self._now_us() - self._sent_us < total * CALLER_US
         self._busy = self._busy + 1 if is_quicker else 0
@@ -188,23 +190,17 @@ class GroupCommit(Generic[T, R]):
             most = min((total + 1) // 2, MAX_ITEMS) if self._in_halves else MAX_ITEMS
             self._send_next(have_waited=True, most=most)
 
-    def _unless_resent(self, batch: list[Entry[T, R]], error: Exception) -> list[Entry[T, R]]:
-        """The entries that have failed permanently. The others are sent again, ahead of all that wait."""
-        failed, resent = [], []
-        for entry in batch:
-            item, future, submitted, is_second = entry
-            if is_second or future.done() or not self._resends(item, error):
-                failed.append(entry)
-            else:
-                resent.append((item, future, submitted, True))
-        self._waiting[:0] = resent
-        return failed
-
-    def _fail(self, batch: Sequence[Entry[T, R]], error: Exception) -> None:
-        for item, future, _, _ in batch:
+    def _fail(self, failed: Sequence[Entry[T, R]], errors: Iterable[Exception]) -> None:
+        """End entries with their fallbacks, or send them a second time, ahead of all that wait."""
+        resent = []
+        for (item, future, submitted, is_second), error in zip(failed, errors):
             if future.done():
+                continue
+            if not is_second and self._resends(item, error):
+                resent.append((item, future, submitted, True))
                 continue
             try:
                 future.set_result(self._fallback(item, error))
-            except Exception as raised:  # noqa: BLE001  # as above
+            except Exception as raised:  # noqa: BLE001  # whatever it is, it must reach those who wait
                 future.set_exception(raised)
+        self._waiting[:0] = resent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -51,9 +51,6 @@ class Denials:
         self.now_us = now_us
         self.by_bucket: OrderedDict[str, Denial] = OrderedDict()
 
-    def __bool__(self) -> bool:
-        return bool(self.by_bucket)
-
     def find(self, take: Take) -> Decision | None:
         """The refusal of ``take``, if it is certain without the store."""
         if not self.by_bucket:
@@ -89,14 +86,28 @@ class Denials:
         that was refused, or a higher one, is certain not to fit until its wait is over. A state of which a take of more
         charges may read less applies only to takes with as many charges.
         """
+        self._note(decision, sent_us, frozenset())
+
+    def note_others(self, decision: Decision, sent_us: float) -> None:
+        """Remember also the buckets that have not refused a take, whose refusals in parts of it were noted before.
+
+        If such a refusal is forgotten meanwhile, its bucket has changed since, and nothing is remembered.
+        """
+        refusing = {charge.bucket for charge, state in zip(decision.charges, decision.states) if not state.allowed}
+        if refusing <= self.by_bucket.keys():
+            self._note(decision, sent_us, refusing)
+
+    def _note(self, decision: Decision, sent_us: float, but: Collection[str]) -> None:
         if decision.allowed or decision.take is None or decision.before is None:
             return
         times, count = decision.times_us or repeat(decision.now_us), len(decision.take.charges)
-        for charge, state, seen, now_us in zip(decision.take.charges, decision.before, decision.states, times):
+        for charge, state, quota_state, now_us in zip(decision.take.charges, decision.before, decision.states, times):
+            if charge.bucket in but:
+                continue
             least_cost, lasts_us = 0.0, LONGEST_US
             if not is_queue(charge.quota, state, now_us):
-                least_cost = math.inf if seen.allowed else charge.cost
-                lasts_us = min(seen.retry_after * SECOND_US, LONGEST_US)
+                least_cost = math.inf if quota_state.allowed else charge.cost
+                lasts_us = min(quota_state.retry_after * SECOND_US, LONGEST_US)
             self.by_bucket.pop(charge.bucket, None)
             charges = 0 if is_read_in_whole(charge.quota, state) else count
             ahead_us = now_us - sent_us

@@ -21,6 +21,7 @@ from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
+from .outage.ledger import any_charge
 from .outage.local_decisions import MAX_VALUES, LocalDecisions
 from .outage.repayer import REPAID_TOGETHER, Repayer
 from .outage.repayments import settlement_of_nothing
@@ -118,10 +119,6 @@ class NodeContext:
         return finish_and_report
 
 
-def _any_charge(charge: Charge) -> bool:
-    return True
-
-
 class RedisNode:
     """One Redis, called ``name`` in the log, for one event loop. A batch that fails opens the breaker.
 
@@ -136,7 +133,7 @@ class RedisNode:
         context: NodeContext,
         pool: ConnectionPool,
         name: str = "",
-        is_here: Callable[[Charge], bool] = _any_charge,
+        is_here: Callable[[Charge], bool] = any_charge,
     ) -> None:
         self.breaker = Breaker(monotonic_us, context.timeout * 1e6)
         self.name = name
@@ -159,14 +156,14 @@ class RedisNode:
     def take(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take, whatever happens to Redis."""
         if take.operation is not None:
-            self._context.local.ledger.taken_again(take)
-        if self.breaker.is_open and not self.breaker.allows_call():
+            self._context.local.ledger.forget_refund(take)
+        if self.breaker.is_open and not self.breaker.begin_call():
             return self._context.local.decide(take)
         return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
 
     def charge(self, charge: BucketCharge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
         """The outcome of a take of one charge without a wait, whatever happens to Redis."""
-        if self.breaker.is_open and not self.breaker.allows_call():
+        if self.breaker.is_open and not self.breaker.begin_call():
             return self._context.local.decide(take_of(charge))
         return self.send(charge)  # type: ignore[return-value]  # a charge is answered with one of these
 
@@ -178,13 +175,13 @@ class RedisNode:
 
     def submit(self, action: Action) -> Awaitable[Answer]:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
-        if self.breaker.allows_call():
+        if self.breaker.begin_call():
             return self.send(action)
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
         """Answer what waits, charge Redis with the outage ledger while it answers, and close the connection."""
-        if self._context.local.ledger.has_entries and self.breaker.allows_call():
+        if self._context.local.ledger.has_entries and self.breaker.begin_call():
             self._repayer.start()
         await self._repayer.aclose()
         await self._group.drain()
@@ -275,7 +272,7 @@ class RedisNode:
                 if self._is_untried or self.breaker.is_open:
                     self._record_success(actions, answers)
                 if self._context.local.ledger.has_entries and not self.breaker.is_open:
-                    self._repayer.start_now_and_then()
+                    self._repayer.start_if_due()
         finally:
             finish(answers)
 
@@ -293,7 +290,7 @@ class RedisNode:
         self._is_untried = False
         self.breaker.record_success()
         self._context.local.store_is_back(self.name)
-        self._repayer.look_soon()
+        self._repayer.start_soon()
 
     def _decide_without(self, action: Action, error: Exception) -> Answer:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
@@ -308,7 +305,7 @@ class RedisNode:
         A take is not refused early if an action ahead of it may change its bucket.
         """
         denials = self._context.denials
-        if not denials or not self.decides_in_outage:
+        if not denials.by_bucket or not self.decides_in_outage:
             return None
         answers: list[Answer] = []
         ahead: set[str] = set()

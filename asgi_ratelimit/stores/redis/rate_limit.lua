@@ -166,10 +166,10 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
           needs_more = true
           break
         end
-        local found
-        found, last, level, generation = unpack('<dddI', read_value)
+        local stored_stamp
+        stored_stamp, last, level, generation = unpack('<dddI', read_value)
         local elapsed, sum = now - last, last + level
-        if found ~= stamp or elapsed < -period_us or sum - sum ~= 0 then -- one of them is not finite
+        if stored_stamp ~= stamp or elapsed < -period_us or sum - sum ~= 0 then -- one of them is not finite
           needs_more = true
           break
         end
@@ -352,13 +352,8 @@ local function general_way()
     return state
   end
 
-  -- state -------------------------------------------------------------------------------------------------------------
+  -- window_units: windows count whole units, or millionths of a unit if the limit is not too large for them
 
-  local function add_gap(gaps, start, size)
-    if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
-  end
-
-  -- How windows count: whole units, or millionths of a unit if the limit is not too large for them.
   local function snapped(quota, units)
     if units % 1 == 0 then return units end
     if quota.limit >= FINE then return ceil(units) end
@@ -367,7 +362,7 @@ local function general_way()
     return fine < 1e-6 and 1e-6 or fine
   end
 
-  local function given_back(quota, count, cost, actual)
+  local function count_left(quota, count, cost, actual)
     local left = count - (snapped(quota, cost) - snapped(quota, actual))
     return left > 0 and snapped(quota, left) or 0
   end
@@ -403,6 +398,10 @@ local function general_way()
   local function token_bucket()
     local algorithm = {}
 
+    local function add_gap(gaps, start, size)
+      if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
+    end
+
     local function gap_at(quota, start, size, elapsed)
       start = start - max(elapsed, 0) * quota.limit
       if start >= 0 then return start, size end
@@ -428,14 +427,14 @@ local function general_way()
     end
 
     local function gap_wait(quota, start, size, earliest, scaled)
-      local found = max(earliest, ceil((start + scaled - quota.burst_level) / quota.limit))
-      if found >= NEVER_US then return huge end
-      if not fits(quota, start, size, found, scaled) then
-        found = found + 1
-        if not fits(quota, start, size, found, scaled) then return huge end
+      local elapsed = max(earliest, ceil((start + scaled - quota.burst_level) / quota.limit))
+      if elapsed >= NEVER_US then return huge end
+      if not fits(quota, start, size, elapsed, scaled) then
+        elapsed = elapsed + 1
+        if not fits(quota, start, size, elapsed, scaled) then return huge end
       end
-      while found > earliest and fits(quota, start, size, found - 1, scaled) do found = found - 1 end
-      return found
+      while elapsed > earliest and fits(quota, start, size, elapsed - 1, scaled) do elapsed = elapsed - 1 end
+      return elapsed
     end
 
     -- The position of the first gap that ends above a level.
@@ -492,16 +491,16 @@ local function general_way()
     local function with_gap(gaps, start, size)
       local stop, after, adds, count = start + size, {}, true, 0
       for i = 1, #gaps, 2 do
-        local at, had = gaps[i], gaps[i + 1]
-        if at + had < start or at > stop then
+        local at, width = gaps[i], gaps[i + 1]
+        if at + width < start or at > stop then
           if adds and at > stop then
             after[count + 1], after[count + 2] = start, size
             adds, count = false, count + 2
           end
-          after[count + 1], after[count + 2] = at, had
+          after[count + 1], after[count + 2] = at, width
           count = count + 2
         else
-          start, size = min(start, at), size + had
+          start, size = min(start, at), size + width
         end
       end
       if adds then add_gap(after, start, size) end
@@ -527,15 +526,15 @@ local function general_way()
     end
 
     local function lowered(lows, most)
-      local kept, highest = {}, 0
+      local after, highest = {}, 0
       for i = 1, #lows, 2 do
         local low = min(lows[i + 1], most)
         if low > highest then
-          kept[#kept + 1], kept[#kept + 2] = lows[i], low
+          after[#after + 1], after[#after + 2] = lows[i], low
           highest = low
         end
       end
-      return kept
+      return after
     end
 
     local function low_at(quota, level, left)
@@ -649,7 +648,7 @@ local function general_way()
       return #lows > 3 and lows[#lows - 1] >= last and low or 0
     end
 
-    local function given_back(lows, slot, low, back)
+    local function lows_given_back(lows, slot, low, back)
       local most, count = huge, #lows
       for i = count - 1, 1, -2 do
         most = min(most, lows[i] >= slot and lows[i + 1] - back or low - back, lows[i + 1])
@@ -778,7 +777,7 @@ local function general_way()
         end
       end
       for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
-      return state.level - back, gaps_after(quota, lower, 0), given_back(lows, slot, low, back)
+      return state.level - back, gaps_after(quota, lower, 0), lows_given_back(lows, slot, low, back)
     end
 
     local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot)
@@ -806,7 +805,7 @@ local function general_way()
       local scaled, base, back = scaled_cost(quota.period_us, settled.cost), max(now, state.last), 0
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
-      local sunk, had, bottom, level, gaps, lows = state.lows[3] or 0, state.level, nil, nil, nil, nil
+      local sunk, level_before, bottom, level, gaps, lows = state.lows[3] or 0, state.level, nil, nil, nil, nil
       local slot = floor(settled.slot)
       local ahead, passed = slot - settled.since, state.last - settled.since
       local below = settled.place - sunk
@@ -827,13 +826,13 @@ local function general_way()
         level, gaps, lows = units_given_back(quota, state, base, slot, under, stop - scaled, stop, units)
         back = state.level - level
       end
-      if #state.lows == 0 and slot <= base and had <= quota.burst_level then
+      if #state.lows == 0 and slot <= base and level_before <= quota.burst_level then
         local first = level > 0 and { state.last, level, back } or {}
         return changed(state, { level = level, gaps = gaps, lows = first })
       end
       if #state.lows == 0 then
-        local hides = level > 0 and level < had and (slot <= base or units < scaled or level < bottom)
-        local hidden = hides and { ceil(state.last + had / quota.limit), level, 0 } or {}
+        local hides = level > 0 and level < level_before and (slot <= base or units < scaled or level < bottom)
+        local hidden = hides and { ceil(state.last + level_before / quota.limit), level, 0 } or {}
         return changed(state, { level = level, gaps = gaps, lows = hidden })
       end
       local start, used = state.lows[1], state.lows[2]
@@ -1015,13 +1014,13 @@ local function general_way()
       if cost > quota.limit then return huge end
       local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
       if state.debit > 0 then runs = runs_with_debit(quota, state) end
-      local found = index(quota, max(now + min_wait_us, state.last))
+      local window = index(quota, max(now + min_wait_us, state.last))
       for i = 1, #runs, 3 do
-        if found < runs[i] then break end
-        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
+        if window < runs[i] then break end
+        if window < runs[i + 1] and runs[i + 2] > most then window = runs[i + 1] end
       end
-      local wait_us = max(min_wait_us, found * quota.period_us - now)
-      return (wait_us >= NEVER_US or found + 1 >= NEVER_US) and huge or wait_us
+      local wait_us = max(min_wait_us, window * quota.period_us - now)
+      return (wait_us >= NEVER_US or window + 1 >= NEVER_US) and huge or wait_us
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
@@ -1041,7 +1040,7 @@ local function general_way()
       local base, place = max(now, state.last), settled.place
       local first, count = index(quota, base), count_at(state.runs, place)
       if place < first or count == 0 then return state end
-      local after = replaced(state.runs, place, given_back(quota, count, settled.cost, settled.actual), first)
+      local after = replaced(state.runs, place, count_left(quota, count, settled.cost, settled.actual), first)
       if #after > 3 * MAX_PIECES then return state end
       local debit = debit_beside(quota, state.debit, count, settled)
       return paid_back(quota, changed(state, { debit = debit, last = base, runs = after }), base)
@@ -1138,7 +1137,7 @@ local function general_way()
 
     local function first_fit(quota, parts, first, units, from)
       local most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
-      local total, oldest, found = 0, (from or 1) + 1, first
+      local total, oldest, fit = 0, (from or 1) + 1, first
       if (parts[#parts - 1] or first) <= first then
         for i = #parts, 2, -2 do
           if parts[i - 1] < first - buckets then break end
@@ -1155,11 +1154,11 @@ local function general_way()
             total, oldest = without, oldest + 2
             without = snapped(quota, total - parts[oldest])
           end
-          if found < parts[i - 1] - buckets then break end
-          if parts[i - 1] <= parts[oldest - 1] + buckets then found = max(found, parts[oldest - 1] + buckets + 1) end
+          if fit < parts[i - 1] - buckets then break end
+          if parts[i - 1] <= parts[oldest - 1] + buckets then fit = max(fit, parts[oldest - 1] + buckets + 1) end
         end
       end
-      return found
+      return fit
     end
 
     local function highest(quota, parts, at)
@@ -1310,9 +1309,9 @@ local function general_way()
       local full_until, parts = state.full_until, state.parts
       if state.debit > 0 then full_until, parts = with_debit(quota, state) end
       local first = max(index(quota, max(now + min_wait_us, state.last)), full_until)
-      local found = first_fit(quota, parts, first, snapped(quota, cost))
-      local wait_us = max(min_wait_us, found * quota.part_us - now)
-      return (wait_us >= NEVER_US or found + quota.buckets + 1 >= NEVER_US) and huge or wait_us
+      local part = first_fit(quota, parts, first, snapped(quota, cost))
+      local wait_us = max(min_wait_us, part * quota.part_us - now)
+      return (wait_us >= NEVER_US or part + quota.buckets + 1 >= NEVER_US) and huge or wait_us
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
@@ -1330,7 +1329,7 @@ local function general_way()
         local count = parts[i + 1]
         if parts[i] == settled.place then
           debit = debit_beside(quota, debit, count, settled)
-          count = given_back(quota, count, settled.cost, settled.actual)
+          count = count_left(quota, count, settled.cost, settled.actual)
         end
         if count > 0 then
           after[size + 1], after[size + 2] = parts[i], count

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from ...buckets import escaped
 from ...errors import StoreUnavailable
 from ..documents import checked_content, checked_seconds
-from ..event_loops import running_loop
+from ..event_loops import drop_closed, running_loop
 from .cluster.commands import ClusterCommands
 from .connection.script_calls import ScriptCaller
 from .connection.server_addresses import ClusterAddresses, SingleAddress
@@ -96,8 +96,7 @@ class RedisDocuments:
         self._addresses = addresses
         self._prefix = prefix + b":documents:"
         self._timeout = max(timeout, LEAST_TIMEOUT)
-        self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened]
-        self._commands = WeakKeyDictionary()
+        self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = WeakKeyDictionary()
         self._calls: set[asyncio.Task[Any]] = set()
 
     async def read(self, name: str) -> bytes | None:
@@ -124,10 +123,6 @@ class RedisDocuments:
         value = _encoded(part.encode()), _encoded(checked_content(content)), _milliseconds(seconds)
         await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
-    async def delete_part(self, name: str, part: str) -> None:
-        """Delete one part, if it is there."""
-        await self._call(_nothing, "HDEL", self._key(name), _encoded(part.encode()))
-
     async def now_us(self) -> float:
         """The time of the server, of any node of a cluster, in microseconds since the Unix epoch."""
         return await self._call(_time, "TIME")
@@ -148,8 +143,7 @@ class RedisDocuments:
         loop = running_loop(*_NEEDS_ASYNCIO)
         opened = self._commands.get(loop)
         if opened is None:
-            for other in [each for each in self._commands if each.is_closed()]:
-                self._commands.pop(other, None)  # its connection refers to it, so it would stay forever
+            drop_closed(self._commands)
             opened = self._commands[loop] = asyncio.Lock(), self._open()
         calling = loop.create_task(self._call_in_turn(opened, read, command))
         self._calls.add(calling)

@@ -63,36 +63,36 @@ def _decision(take: Take, allowed: bool, states: list[State | None], now: float,
     decision, written = decide(take, states, now, birth)
     if decision.allowed != allowed:
         return as_decided(decision, allowed)
-    for charge, state, found in zip(take.charges, written, states):
-        left = found if state is None else state
+    for charge, state, before in zip(take.charges, written, states):
+        left = before if state is None else state
         if left is not None:
             after[charge.bucket] = pack(charge.quota, left)
     return decision
 
 
-def _answered_again(action: Action, record: bytes | None, now: float) -> Answer:
+def _answered_again(action: Action, packed: bytes | None, now: float) -> Answer:
     """The answer to a take or a repayment whose operation was carried out before, as either of them."""
     take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
-    found = read_record(record, take)
-    if isinstance(action, Repayment) and found.is_debit:
-        debits = action.settled_charges if found.debits is None else found.debits
-        return _booked(debits, found.states, found.then, found.birth)
-    decision = decided_again(found.take, found.states, found.then, found.birth, now)
-    if found.is_debit:
-        return _as_debited(decision, found)
+    record = read_record(packed, take)
+    if isinstance(action, Repayment) and record.is_debit:
+        debits = action.settled_charges if record.debits is None else record.debits
+        return _booked(debits, record.states, record.then, record.birth)
+    decision = decided_again(record.take, record.states, record.then, record.birth, now)
+    if record.is_debit:
+        return _as_debited(decision, record)
     if isinstance(action, Repayment):
-        settlement = settlement_of(decision, [charge.cost for charge in found.take.charges])
-        return Repaid(float(found.birth)) if settlement is None else Repaid(settlement.id, settlement.settled_charges)
+        settlement = settlement_of(decision, [charge.cost for charge in record.take.charges])
+        return Repaid(float(record.birth)) if settlement is None else Repaid(settlement.id, settlement.settled_charges)
     return decision
 
 
-def _as_debited(decision: Decision, found: OperationRecord) -> Decision:
+def _as_debited(decision: Decision, record: OperationRecord) -> Decision:
     """The decision of a take that was charged as a repayment: it was allowed, and is settled where that is."""
-    decision = replace(as_allowed(decision), ready_at=found.then / SECOND_US, birth=found.birth)
-    if found.debits is None:
+    decision = replace(as_allowed(decision), ready_at=record.then / SECOND_US, birth=record.birth)
+    if record.debits is None:
         return decision
-    booked = _booked(found.debits, found.states, found.then, found.birth).settled_charges
-    granted = found.debits[0].charge.cost if found.take.best_effort else decision.granted
+    booked = _booked(record.debits, record.states, record.then, record.birth).settled_charges
+    granted = record.debits[0].charge.cost if record.take.best_effort else decision.granted
     return replace(decision, granted=granted, booked=tuple(booked))
 
 

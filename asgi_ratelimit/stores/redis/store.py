@@ -19,7 +19,7 @@ from ...errors import ConfigurationError, StoreError
 from ...logs import warn_once
 from ..by_store import before_closing
 from ..call_observers import Observer
-from ..event_loops import running_loop, see_all_through
+from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .cluster.cluster import ClusterNodes
 from .cluster.splitting import split
@@ -141,13 +141,13 @@ class RedisStore:
         """One decision for each take, in order; each take sees what the ones before it have booked."""
         if len(takes) == 1:
             return [await _resolved(self.submit(takes[0]))]
-        seen: set[str] = set()
+        buckets_before: set[str] = set()
         denied: list[Decision | None] = []
         for take in takes:
             buckets = {charge.bucket for charge in take.charges}
-            is_plain = take.operation is None and seen.isdisjoint(buckets)
+            is_plain = take.operation is None and buckets_before.isdisjoint(buckets)
             denied.append(self._denials.find(take) if is_plain else None)
-            seen |= buckets
+            buckets_before |= buckets
         submitted = self._node().take_all([take for take, denial in zip(takes, denied) if denial is None])
         decisions = iter(await asyncio.gather(*map(_resolved, submitted)))
         return [next(decisions) if denial is None else denial for denial in denied]
@@ -208,7 +208,8 @@ class RedisStore:
         self._latest = (None, None)
         if node is not None:
             await node.aclose()
-        if all(loop.is_closed() for loop in self._nodes):
+        drop_closed(self._nodes)
+        if not self._nodes:
             await self._ended()
         await self._documents.aclose()
 
@@ -226,9 +227,7 @@ class RedisStore:
         loop = _running_loop()
         node = self._nodes.get(loop)
         if node is None:
-            for other in [reference() for reference in self._nodes.keyrefs()]:
-                if other is not None and other.is_closed():
-                    self._nodes.pop(other, None)  # its node refers to it, so it would stay forever
+            drop_closed(self._nodes)
             node = self._nodes[loop] = self._open()
             self._begun()
         self._latest = (loop, node)

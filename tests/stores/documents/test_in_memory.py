@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from asgi_ratelimit.stores import MemoryStore
@@ -27,3 +29,16 @@ async def test_documents_and_parts_expire(clock: SteppedClock) -> None:
     assert await shared.replace("name", None, b"3")
     assert await shared.read("other") == b"2"
     assert await shared.read_parts("parts") == {"long": b"2"}
+
+
+async def test_what_has_expired_takes_no_memory(clock: SteppedClock) -> None:
+    """Neither documents nor parts, although each has a name of its own, which nobody reads or writes again."""
+    shared = documents(MemoryStore(clock=clock))
+    tracemalloc.start()
+    for number in range(100):
+        await shared.write(f"document {number}", bytes(10_000), seconds=60)
+        await shared.write_part(f"minute {number}", "part", bytes(10_000), seconds=60)
+        clock.advance(60)
+    stored, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert stored < 200_000

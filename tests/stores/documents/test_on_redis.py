@@ -75,7 +75,6 @@ async def use(shared: Documents, rights: tuple[str, ...]) -> None:
         for seconds in (60, None):
             await shared.write_part("parts", "part", b"1", seconds=seconds)
         assert await shared.read_parts("parts") == {"part": b"1"}
-        await shared.delete_part("parts", "part")
 
 
 @pytest.mark.parametrize("rights", [READING, WRITING, PARTS])

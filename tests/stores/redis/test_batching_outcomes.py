@@ -88,6 +88,20 @@ async def test_an_item_whose_own_error_is_a_lost_answer() -> None:
     assert await outcomes(*results) == ["first", "result of 1"]
 
 
+async def test_items_whose_own_errors_are_lost_answers_stay_in_order() -> None:
+    """They are sent again as they were submitted."""
+    server = Server()
+    server.resent = {0, 1, 2}
+    results = [server.group.submit(number) for number in range(3)]
+    await settle_down()
+    answers: list[Any] = [OSError("lost")] * 3
+    server.calls[0].answer.set_result(answers)
+    await settle_down()
+    assert server.batches == [[0, 1, 2], [0, 1, 2]]
+    server.calls[1].succeed()
+    assert await outcomes(*results) == [f"result of {number}" for number in range(3)]
+
+
 async def test_an_item_of_a_caller_that_is_gone_is_not_sent_again() -> None:
     """Nobody waits for its result."""
     server = Server()

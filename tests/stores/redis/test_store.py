@@ -8,7 +8,8 @@ import math
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.stores.redis import denials
 from asgi_ratelimit.stores.redis.outage import breaker
+from asgi_ratelimit.stores.redis.redis_documents import RedisDocuments
 from asgi_ratelimit.stores.urls import shown
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.redis_server import RedisServer
@@ -113,6 +115,38 @@ def closed_loops_after_takes(url: str) -> int:
 def closed_loops() -> int:
     gc.collect()
     return sum(isinstance(each, asyncio.AbstractEventLoop) and each.is_closed() for each in gc.get_objects())
+
+
+class BusyLoop(asyncio.SelectorEventLoop):
+    """An event loop; where the main thread asks whether it is closed, ``meanwhile`` happens in another thread."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def is_closed(self) -> bool:
+        """Whether it is."""
+        if self.meanwhile is not None and current_thread() is main_thread():
+            thread = Thread(target=self.meanwhile)
+            thread.start()
+            thread.join()
+        return super().is_closed()
+
+
+@pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
+def test_event_loops_that_begin_to_use_a_store_at_once(redis_url: str) -> None:
+    """None hinders another one."""
+    begin_at_once(RedisStore(redis_url, timeout=PATIENT).documents)
+    gc.collect()
+
+
+def begin_at_once(shared: RedisDocuments) -> None:
+    """Read a document on an event loop, and meanwhile on one of another thread."""
+    loop = BusyLoop()
+    loop.run_until_complete(shared.read("name"))
+    loop.meanwhile = lambda: asyncio.run(shared.read("name"))
+    assert asyncio.run(shared.read("name")) is None
+    loop.meanwhile = None
+    loop.run_until_complete(shared.aclose())
+    loop.close()
 
 
 async def test_a_reset_while_a_refusal_is_in_flight(redis_url: str) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from ....decision import Charge, Decision, Redemption, Settlement, Take
 from ....errors import ConfigurationError, StoreError, StoreUnavailable
-from ...operations import given_back
+from ...operations import full_refund
 from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
+from ..outage.ledger import any_charge
 from ..script_actions import Action, Answer, BucketCharge, Peek, take_of
 from .cluster_node import ClusterNode
 from .splitting import Part, joined, slot_of, split
@@ -41,7 +43,7 @@ class ClusterNodes:
     async def take(self, take: Take) -> Decision:
         """The decision of one take, whatever happens to the cluster."""
         if take.operation is not None:
-            self._context.local.ledger.taken_again(take)
+            self._context.local.ledger.forget_refund(take)
         try:
             return cast("Decision", await self.submit(take))
         except StoreError:  # the node or the topology has logged it
@@ -69,12 +71,19 @@ class ClusterNodes:
 
     async def aclose(self) -> None:
         """Close all connections, after waiting actions are answered; later actions open them again."""
+        await self._open_nodes_to_charge()
         while self._unanswered:
             self._idle = self._idle or asyncio.get_running_loop().create_future()
             await asyncio.wait([self._idle])
         self._is_closed = True
         self._close_all()
         await asyncio.gather(*self._closing)
+
+    async def _open_nodes_to_charge(self) -> None:
+        """Open the nodes that the outage ledger has entries for: when they close, they are charged with these."""
+        with suppress(StoreError):
+            for entry in self._context.local.ledger.collect(any_charge):
+                self._node_at(await self._topology.primary_of(slot_of(entry.charges[0])))
 
     def _close_all(self) -> None:
         nodes, self._nodes = self._nodes, {}
@@ -97,10 +106,10 @@ class ClusterNodes:
             raise ConfigurationError("best_effort with an operation needs one key: leave one of them out")
         parts = split(whole)
         peeks = await asyncio.gather(*[self._answer(replace(part, action=Peek(part.action))) for part in parts])
-        seen = joined(take, parts, cast("list[Decision]", peeks))
-        if not seen.allowed:
-            return seen
-        granted = tuple([replace(charge, cost=seen.granted) for charge in take.charges])
+        foreseen = joined(take, parts, cast("list[Decision]", peeks))
+        if not foreseen.allowed:
+            return foreseen
+        granted = tuple([replace(charge, cost=foreseen.granted) for charge in take.charges])
         return replace(await self._take_now(replace(whole, charges=granted, best_effort=False)), take=take)
 
     async def _take_now(self, take: Take) -> Decision:
@@ -110,7 +119,7 @@ class ClusterNodes:
         decision = joined(take, parts, decisions)
         if not decision.allowed:
             await self._give_back(decisions)
-            self._context.denials.note(decision, sent_us)
+            self._context.denials.note_others(decision, sent_us)
         return decision
 
     async def _decisions(self, parts: Sequence[Part]) -> list[Decision]:
@@ -123,7 +132,7 @@ class ClusterNodes:
         return cast("list[Decision]", answers)
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        settlements = [given_back(each) for each in decisions if each.allowed and each.repeated_us is None]
+        settlements = [full_refund(each) for each in decisions if each.allowed and each.repeated_us is None]
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
         answers = await asyncio.gather(*map(self._answer, parts), return_exceptions=True)
         for part, answer in zip(parts, answers):
@@ -151,7 +160,7 @@ class ClusterNodes:
         """The primary of a slot. If it does not answer, the topology is refreshed, as another may have taken over."""
         node = self._node_at(await self._topology.primary_of(slot))
         if node.breaker.is_open:
-            if not node.breaker.allows_call():
+            if not node.breaker.begin_call():
                 raise StoreUnavailable("the node is not called, because it has failed a moment ago")
             self._topology.refresh()
         return node

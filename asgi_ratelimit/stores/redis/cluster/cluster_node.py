@@ -9,7 +9,7 @@ from redis.asyncio import ConnectionPool
 from redis.exceptions import AskError, AuthenticationError, NoPermissionError
 
 from ....decision import Charge
-from ....errors import StoreUnavailable
+from ....errors import StoreError, StoreUnavailable
 from ..batching import Finish
 from ..connection.script_calls import ScriptCall
 from ..connection.server_addresses import Address
@@ -40,6 +40,8 @@ class ClusterNode(RedisNode):
         self._redirections = Redirections(
             pool, context.timeout, lambda redirection: redirected(redirection, address[0])
         )
+        self._failure_of_some: StoreError | None = None
+        """Why some calls of the batch in flight failed, although others were carried out."""
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
@@ -70,19 +72,41 @@ class ClusterNode(RedisNode):
         """The answers to groups of actions, each group in its own slot and its own call, in one packet."""
         sent_us = self._context.denials.now_us()
         calls = list(map(self._context.script_call, groups))
-        answers = []
-        for group, call, reply in zip(groups, calls, await self._caller.evaluate(calls, submitted), strict=True):
+        replies = await self._caller.evaluate(calls, submitted)
+        if self._redirections.has_connections and not any(isinstance(reply, AskError) for reply in replies):
+            self._caller.start(self._redirections.aclose())
+        in_groups: list[Sequence[Answer] | StoreError] = []
+        for group, call, reply in zip(groups, calls, replies, strict=True):
             is_redirection = isinstance(reply, AskError)
             final = await self._redirections.follow(reply, call, submitted) if is_redirection else reply
-            answers.append(self._read(group, call, final, sent_us))
-        return answers
+            in_groups.append(self._read(group, call, final, sent_us))
+        failures = [each for each in in_groups if isinstance(each, StoreError)]
+        if failures and len(failures) == len(groups):
+            raise failures[0]
+        self._failure_of_some = failures[0] if failures else self._failure_of_some
+        pairs = zip(groups, in_groups)
+        return [[each] * len(group) if isinstance(each, StoreError) else each for group, each in pairs]
 
-    def _read(self, actions: Sequence[Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
-        """The answers in the reply for one slot. Raises ``StoreError`` for an error that concerns the whole node."""
+    def _read(
+        self, actions: Sequence[Action], call: ScriptCall, reply: Any, sent_us: float
+    ) -> Sequence[Answer] | StoreError:
+        """The answers in the reply for one slot, or an error that concerns the whole node."""
         if not isinstance(reply, Exception):
             return self._context.answers(actions, call, reply, sent_us)
         error = self._context.error_of(reply)
         is_of_node = isinstance(error, StoreUnavailable) or isinstance(reply, (AuthenticationError, NoPermissionError))
         if is_of_node and error is not reply:
-            raise error from reply
+            error.__cause__ = reply
+            return error
         return [error] * len(actions)
+
+    def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
+        """Finish a batch. If only some of its calls have failed, the others still count, but the node is out."""
+        failure, self._failure_of_some = self._failure_of_some, None
+        if failure is None or isinstance(answers, Exception):
+            super()._finish(actions, answers, finish)
+            return
+        try:
+            self._record_failure(failure)
+        finally:
+            finish(answers)

@@ -42,7 +42,13 @@ class Redirections:
             return error
         return reply
 
+    @property
+    def has_connections(self) -> bool:
+        """Whether there are connections to other nodes."""
+        return bool(self._callers)
+
     async def aclose(self) -> None:
-        """Close the connections to these nodes."""
-        for caller in self._callers.values():
+        """Close the connections to these nodes; the next redirection opens another one."""
+        callers, self._callers = self._callers, {}
+        for caller in callers.values():
             await caller.aclose()

@@ -42,13 +42,13 @@ class Topology:
         self._updated = updated
         self._breaker = Breaker(monotonic_us, context.timeout * 1e6)
         self._refreshing: asyncio.Task[None] | None = None
+        self._unowned: set[int] = set()
+        """The slots that were looked for, and that no node owns."""
 
     async def primary_of(self, slot: int) -> Address:
         """The address of the primary of a slot. Raises ``StoreUnavailable`` if there is none."""
         if slot not in self.primaries:
-            await self._first_refresh()
-        if slot not in self.primaries:
-            raise StoreUnavailable(f"no node of the cluster owns slot {slot}")
+            await self._look_for(slot)
         return self.primaries[slot]
 
     def redirected(self, redirection: AskError, host: str) -> Address:
@@ -68,13 +68,19 @@ class Topology:
         """Stop reading the topology. It stays: nodes that close charge their own buckets with the outage ledger."""
         if self._refreshing is not None:
             self._refreshing.cancel()
+            self._refreshing = None
 
-    async def _first_refresh(self) -> None:
-        if self._refreshing is None and not self._breaker.allows_call():
-            raise StoreUnavailable("the cluster is not called, because no node of it has answered a moment ago")
+    async def _look_for(self, slot: int) -> None:
+        """Refresh the topology for a slot without a known owner. Raises ``StoreUnavailable`` if none is found."""
+        if not self._breaker.begin_call():
+            raise StoreUnavailable("the cluster is not called, because no owner of a slot was reported a moment ago")
         await asyncio.shield(self.refresh())
         if self._breaker.is_open:
             raise StoreUnavailable("no node of the cluster reports which node owns which slot")
+        if slot not in self.primaries:
+            self._unowned.add(slot)
+            self._fail(StoreUnavailable("a slot belongs to no node of the cluster"))
+            raise StoreUnavailable(f"no node of the cluster owns slot {slot}")
 
     async def _refresh(self) -> None:
         """Call one node after the other until one answers, within the deadline of a take."""
@@ -89,6 +95,9 @@ class Topology:
                         failure = error
         except TimeoutError:
             pass
+        self._fail(failure)
+
+    def _fail(self, failure: StoreError) -> None:
         self._breaker.record_failure()
         self._context.local.store_is_out(failure, self._name)
 
@@ -101,18 +110,24 @@ class Topology:
             await caller.aclose()
         self.primaries = {slot: self._addresses.remap(primary) for slot, primary in primaries.items()}
         self._breaker.record_success()
-        self._context.local.store_is_back(self._name)
+        self._unowned -= self.primaries.keys()
+        if not self._unowned:
+            self._context.local.store_is_back(self._name)
         self._updated()
 
 
 def primaries_in(reply: Any, host: str) -> dict[int, Address]:
     """The address of the primary of each slot in the reply of the node at ``host`` to ``CLUSTER SLOTS``.
 
-    A node that does not know its own host reports an empty one, which stands for ``host``.
+    A node that does not know its own host reports an empty one, which stands for ``host``. Raises ``StoreUnavailable``
+    for any other reply.
     """
     primaries: dict[int, Address] = {}
-    for first, last, primary, *_ in reply:
-        reported = primary[0].decode() if isinstance(primary[0], bytes) else primary[0]
-        address = (reported or host, int(primary[1]))
-        primaries.update(dict.fromkeys(range(int(first), int(last) + 1), address))
+    try:
+        for first, last, primary, *_ in reply:
+            reported = primary[0].decode() if isinstance(primary[0], bytes) else primary[0]
+            address = (reported or host, int(primary[1]))
+            primaries.update(dict.fromkeys(range(int(first), int(last) + 1), address))
+    except (IndexError, TypeError, ValueError) as error:
+        raise StoreUnavailable(f"it answers CLUSTER SLOTS with {reply!r:.100}, which makes no sense") from error
     return primaries

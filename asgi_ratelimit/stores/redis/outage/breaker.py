@@ -21,8 +21,8 @@ class Breaker:
         self._next_probe = 0.0
         self.is_open = False
 
-    def allows_call(self) -> bool:
-        """Whether the caller may call the store. While the breaker is open, the caller that may do so is the probe."""
+    def begin_call(self) -> bool:
+        """Whether the caller may call the store; while the breaker is open, that makes it the probe."""
         if not self.is_open:
             return True
         now = self._now()

@@ -62,9 +62,6 @@ class OutageLedger:
         self.start_anew()
         _ledgers.add(self)
 
-    def __bool__(self) -> bool:
-        return self.has_entries
-
     def __len__(self) -> int:
         """How many entries there are."""
         return len(self._entries) + len(self._takes) + len(self._postponed) + len(self._repayments.pending)
@@ -84,7 +81,7 @@ class OutageLedger:
         """Let the local store continue from a state that the store has reported, unless more was used here since."""
         with self._lock:
             if charge.bucket in self._entries:  # units that the store has charged must not count as taken here
-                self._close(_any_charge)
+                self._make_repayments(any_charge)
             self._local.adopt(charge, state)
 
     def quota_here(self, bucket: str) -> Quota | None:
@@ -98,7 +95,7 @@ class OutageLedger:
         If it ``is_unclear`` whether the store has carried the take out, its operation may exist there.
         """
         with self._lock:
-            self.taken_again(take)
+            self.forget_refund(take)
             before = list(map(self._local.state_of, local_take.charges))
             decision = self._local.submit(local_take)
             if decision.allowed and before != list(map(self._local.state_of, local_take.charges)):
@@ -107,8 +104,8 @@ class OutageLedger:
                 self._unclear |= self._takes.keys() & map(take_text, self._parts_of(take))
             return decision
 
-    def taken_again(self, take: Take) -> None:
-        """Note that an operation is taken again: an earlier refund that has not reached the store is dropped."""
+    def forget_refund(self, take: Take) -> None:
+        """Forget a refund that has not reached the store, because its operation is taken again."""
         if take.operation is None or not self.has_entries:
             return
         with self._lock:
@@ -140,8 +137,7 @@ class OutageLedger:
     def collect(self, is_here: Callable[[Charge], bool], most: int | None = None) -> list[Repayment | Settlement]:
         """The entries to charge the store with, for buckets that ``is_here`` accepts; then ``remove`` what is done."""
         with self._lock:
-            self._close(is_here)
-            self._look()
+            self._make_repayments(is_here)
             entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
             return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
@@ -154,8 +150,7 @@ class OutageLedger:
             pending = self._repayments.of_buckets(buckets, but)
             if pending or buckets.isdisjoint(self._entries):
                 return pending
-            self._close(is_here)
-            self._look()
+            self._make_repayments(is_here)
             return self._repayments.of_buckets(buckets, but)
 
     def remove(self, entry: Repayment | Settlement, repaid: Repaid = NOTHING_REPAID) -> None:
@@ -167,7 +162,7 @@ class OutageLedger:
                 for settlement in self._repayments.remove(entry, repaid):
                     self.postpone(settlement)
                     self._forget_here(settlement)
-            self._look()
+            self._update_has_entries()
 
     def _forget_here(self, settlement: Settlement) -> None:
         """Let the local store forget the operation that a settlement forgets."""
@@ -176,7 +171,7 @@ class OutageLedger:
             with suppress(StopIteration):
                 self._local.settle(unchanged).send(None)  # it never waits
 
-    def _look(self) -> None:
+    def _update_has_entries(self) -> None:
         self.has_entries = bool(self._entries or self._takes or self._postponed or self._repayments.pending)
 
     def is_open(self, settlement: Settlement) -> bool:
@@ -194,7 +189,7 @@ class OutageLedger:
             taken = () if settlement.taken is None else self._parts_of(settlement.taken)
             texts = [] if settlement.undone is None else list(map(take_text, taken))
             if self._is_settled_there(settlement, texts):
-                self._close(_any_charge)
+                self._make_repayments(any_charge)
             for text in texts:
                 self._takes.pop(text, None)
             is_there = list(map(self._repayments.holds, settlement.settled_charges))
@@ -220,7 +215,7 @@ class OutageLedger:
                 entry.units += max(settled.actual - settled.charge.cost, 0.0)
         await self._local.settle(settlement)
 
-    def _close(self, is_here: Callable[[Charge], bool]) -> None:
+    def _make_repayments(self, is_here: Callable[[Charge], bool]) -> None:
         """Turn everything taken until now into repayments; takes that name an operation are repaid under it."""
         now = float(self._clock.now_us())
         units: dict[str, float] = {}
@@ -240,6 +235,7 @@ class OutageLedger:
             if units[bucket] >= LEAST_UNITS:
                 rest = replace(charge, cost=units[bucket])
                 self._repayments.add(Repayment(repayment_text(bucket), (debited(rest, rest.cost),), now))
+        self._update_has_entries()
 
     def _units_of(self, entry: Entry, now: float) -> float:
         """The units in use now, less those that were in use before; units that have run off are not owed."""
@@ -264,7 +260,8 @@ def _unchanged(settled: SettledCharge) -> SettledCharge:
     return replace(settled, actual=settled.charge.cost)
 
 
-def _any_charge(charge: Charge) -> bool:
+def any_charge(charge: Charge) -> bool:
+    """Accepts each charge, wherever its bucket is."""
     return True
 
 

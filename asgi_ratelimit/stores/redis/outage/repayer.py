@@ -38,22 +38,22 @@ class Repayer:
         self._is_here = is_here
         self._submit_all = submit_all
         self._task: asyncio.Task[None] | None = None
-        self._next_look_us = 0.0
+        self._due_us = 0.0
 
     def start(self) -> None:
         """Send the entries, unless this is under way."""
         if self._ledger.has_entries and (self._task is None or self._task.done()):
-            self._next_look_us = monotonic_us() + REPAY_INTERVAL_US
+            self._due_us = monotonic_us() + REPAY_INTERVAL_US
             self._task = asyncio.get_running_loop().create_task(self._repay(self._send_entries()))
 
-    def start_now_and_then(self) -> None:
+    def start_if_due(self) -> None:
         """``start``, at most once a second: another event loop or node may have added entries."""
-        if monotonic_us() >= self._next_look_us:
+        if monotonic_us() >= self._due_us:
             self.start()
 
-    def look_soon(self) -> None:
-        """Let the next ``start_now_and_then`` start at once."""
-        self._next_look_us = 0.0
+    def start_soon(self) -> None:
+        """Let the next ``start_if_due`` start at once."""
+        self._due_us = 0.0
 
     async def aclose(self) -> None:
         """Finish what is under way, within a few seconds."""

@@ -52,10 +52,10 @@ class Repayments:
 
     def of_buckets(self, buckets: Set[str], but: Set[str]) -> list[Repayment]:
         """The pending repayments for any of these buckets, except for the operations in ``but``."""
-        found: dict[str, Repayment] = {}
+        repayments: dict[str, Repayment] = {}
         for bucket in buckets & self._by_bucket.keys():
-            found |= self._by_bucket[bucket]
-        return [repayment for operation, repayment in found.items() if operation not in but]
+            repayments |= self._by_bucket[bucket]
+        return [repayment for operation, repayment in repayments.items() if operation not in but]
 
     def remove(self, repayment: Repayment, repaid: Repaid) -> list[Settlement]:
         """Remove a repayment that the store has carried out; return the settlements for the store."""

@@ -59,9 +59,9 @@ class Scan:
             now_us = float(int(seconds) * 1_000_000 + int(microseconds))
             for text, value in zip(keys, await self._values(caller, keys), strict=True):
                 own = text.decode(errors="replace").removeprefix(f"{self._prefix}:")
-                found = None if value is None else stored_bucket(own, value, now_us)
-                if found is not None:
-                    yield found
+                bucket = None if value is None else stored_bucket(own, value, now_us)
+                if bucket is not None:
+                    yield bucket
             if int(cursor) == 0:
                 return
             if self.looked >= most:

@@ -107,8 +107,8 @@ def _roundest(number: float, code_of: Callable[[float], int]) -> float:
     """Of the numbers with the same code, the one with the fewest digits."""
     candidates = [float(f"{number:.{digits}g}") for digits in range(1, 8)]
     code = code_of(number)
-    found = next((each for each in candidates if code_of(each) == code), number)
-    return int(found) if found.is_integer() else found
+    shortest = next((each for each in candidates if code_of(each) == code), number)
+    return int(shortest) if shortest.is_integer() else shortest
 
 
 def _rounded(number: float) -> float:

@@ -18,7 +18,9 @@ from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
 from asgi_ratelimit.stores.redis.outage import breaker
 from asgi_ratelimit.stores.redis.scanning import Scan
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.closed_loops import until
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -266,6 +268,13 @@ async def test_a_slot_that_has_moved() -> None:
             asked(cluster.primaries[0], "CONFIG", "RESETSTAT")
             assert (await take(store, *of(keys[0], HOURLY))).remaining == 6
             assert calls(cluster)[0] == 0
+            assert (await take(store, *of(keys[1], HOURLY))).remaining == 5
+            await until(lambda: connections(cluster.primaries[2]) == 1)  # that of the redirected calls is closed
+
+
+def connections(node: RedisServer) -> int:
+    """How many connections a node has, besides the one that is used to ask."""
+    return len(asked(node, "CLIENT", "LIST", "TYPE", "normal").splitlines()) - 1
 
 
 async def test_a_slot_that_is_being_migrated() -> None:
@@ -320,6 +329,41 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
             asked(node, "CONFIG", "SET", "maxmemory", 0)
     async with open_on(cluster) as store:
         assert [await left(store, HOURLY, key) for key in keys] == [5] * 3
+
+
+async def test_a_failure_in_the_middle_of_a_batch(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It concerns only the takes that have met it: those that were carried out before are not charged a second time."""
+    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
+    well, ill = keys_on(cluster, 0, 2)
+    async with open_on(cluster, on_error="local") as store:
+        await take(store, *of("other", HOURLY))
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
+        decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in (well, ill)])
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "allkeys")
+        assert [decision.degraded for decision in decisions] == [False, True]
+        await until_back(store, ill)
+    async with open_on(cluster) as store:
+        assert [await left(store, HOURLY, key) for key in (well, ill)] == [9, 8]
+    assert "no permissions" in caplog.text
+
+
+@pytest.mark.parametrize("iterations", range(10))
+async def test_a_reset_beside_a_refused_take_over_several_slots(
+    cluster: RedisCluster, store: RedisStore, iterations: int
+) -> None:
+    """A bucket that is reset before its refusal is known is not refused, whichever of the two is sent first."""
+    full, well = keys_on(cluster, 0)[0], keys_on(cluster, 1)[0]
+    await take(store, *of(full, SHARED, cost=5))
+    taking = asyncio.ensure_future(take(store, *of(full, SHARED), *of(well, SHARED)))
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    await store.reset(of(full, SHARED))
+    await taking
+    assert (await take(store, *of(full, SHARED))).allowed
 
 
 async def test_a_cluster_that_does_not_answer() -> None:

@@ -21,7 +21,7 @@ class Trial:
 
     def allowed(self, callers: int = 10) -> int:
         """How many of some callers at one moment may call the store."""
-        return sum(self.breaker.allows_call() for _ in range(callers))
+        return sum(self.breaker.begin_call() for _ in range(callers))
 
     def wait(self, us: float) -> None:
         self.clock.advance(us / 1e6)

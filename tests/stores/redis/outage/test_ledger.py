@@ -13,7 +13,7 @@ from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement,
 from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.operations import given_back, settled_as, take_text
+from asgi_ratelimit.stores.operations import full_refund, settled_as, take_text
 from asgi_ratelimit.stores.redis.cluster.splitting import split
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
@@ -197,7 +197,7 @@ def test_what_has_run_off_is_not_repaid(outage: Outage) -> None:
 def test_a_refund_of_a_take_with_an_operation(outage: Outage) -> None:
     """It is neither repaid nor remembered."""
     decision = outage.local.decide(Take((Charge(KINDS[0], "key", 3),), operation="id"))
-    settlement = given_back(decision)
+    settlement = full_refund(decision)
     assert settlement is not None
     assert run_in_place(outage.local.ledger.settle(settlement)) == []
     assert outage.due() == []
