@@ -89,7 +89,8 @@ class Spending:
     def _settle(self) -> Flow[None]:
         spent = self._entered.pop()
         try:
-            if spent.actual != charged_units(spent.decision):
+            take = spent.decision.take
+            if spent.actual != charged_units(spent.decision) or (take is not None and take.operation is not None):
                 yield GiveBack(self._store, partial(settle, self._store, spent.decision, spent.actual))
         finally:
             if self._count is None:

@@ -59,17 +59,14 @@ def _text(bucket: str, operation: str) -> str:
 def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None:
     """How to settle a decision at the ``actual`` cost of each charge; ``None`` if there is nothing to settle.
 
-    If everything is given back, the operation of the take is forgotten.
+    If everything is given back, the operation of the take is forgotten. A cost that is as charged is settled as well,
+    so that no copy of the decision is settled differently later.
     """
     settlement = settlement_of(decision, actual)
-    if settlement is None:
-        return None
-    take, is_undone = decision.take, not any(actual)
-    if take is not None and take.operation is not None:
-        settlement = replace(settlement, taken=take, undone=take if is_undone else None)
-        if is_undone:
-            return settlement
-    return settlement if any(each.actual != each.charge.cost for each in settlement.settled_charges) else None
+    take = decision.take
+    if settlement is None or take is None or take.operation is None:
+        return settlement
+    return replace(settlement, taken=take, undone=None if any(actual) else take)
 
 
 def full_refund(decision: Decision) -> Settlement | None:

@@ -69,7 +69,8 @@ class Settler:
         if actual is None or units is None:
             return
         try:
-            yield GiveBack(self._store, partial(settle, self._store, plain, units))
+            if units != charged_units(plain):
+                yield GiveBack(self._store, partial(settle, self._store, plain, units))
             self._learn(request, charged, actual)
         except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
             self._report("settle", error)
