@@ -178,6 +178,7 @@ class RateLimit(NeedsDepends):
         try:
             planned = None if limits.is_exempt else await plan.evaluate(scope)
         except LimitUnavailable as error:
+            await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error
         if planned is None:
             return None

@@ -233,7 +233,7 @@ class RateLimitMiddleware:
         is_socket, is_exempt = self._may_limit_messages and scope["type"] == "websocket", False
         app = self._throttled(scope) if is_socket else self.app
         decisions: list[Decision] = []
-        receiving = None
+        receiving, outer = None, request_limits(scope)
         try:
             if self._lists is not None and await self._lists.allow(scope):
                 plan, is_exempt, app = None, True, self.app
@@ -242,9 +242,10 @@ class RateLimitMiddleware:
                     receive = receiving = Receiving(scope, receive)
                 app, decisions = await self._decide(plan, scope, app, receiving)
         except (AccessDenied, LimitUnavailable) as error:
+            if outer is not None:
+                await outer.refund_all()
             await error.answer(scope, send)
             return None
-        outer = scope.get(SCOPE_KEY)
         if outer is not None and outer.server_send is not None:
             await self._continue_within(outer, decisions, app, (scope, receive, send))
             return None

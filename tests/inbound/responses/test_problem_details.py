@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from anyio import lowlevel
 from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.types import Scope
 from starlette.websockets import WebSocketDisconnect
@@ -415,6 +418,20 @@ async def test_a_refusal_further_in_costs_nothing_further_out() -> None:
     app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
     assert [(await ask(app, http("/narrow"))).status for _ in range(5)] == [200] + [429] * 4
     assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=8;t=6'
+
+
+def fail(connection: HTTPConnection) -> Any:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("options", [{"quota": fail, "on_error": "deny"}, {"deny": lambda connection: True}])
+async def test_whoever_may_not_pass_further_in_costs_nothing_further_out(options: Any) -> None:
+    """Because a quota function fails, or because of a list: the request is refused, though by no quota."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = Mount("/in", ok, middleware=[Middleware(RateLimitMiddleware, store=store, **options)])
+    app = RateLimitMiddleware(Starlette(routes=[inner, Mount("/", ok)]), "10/minute", store=store)
+    assert (await ask(app, http("/in/x"))).status in (429, 503)
+    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6'
 
 
 async def test_a_scope_is_as_it_was_when_all_is_over() -> None:
