@@ -13,7 +13,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
+from starlette.testclient import TestClient
 
+from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.inbound.startup.app_routes import AppRoute, example_path, place_of, walk
 from tests.support.asgi import ok
 
@@ -155,8 +157,19 @@ def test_the_place_of_a_middleware() -> None:
 )
 def test_an_app_of_an_unknown_kind_is_one_route(app: Any) -> None:
     """For all paths and methods, because any of them is possible."""
-    (route,) = walk(app, "/below")
+    (route,) = walk(Router([Mount("/below", app)]))
     assert route == AppRoute("/below/{path:path}", None, False, route.middlewares, (), route.endpoint)
+
+
+def test_an_app_may_be_mounted_in_itself() -> None:
+    """As where the same routes have a second path; the walk finds them once."""
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))])
+    app.get("/x")(hello)
+    app.mount("/v1", app)
+    app.add_middleware(RateLimitMiddleware, rules=[Rule("/x", "10/minute")])
+    assert paths(app)[-1] == "/x"
+    with TestClient(app) as client:
+        assert [client.get(path).status_code for path in ("/x", "/v1/x")] == [200, 200]
 
 
 def test_a_cycle_comes_to_an_end() -> None:
