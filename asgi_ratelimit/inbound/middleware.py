@@ -39,7 +39,7 @@ from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_
 from .responses.header_options import DialectName, HeaderOptions, header_options
 from .responses.problem_details import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
-from .rules import Rule, owned_quotas
+from .rules import Rule, owned_quotas, repeatable
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.lifespan import closing, draining
@@ -105,7 +105,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = checked_app(app)
         listed = checked_rules(rules)
-        given = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        given = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, given)
         self._options = given if self._file is None else self._file.options
         observers = Hooks(hooks)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from difflib import get_close_matches
 from functools import lru_cache
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -97,8 +98,8 @@ class Rule:
     max_delay: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.quota, Iterator):
-            object.__setattr__(self, "quota", tuple(self.quota))
+        object.__setattr__(self, "quota", repeatable(self.quota))
+        object.__setattr__(self, "messages", repeatable(self.messages))
         try:
             _require_valid(self)
         except ValueError as error:
@@ -109,6 +110,11 @@ class Rule:
         given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
         options = [f"{each.name}={getattr(self, each.name)!r}" for each in given]
         return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
+
+
+def repeatable(quota: Any) -> Any:
+    """A quota argument; an iterator, which can be read only once, as a tuple."""
+    return tuple(quota) if isinstance(quota, Iterator) else quota
 
 
 def _require_valid(rule: Rule) -> None:
