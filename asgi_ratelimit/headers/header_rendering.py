@@ -89,7 +89,7 @@ def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
     """
     if name is None:
         return None
-    if name not in DIALECTS:
+    if not isinstance(name, str) or name not in DIALECTS:
         raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
     return DIALECTS[name] if pk is None else partial(_with_partitions, DIALECTS[name], pk)
 

@@ -83,10 +83,7 @@ class Refusal:
         on_limited = on_limited or self.on_limited
         own = None if on_limited is None or is_outage(decision) else await self._own(on_limited, scope, decision)
         if own is None:
-            status, body, headers = _problem(violated(reported), by_block)
-            start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
-            await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
-            await send({"type": rest, "body": body})
+            await _send_problem(_problem(violated(reported), by_block), self._retry_after(decision), scope, send)
         else:
             await own(scope, receive, _adding(self._retry_after(decision), send))
 
@@ -165,11 +162,11 @@ def _can_answer(scope: Scope) -> bool:
 
 
 def _adding(headers: list[Header], send: Send) -> Send:
-    """A ``send`` that adds those headers that the answer does not have."""
+    """A ``send`` that adds those headers that the start of the answer does not have."""
 
     async def adding_send(message: Message) -> None:
-        if "headers" in message:
-            own = [(name, value) for name, value in message["headers"]]
+        if message["type"] in _STARTS:
+            own = [(name, value) for name, value in message.get("headers", ())]
             own_names = {name.lower() for name, _ in own}
             message = {**message, "headers": [*own, *(each for each in headers if each[0] not in own_names)]}
         await send(message)
@@ -186,6 +183,7 @@ async def _send_problem(problem: Problem, more: list[Header], scope: Scope, send
 
 _HTTP = ("http.response.start", "http.response.body")
 _HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
+_STARTS = (_HTTP[0], _HANDSHAKE[0])
 
 
 @lru_cache(maxsize=4096)

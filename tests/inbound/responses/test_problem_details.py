@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount
 from starlette.testclient import TestClient, WebSocketDenialResponse
-from starlette.types import Scope
+from starlette.types import Message, Scope
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import (
@@ -32,7 +32,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok, websocket
+from tests.support.asgi import Peer, ask, http, ok, sends, websocket
 from tests.support.server import free_port
 
 pytestmark = pytest.mark.anyio
@@ -170,6 +170,15 @@ def own_answer(connection: HTTPConnection, decision: Decision) -> Response:
 async def own_answer_later(connection: HTTPConnection, decision: Decision) -> Response:
     await lowlevel.checkpoint()
     return own_answer(connection, decision)
+
+
+async def test_an_own_answer_is_any_app() -> None:
+    """One that starts without headers gets its time to come back there, and trailers stay as they are."""
+    start: Message = {"type": "http.response.start", "status": 420}
+    trailers: Message = {"type": "http.response.trailers", "headers": []}
+    own = sends(start, {"type": "http.response.body", "body": b"tea"}, trailers)
+    peer = await (await used_up(on_limited=lambda connection, decision: own)).refused()
+    assert (peer.status, peer.headers["retry-after"], peer.sent[-1]) == (420, "60", trailers)
 
 
 @pytest.mark.parametrize("on_limited", [own_answer, own_answer_later], ids=["sync", "async"])
