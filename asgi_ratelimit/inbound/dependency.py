@@ -146,9 +146,8 @@ class RateLimit(NeedsDepends):
         """Whether the limit, or a part of it, is named after its route."""
         self._names = [rule.name for rule in rules]
         self._route: tuple[object, object] | None = None
-        self._enforcer: Enforcer | None = None
-        self._plan = Plan(rules)
         self._plans: dict[Enforcer, Plan] = {}
+        """The plan of the limit behind each enforcer: an app has one of its own."""
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
@@ -174,7 +173,7 @@ class RateLimit(NeedsDepends):
             enforcer = app_stores.replacement
         if self.is_unnamed:
             self._name_after_route(scope)
-        plan = self._plan if enforcer is self._enforcer else self._other_plan(enforcer, scope.get("app"))
+        plan = self._plans.get(enforcer) or self._first_plan(enforcer, scope.get("app"))
         try:
             planned = None if limits.is_exempt else await plan.evaluate(scope)
         except LimitUnavailable as error:
@@ -198,15 +197,11 @@ class RateLimit(NeedsDepends):
             _report(limits, response)
         return decision
 
-    def _other_plan(self, enforcer: Enforcer, app: Any) -> Plan:
-        """The plan of the limit behind another enforcer than that of the last request, as in another app.
+    def _first_plan(self, enforcer: Enforcer, app: Any) -> Plan:
+        """The plan of the first request of an app, or of the first one under new overrides.
 
-        At the first request of an app, all of its limits that share the store must agree.
+        All limits of the app that share the store must agree.
         """
-        plan = self._plans.get(enforcer)
-        if plan is not None:
-            self._enforcer, self._plan = enforcer, plan
-            return plan
         if app is not None:
             register_limits(app, enforcer)
         return self._plan_with(enforcer)
@@ -223,8 +218,7 @@ class RateLimit(NeedsDepends):
         while True:
             live = live_overrides(enforcer.store)
             plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
-            self._plans[enforcer] = self._plan = plan
-            self._enforcer = enforcer
+            self._plans[enforcer] = plan
             if live is live_overrides(enforcer.store):
                 return plan
 
@@ -234,7 +228,6 @@ class RateLimit(NeedsDepends):
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
-        self._enforcer = None
         self._plans.clear()
 
     def register(self, enforcer: Enforcer) -> None:
@@ -252,8 +245,7 @@ class RateLimit(NeedsDepends):
         ((place, own),) = names.items()
         if self._route is not None and self._names != own:
             raise _needs_name(self, [self._names[0], place])
-        self._route, self._names, self._enforcer = (router, route), own, None
-        self._plans.clear()
+        self._route, self._names = (router, route), own
 
     def _names_on(self, route: Any) -> "_Names":
         """Its names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
