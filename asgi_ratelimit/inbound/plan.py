@@ -276,7 +276,7 @@ def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
             parts.append([])
             weight = own
         parts[-1].extend(added)
-    return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts]
+    return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts if part]
 
 
 def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:

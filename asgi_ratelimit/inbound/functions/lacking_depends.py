@@ -40,7 +40,7 @@ class NeedsDepends:
         raise ConfigurationError('a RateLimit is not a list: dependencies=[Depends(RateLimit("5/minute"))]')
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """The limit itself, as a part of a router that is copied. FastAPI copies the default of a parameter by itself."""
+        """The limit itself, as a part of a router, say. FastAPI copies the default of a parameter alone."""
         if not memo:
             raise _as_default("limit")
         return self

@@ -74,5 +74,4 @@ def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[T
             charge = Charge(quota, key, 1, f"{rule.name} messages")
             by_bucket.setdefault(charge.bucket, charge)
     on_error = strictest([rule for rule, _ in limiting])
-    parts = in_parts(by_bucket.values()) if by_bucket else []
-    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in parts])
+    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in in_parts(by_bucket.values())])
