@@ -6,6 +6,7 @@ import asyncio
 from asyncio import AbstractEventLoop, QueueFull, _get_running_loop
 from collections import deque
 from collections.abc import Awaitable
+from concurrent.futures import Future, wait
 from contextvars import Context
 from dataclasses import dataclass
 from inspect import iscoroutine
@@ -69,16 +70,18 @@ class BackgroundCalls:
             self.close()
             return
         await self._ended(here)
-        for loop in self._loops():
-            if loop is not here:
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ended(loop), loop))
+        elsewhere = [asyncio.wrap_future(ended) for ended in self._ended_elsewhere()]
+        if elsewhere:
+            await asyncio.wait(elsewhere, timeout=2 * CLOSE_WITHIN)
 
     def close(self) -> None:
         """``aclose``, blocking this thread; it does not wait for calls on the event loop of this thread."""
+        wait(self._ended_elsewhere(), timeout=2 * CLOSE_WITHIN)
+
+    def _ended_elsewhere(self) -> list[Future[None]]:
+        """``_ended`` on each other event loop; one that ends meanwhile cancels it, or never completes it."""
         here = _get_running_loop()
-        for loop in self._loops():
-            if loop is not here:
-                asyncio.run_coroutine_threadsafe(self._ended(loop), loop).result()
+        return [asyncio.run_coroutine_threadsafe(self._ended(loop), loop) for loop in self._loops() if loop is not here]
 
     def _loops(self) -> list[AbstractEventLoop]:
         """The event loops on which calls are awaited, or, for the background loop, may be about to be."""

@@ -169,6 +169,29 @@ async def test_closing_does_not_wait_for_ever(
     assert ["was dropped" in message for message in caplog.messages] == [True]
 
 
+@pytest.mark.parametrize("close", [Hooks.aclose, lambda hooks: asyncio.to_thread(hooks.close)], ids=["async", "sync"])
+async def test_an_event_loop_may_end_while_its_calls_are_awaited(close: Callable[[Hooks], Awaitable[None]]) -> None:
+    """Its calls are dropped, and whoever closes the hooks on another event loop goes on."""
+    hooks, is_over = Hooks([failures(lambda failure: asyncio.Event().wait())]), threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def fail() -> None:
+        hooks.failed(Failure("api", "key", ZeroDivisionError()))
+        loops.append(asyncio.get_running_loop())
+        await asyncio.to_thread(is_over.wait)
+
+    other = threading.Thread(target=lambda: asyncio.run(fail()))
+    other.start()
+    while not loops:
+        await asyncio.sleep(0)
+    closing = asyncio.ensure_future(close(hooks))
+    while len(asyncio.all_tasks(loops[0])) < 3:  # that of ``fail``, that of the calls, and the one that waits for them
+        await asyncio.sleep(0)
+    is_over.set()
+    await closing
+    other.join()
+
+
 def test_without_an_event_loop_they_run_in_the_background() -> None:
     """On the event loop that code without ``async`` shares; closing waits for them."""
     recorder = Recorder()
