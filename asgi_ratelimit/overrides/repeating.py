@@ -58,11 +58,12 @@ class Repeating:
         needed_again: Future[None] = Future()
         with self._lock:
             running, wake_up = self._running, self._wake_up
+            if running is None or wake_up is None:
+                return
             self._needed_again.append(needed_again)
-        if running is not None and wake_up is not None:
-            background_loop.call_soon(wake_up.set)
-            either = map(asyncio.wrap_future, (running, needed_again))
-            await asyncio.wait(list(either), return_when=asyncio.FIRST_COMPLETED)
+        background_loop.call_soon(wake_up.set)
+        either = map(asyncio.wrap_future, (running, needed_again))
+        await asyncio.wait(list(either), return_when=asyncio.FIRST_COMPLETED)
 
     def reset(self) -> None:
         """Start afresh in a forked child, which has this object, but not the thread in which it runs."""
