@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from ..algorithms import PLAIN_PARTS, Outcome, available
 from ..buckets import DEFAULT_NAME, as_bytes
-from ..decision import Decision, QuotaState
+from ..decision import Decision, QuotaState, tightness
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US, Quota, TokenBucket
 
@@ -59,7 +59,7 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
 
     ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
     """
-    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_tightness)
+    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=tightness)
     return [
         (b"x-ratelimit-limit", headers_of(binding.quota).units),
         (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
@@ -123,11 +123,6 @@ def names(decisions: Sequence[Decision]) -> list[str]:
 def _printable(text: str) -> str:
     """A text in the characters that a structured-field string may have; all other characters become ``%XX``."""
     return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
-
-
-def _tightness(decision: Decision) -> tuple[bool, float, int]:
-    """Sorts refusals before the rest, the longest of them first, then by the units left."""
-    return decision.allowed, -decision.retry_after, decision.remaining
 
 
 def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:

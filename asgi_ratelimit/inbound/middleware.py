@@ -109,13 +109,14 @@ class RateLimitMiddleware:
         self._file = None if config is None else LimitsFile(config, given)
         self._options = given if self._file is None else self._file.options
         observers = Hooks(hooks)
-        self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
-        self._store, defaults = as_store(store), self._defaults(self._options)
+        self._store = as_store(store)
+        self._counts = counts_of(self._store)
+        self._failures, self._root, self._place = Failures(observers, self._counts), own_root_path(app), ""
+        defaults = self._defaults(self._options)
         self.rule_table = self._options.checked_table(defaults, self._root, self._store)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._constant_plan: Plan | None = None
-        self._counts = self._failures.counts = counts_of(self._store)
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
         self._is_observed = self._enforcer.is_observed

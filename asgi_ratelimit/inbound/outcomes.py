@@ -19,10 +19,9 @@ from ..errors import StoreError
 from ..keys.program_functions import called
 from ..stores import Store, settle
 from .plan import SettleRule
-from .request_limits import FINAL
+from .request_limits import FINAL, STARTS
 from .rules import CompiledRule
 
-_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
@@ -75,7 +74,7 @@ class Settling:
 
     def _completes(self, message: Message) -> bool:
         """Whether this message completes what settle functions take."""
-        if message["type"] in _STARTS:
+        if message["type"] in STARTS:
             if message.get("status", FINAL) < FINAL:
                 return False
             self._status = message.get("status", _SWITCHING)

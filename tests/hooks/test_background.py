@@ -15,6 +15,7 @@ import pytest
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter
 from asgi_ratelimit.hooks import Event, Failure, background, failures
 from asgi_ratelimit.hooks.calling import Hooks
+from tests.support import overriding
 from tests.support.asgi import Peer, ask, limited, ok
 from tests.support.server import ROOT
 
@@ -182,11 +183,9 @@ async def test_an_event_loop_may_end_while_its_calls_are_awaited(close: Callable
 
     other = threading.Thread(target=lambda: asyncio.run(fail()))
     other.start()
-    while not loops:
-        await asyncio.sleep(0)
-    closing = asyncio.ensure_future(close(hooks))
-    while len(asyncio.all_tasks(loops[0])) < 3:  # that of ``fail``, that of the calls, and the one that waits for them
-        await asyncio.sleep(0)
+    await overriding.until(lambda: loops)
+    closing = asyncio.ensure_future(close(hooks))  # a third task there waits for that of the calls
+    await overriding.until(lambda: len(asyncio.all_tasks(loops[0])) == 3)
     is_over.set()
     await closing
     other.join()

@@ -67,7 +67,7 @@ def number(value: Any) -> float:
 def quota(value: Any) -> Any:
     """A quota as a text, or several."""
     if isinstance(value, list):
-        return tuple([each for one in value for each in as_quotas(text(one))])
+        return as_quotas([text(each) for each in value])
     as_quotas(text(value))
     return value
 

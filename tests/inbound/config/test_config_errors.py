@@ -61,6 +61,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('[tiers.plan]\nfree = "1/s"', 1, "a tier has no function"),
         (f'[tiers.plan]\nfunction = "{HERE}:plan_of"', 1, "tiers have no quotas"),
         (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/x"', 3, "free = "),
+        (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = []', 3, "free = []: at least one quota is needed"),
         (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', 2, "function"),
         ("tiers = 3", 1, "tiers = 3: it is not a table"),
         ('headers = "draft-9"', 1, "it is not one of draft-10, legacy, both, none, did you mean 'draft-10'?"),
