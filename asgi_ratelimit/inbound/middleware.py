@@ -26,7 +26,7 @@ from ..stores import Store
 from ..stores.name_owners import register_instead
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import register_limits, require_depends, require_names
+from .dependency import register_limits, require_depends
 from .enforcer import Enforcer
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
@@ -43,6 +43,7 @@ from .rules import Rule, owned_quotas, repeatable
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.lifespan import closing, draining
+from .startup.route_names import require_names
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import (
     has_limited_route,
