@@ -42,7 +42,7 @@ from .startup.app_routes import walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.name_conflicts import require_agreement
 from .startup.route_names import UNNAMED, NamedLimit, RouteNames
-from .startup.startup_warnings import warn_of_costs, warn_of_second_charges
+from .startup.startup_warnings import warn_of_costs, warn_of_second_charges, warn_of_workers
 from .startup.total_charges import require_few_charges
 
 _MOST_PLANS = 16
@@ -208,6 +208,7 @@ class RateLimit(NamedLimit):
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self.names.current)]
         rules = [_behind(enforcer, rule) for rule in named]
         require_agreement(rules)
+        warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
         subscribe(enforcer.store, self)
         if len(self._plans) >= _MOST_PLANS:

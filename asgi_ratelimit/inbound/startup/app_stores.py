@@ -17,7 +17,6 @@ from ...limiter import as_store
 from ...stores import MemoryStore, Store
 from ..enforcer import Enforcer
 from ..responses.problem_details import Refusal
-from .startup_warnings import warn_of_workers
 
 STATE = "rate_limit_store"
 """The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
@@ -28,7 +27,6 @@ INHERITED_KEY = client_ip()
 
 def enforcer_of(store: Store) -> Enforcer:
     """The enforcer for the limits of dependencies in a store of their own."""
-    warn_of_workers(store)
     return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, draft, Refusal(), Hooks(()))
 
 
