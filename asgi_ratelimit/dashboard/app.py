@@ -29,7 +29,7 @@ from .access import Access, Allow, Author, By
 from .assets import TYPES, asset, page
 from .csrf import Tokens, set_cookie
 from .form_actions import Actions
-from .page_state import State
+from .page_state import PageState
 from .streams import Streams
 from .what_if import estimate
 
@@ -88,13 +88,13 @@ class Dashboard:
         self._access = access
         self._author = author
         self._tokens = Tokens(store)
-        self._state = State(store, self._tokens, show_keys=show_keys)
+        self._state = PageState(store, self._tokens, show_keys=show_keys)
         self._streams = Streams(self._state)
         self._actions = Actions(store, self._state)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _answer_lifespan(receive, send)
             return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
@@ -183,7 +183,7 @@ async def _fields(request: Request) -> dict[str, str]:
     return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _answer_lifespan(receive: Receive, send: Send) -> None:
     """Answer a server that runs the page as an app of its own."""
     while True:
         message = await receive()

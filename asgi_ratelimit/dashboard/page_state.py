@@ -20,7 +20,7 @@ _REREAD_US = 250_000.0
 """The state is read again once it is older than this, however many pages show it."""
 
 
-class State:
+class PageState:
     """The state that all open pages show, read once for all of them. Keys are shown only with ``show_keys``."""
 
     def __init__(self, store: Store, tokens: Tokens, *, show_keys: bool) -> None:

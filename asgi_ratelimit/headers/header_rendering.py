@@ -110,14 +110,14 @@ def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decisi
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
-    given: list[str] = []
+    distinct: list[str] = []
     for decision in decisions:
         for number, state in enumerate(decision.states):
             limiter = (decision.take.charges[number].name if decision.take else None) or DEFAULT_NAME
             longer = f"{_printable(limiter)} {state.quota.name}"
             each = chain([state.quota.name, longer], (f"{longer} {n}" for n in count(2)))
-            given.append(next(name for name in each if name not in given))
-    return given
+            distinct.append(next(name for name in each if name not in distinct))
+    return distinct
 
 
 def _printable(text: str) -> str:

@@ -31,13 +31,13 @@ from .enforcer import Enforcer
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
 from .outcomes import Settling
-from .penalties.allow_deny_lists import Lists, Test
+from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
 from .responses.header_options import DialectName, HeaderOptions, header_options
-from .responses.problem_details import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
+from .responses.problem_details import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas, repeatable
 from .startup.app_routes import place_of, root_of
@@ -98,17 +98,17 @@ class RateLimitMiddleware:
         on_error: OnError | None = None,
         hooks: Iterable[Hook] = (),
         penalty: Penalty | None = None,
-        allow: Test | None = None,
-        deny: Test | None = None,
+        allow: ListFunction | None = None,
+        deny: ListFunction | None = None,
         max_delay: float = 0.0,
         max_waiting: int = MAX_WAITING,
         config: str | os.PathLike[str] | None = None,
     ) -> None:
         self.app = checked_app(app)
         listed = checked_rules(rules)
-        given = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
-        self._file = None if config is None else LimitsFile(config, given)
-        self._options = given if self._file is None else self._file.options
+        own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        self._file = None if config is None else LimitsFile(config, own)
+        self._options = own if self._file is None else self._file.options
         observers = Hooks(hooks)
         self._store = as_store(store)
         self._counts = counts_of(self._store)
@@ -237,7 +237,7 @@ class RateLimitMiddleware:
         decisions: list[Decision] = []
         receiving, outer = None, request_limits(scope)
         try:
-            if self._lists is not None and await self._lists.allow(scope):
+            if self._lists is not None and await self._lists.exempts(scope):
                 plan, is_exempt, app = None, True, self.app
             if plan is not None:
                 if plan.may_wait:
@@ -256,7 +256,7 @@ class RateLimitMiddleware:
         return app, receive, limits, not decisions or decisions[0].allowed
 
     async def _continue_within(
-        self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: Connection
+        self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: AppArguments
     ) -> None:
         """Delegate or refuse as a limit within another one, whose headers report these decisions too."""
         outer.add(decisions, self._store)
@@ -285,7 +285,7 @@ class RateLimitMiddleware:
             return app, []
         decisions = await self._enforcer.take(planned, scope, receiving)
         if isinstance(app, Throttled):
-            app.limits.know(planned.messages)
+            app.limits.use_keys_of(planned.messages)
         if planned.settle_rules:
             app = Settling(app, self._store, planned.settle_rules, decisions)
         return app, decisions[: planned.is_enforced]

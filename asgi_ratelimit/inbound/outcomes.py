@@ -58,7 +58,7 @@ class Settling:
         self._is_head = scope.get("method") == "HEAD"
 
         async def settling_send(message: Message) -> None:
-            if self._completes(message):
+            if self._note(message):
                 await self._settle()
             await send(message)
 
@@ -72,8 +72,8 @@ class Settling:
             if self._status is not None:
                 await self._settle()
 
-    def _completes(self, message: Message) -> bool:
-        """Whether this message completes what settle functions take."""
+    def _note(self, message: Message) -> bool:
+        """Note what settle functions take; return whether this message completes it."""
         if message["type"] in STARTS:
             if message.get("status", FINAL) < FINAL:
                 return False

@@ -218,12 +218,12 @@ def _is_preflight(scope: Scope) -> bool:
     return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
-def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
+def _name_of(rule: Rule, name: str, others: Collection[str]) -> str:
     """The name of a rule, or else one made of its methods and path that no other rule has by accident."""
     if rule.name is not None:
         return checked_name(rule.name)
-    made = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
-    return next(each for each in chain([made], (f"{made} {n}" for n in count(2))) if each not in taken)
+    text = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
+    return next(each for each in chain([text], (f"{text} {n}" for n in count(2))) if each not in others)
 
 
 def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:

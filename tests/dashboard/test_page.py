@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.dashboard.assets import TYPES
-from asgi_ratelimit.dashboard.page_state import State
+from asgi_ratelimit.dashboard.page_state import PageState
 from asgi_ratelimit.dashboard.streams import Streams
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor
@@ -136,7 +136,7 @@ async def test_streams_are_bounded() -> None:
 
 async def test_streams_that_begin_together_are_bounded() -> None:
     """Of those that were let in before any of them began, all but as many as there may be end at once."""
-    streams = Streams(mock.AsyncMock(spec=State))
+    streams = Streams(mock.AsyncMock(spec=PageState))
     with mock.patch("asgi_ratelimit.dashboard.streams.MOST_STREAMS", 2):
         begun = [streams.events() for _ in range(4)]
         assert [await anext(each) for each in begun] == [b"retry: 500\n\n"] * 2 + [b"retry: 5000\n\n"] * 2

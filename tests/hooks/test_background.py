@@ -77,7 +77,7 @@ async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> Non
 
 async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, and logged once a minute; what waits already is not affected."""
-    monkeypatch.setattr(background, "MAX_WAITING", 5)
+    monkeypatch.setattr(background, "MAX_CALLS", 5)
     recorder = Recorder(is_open=False)
     limiter = Limiter("100/minute", hooks=[recorder])
     await limiter.rate_limit("alice")

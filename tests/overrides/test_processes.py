@@ -175,10 +175,10 @@ async def test_the_end_is_not_awaited_where_the_work_is_needed_again() -> None:
     background_loop.call_soon(gate.set)
     async with asyncio.timeout(60):
         await ending
-    assert gated.goes_on()
+    assert not gated.end_unless_needed()
     gated.is_needed = False
     await gated.end()
-    assert not gated.goes_on()
+    assert gated.end_unless_needed()
 
 
 @pytest.mark.anyio

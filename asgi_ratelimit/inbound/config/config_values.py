@@ -78,12 +78,12 @@ def function(value: Any) -> Any:
     if not (module_name and separator and path):
         raise ConfigurationError("it does not name a function")
     try:
-        found: Any = import_module(module_name)
+        target: Any = import_module(module_name)
         for part in path.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
         raise ConfigurationError(f"it cannot be imported ({error})") from error
-    return found
+    return target
 
 
 def cost(value: Any) -> Any:
@@ -95,9 +95,9 @@ def cost(value: Any) -> Any:
 
 def settle(value: Any) -> Any:
     """A function of the status and the headers."""
-    found = function(value)
-    takes_bytes(found)
-    return found
+    settle_function = function(value)
+    takes_bytes(settle_function)
+    return settle_function
 
 
 def methods(value: Any) -> Any:
@@ -143,19 +143,19 @@ def key_of(client_ip: KeyFunction) -> Read:
 
 def on_error(value: Any) -> Any:
     """What to do without the store."""
-    known = ("local", "allow", "deny")
-    if value not in known:
-        hint, _ = did_you_mean(str(value), known)
-        raise ConfigurationError(f"it is not one of {', '.join(known)}{hint}")
+    words = ("local", "allow", "deny")
+    if value not in words:
+        hint, _ = did_you_mean(str(value), words)
+        raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
     return as_on_error(value)
 
 
 def headers(value: Any) -> Any:
     """A dialect of headers; ``"none"`` for no headers."""
-    known = ("draft-10", "legacy", "both", "none")
-    if value not in known:
-        hint, _ = did_you_mean(str(value), known)
-        raise ConfigurationError(f"it is not one of {', '.join(known)}{hint}")
+    words = ("draft-10", "legacy", "both", "none")
+    if value not in words:
+        hint, _ = did_you_mean(str(value), words)
+        raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
     header_options(None if value == "none" else value)
     return None if value == "none" else value
 

@@ -45,7 +45,7 @@ class Options:
         for name, value in settings.options.items():
             own = getattr(self, name)
             if own != getattr(USUAL, name) and own is not getattr(USUAL, name):
-                raise settings.problems.wrong(
+                raise settings.errors.wrong(
                     (name,), value, f"the program gives it, too, {name}={own!r}: remove one of them"
                 )
         options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
@@ -56,13 +56,13 @@ class Options:
         fitting = next((each for each in fewer if each.failure() is None), None)
         place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
         place = (*place, "key") if str(failure).startswith("path_param(") else place
-        raise settings.problems.at(place, str(failure)) from failure
+        raise settings.errors.at(place, str(failure)) from failure
 
     def _with_few_charges(self, settings: Settings) -> Options:
         try:
             self.checked_table(self.defaults(Failures()), "", None)
         except ConfigurationError as error:
-            raise settings.problems.at((), str(error)) from error
+            raise settings.errors.at((), str(error)) from error
         return self
 
     def failure(self) -> ValueError | None:

@@ -16,7 +16,7 @@ from ..functions.function_arguments import require_function
 from ..functions.function_failures import Failures
 from ..responses.problem_details import AccessDenied, LimitUnavailable
 
-Test: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
+ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""
 
 
@@ -28,7 +28,12 @@ class Lists:
     """
 
     def __init__(
-        self, allow: Test | None, deny: Test | None, on_error: OnError | None, name: str, failures: Failures
+        self,
+        allow: ListFunction | None,
+        deny: ListFunction | None,
+        on_error: OnError | None,
+        name: str,
+        failures: Failures,
     ) -> None:
         self._allow = _checked("allow", allow)
         self._deny = _checked("deny", deny)
@@ -36,7 +41,7 @@ class Lists:
         self._name = name
         self._failures = failures
 
-    async def allow(self, scope: Scope) -> bool:
+    async def exempts(self, scope: Scope) -> bool:
         """Whether a request is exempt.
 
         Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
@@ -45,7 +50,7 @@ class Lists:
             raise AccessDenied
         return self._allow is not None and await self._is_on(self._allow, "allow", scope)
 
-    async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
+    async def _is_on(self, test: ListFunction, name: str, scope: Scope) -> bool:
         try:
             if isinstance(test, ScopeTest):
                 return test.of_host(scope) if name == "deny" else test.of(scope)
@@ -58,7 +63,7 @@ class Lists:
             return False
 
 
-def _checked(name: str, test: Test | None) -> Test | None:
+def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
     if test is None or isinstance(test, ScopeTest):
         return test
     right = f'{name}=client_ip().within("10.0.0.0/8")'
@@ -68,4 +73,4 @@ def _checked(name: str, test: Test | None) -> Test | None:
         raise ConfigurationError(
             f"{name}={test!r} is a key, not a list: {right}, or a function of the connection that returns True or False"
         )
-    return cast("Test", require_function(name, test, 1, right))
+    return cast("ListFunction", require_function(name, test, 1, right))

@@ -25,7 +25,7 @@ OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
 """The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
-Connection: TypeAlias = tuple[Scope, Receive, Send]
+AppArguments: TypeAlias = tuple[Scope, Receive, Send]
 """The arguments of an ASGI app."""
 
 Problem: TypeAlias = tuple[int, bytes, list[Header]]
@@ -67,7 +67,7 @@ class Refusal:
         self,
         reported: Sequence[Decision],
         decision: Decision,
-        connection: Connection,
+        connection: AppArguments,
         by_block: bool = False,
         on_limited: OnLimited | None = None,
     ) -> None:

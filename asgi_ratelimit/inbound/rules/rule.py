@@ -95,8 +95,8 @@ class Rule:
             raise
 
     def __repr__(self) -> str:
-        given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
-        options = [f"{each.name}={getattr(self, each.name)!r}" for each in given]
+        explicit = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
+        options = [f"{each.name}={getattr(self, each.name)!r}" for each in explicit]
         return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
 
 

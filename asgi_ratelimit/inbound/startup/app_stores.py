@@ -51,15 +51,15 @@ class AppStores:
         if self.replacement is not None:
             return self.replacement
         app = scope.get("app")
-        given = self._default if app is None else getattr(getattr(app, "state", None), STATE, self._default)
+        configured = self._default if app is None else getattr(getattr(app, "state", None), STATE, self._default)
         current = self._without_app if app is None else self._enforcers.get(app)
-        if current is not None and current[0] is given:
+        if current is not None and current[0] is configured:
             return current[1]
-        enforcer = enforcer_of(as_store(given))
+        enforcer = enforcer_of(as_store(configured))
         if app is None:
-            self._without_app = given, enforcer
+            self._without_app = configured, enforcer
         else:
-            self._enforcers[app] = given, enforcer
+            self._enforcers[app] = configured, enforcer
         return enforcer
 
     @contextmanager
