@@ -118,7 +118,7 @@ class RateLimitMiddleware:
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._constant_plan: Plan | None = None
-        self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, self._failures)
+        self._lists = None if allow is deny is None else Lists(allow, deny, defaults.name, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
         self._is_observed = self._enforcer.is_observed
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
@@ -237,7 +237,7 @@ class RateLimitMiddleware:
         decisions: list[Decision] = []
         receiving, outer = None, request_limits(scope)
         try:
-            if self._lists is not None and await self._lists.exempts(scope):
+            if self._lists is not None and await self._lists.exempts(scope, self._options.on_error):
                 plan, is_exempt, app = None, True, self.app
             if plan is not None:
                 if plan.may_wait:

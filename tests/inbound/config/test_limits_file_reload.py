@@ -145,6 +145,17 @@ async def test_an_override_wins_over_the_file_and_unset_brings_it_back(tmp_path:
         assert limit_of(middleware, "x") == [5]
 
 
+async def test_a_list_that_fails_goes_by_the_file(tmp_path: Path) -> None:
+    """What happens then is in its ``on_error``, also after a change."""
+    path = tmp_path / "limits.toml"
+    middleware = limited(path, 'quota = "9/s"\non_error = "deny"\n', store=MemoryStore(), deny=lambda request: 1 / 0)
+    async with client_of(middleware) as client:
+        assert (await client.get("/")).status_code == 503
+        rewrite(path, 'quota = "8/s"\non_error = "allow"\n')
+        await until(lambda: limit_of(middleware, "default") == [8])
+        assert (await client.get("/")).status_code == 200
+
+
 async def test_a_file_that_is_replaced_as_one(tmp_path: Path) -> None:
     """Another file under its name, or behind a link, is seen even if its time and size are the same."""
     path, link = tmp_path / "a.toml", tmp_path / "limits.toml"
