@@ -118,7 +118,7 @@ class RateLimitMiddleware:
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._constant_plan: Plan | None = None
-        self._lists = None if allow is deny is None else Lists(allow, deny, defaults.name, self._failures)
+        self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
         self._is_observed = self._enforcer.is_observed
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
@@ -237,7 +237,8 @@ class RateLimitMiddleware:
         decisions: list[Decision] = []
         receiving, outer = None, request_limits(scope)
         try:
-            if self._lists is not None and await self._lists.exempts(scope, self._options.on_error):
+            name, on_error = self._enforcer.name, self._options.on_error
+            if self._lists is not None and await self._lists.exempts(scope, name, on_error):
                 plan, is_exempt, app = None, True, self.app
             if plan is not None:
                 if plan.may_wait:
@@ -319,7 +320,8 @@ class RateLimitMiddleware:
         require_usable(self.rule_table.charging, scope, self._store)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
-            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or root_of(scope)}"
+            self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"
+            self._enforcer.name = self._enforcer.refusal.name = self._place
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:

@@ -23,32 +23,35 @@ ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 class Lists:
     """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is not a function.
 
-    A function that fails is reported under ``name``, and its list counts as empty; a failing ``deny`` refuses everybody
-    if ``on_error`` is ``"deny"``.
+    A function that fails is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
+    ``on_error`` is ``"deny"``.
     """
 
-    def __init__(self, allow: ListFunction | None, deny: ListFunction | None, name: str, failures: Failures) -> None:
+    def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
         self._allow = _checked("allow", allow)
         self._deny = _checked("deny", deny)
-        self._name = name
         self._failures = failures
 
-    async def exempts(self, scope: Scope, on_error: OnError | None) -> bool:
-        """Whether a request is exempt.
+    async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:
+        """Whether a request is exempt; the middleware has this name, and this ``on_error``.
 
         Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
         """
-        if self._deny is not None and await self._is_on(self._deny, "deny", scope, refuses=on_error == "deny"):
+        if self._deny is not None and await self._is_on(self._deny, ("deny", name), scope, refuses=on_error == "deny"):
             raise AccessDenied
-        return self._allow is not None and await self._is_on(self._allow, "allow", scope)
+        return self._allow is not None and await self._is_on(self._allow, ("allow", name), scope)
 
-    async def _is_on(self, test: ListFunction, name: str, scope: Scope, *, refuses: bool = False) -> bool:
+    async def _is_on(
+        self, function: ListFunction, names: tuple[str, str], scope: Scope, *, refuses: bool = False
+    ) -> bool:
+        """Whether a request is on a list; ``names`` are those of the list and of the middleware."""
+        argument, name = names
         try:
-            if isinstance(test, ScopeTest):
-                return test.of_host(scope) if name == "deny" else test.of(scope)
-            return bool(await called(test, connection_of(scope)))
+            if isinstance(function, ScopeTest):
+                return function.of_host(scope) if argument == "deny" else function.of(scope)
+            return bool(await called(function, connection_of(scope)))
         except Exception as error:  # a user's function may raise anything
-            self._failures.report(self._name, name, "refused" if refuses else "the list counts as empty", error)
+            self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
             if refuses:
                 raise LimitUnavailable from error
             return False

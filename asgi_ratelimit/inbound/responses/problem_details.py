@@ -51,7 +51,8 @@ class Refusal:
     ) -> None:
         self.on_limited = checked_on_limited(on_limited)
         self._retry_after = options.retry_after if options.spread else retry_after
-        self._name = name
+        self.name = name
+        """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
         self._failures = Failures() if failures is None else failures
         self.is_usual = on_limited is None and not options.spread
         """Whether every refusal by a quota gets the same answer, apart from the time to wait."""
@@ -93,7 +94,7 @@ class Refusal:
             return None if answer is None else _as_app(answer)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             name = None if on_limited is self.on_limited else refusing_name(decision)
-            self._failures.report(name or self._name, "on_limited", "the usual answer is given", error)
+            self._failures.report(name or self.name, "on_limited", "the usual answer is given", error)
             return None
 
 
