@@ -139,8 +139,8 @@ class RateLimit(NamedLimit):
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
         self.names = RouteNames([rule.name for rule in rules])
-        self._plans: dict[Enforcer, Plan] = {}
-        """The plan of the limit behind each enforcer: an app has one of its own."""
+        self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
+        """The plan of the limit behind the enforcer of each app, and the enforcer's key at that time."""
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
@@ -166,7 +166,9 @@ class RateLimit(NamedLimit):
             enforcer = app_stores.replacement
         if self.names.unnamed:
             self.names.follow(self, scope)
-        plan = self._plans.get(enforcer) or self._first_plan(enforcer, scope.get("app"))
+        key, plan = self._plans.get(enforcer, (None, None))
+        if plan is None or key is not enforcer.key:
+            plan = self._new_plan(enforcer, scope.get("app"))
         try:
             planned = None if limits.is_exempt else await plan.evaluate(scope)
         except LimitUnavailable as error:
@@ -194,8 +196,8 @@ class RateLimit(NamedLimit):
             _report(limits, response)
         return decision
 
-    def _first_plan(self, enforcer: Enforcer, app: Any) -> Plan:
-        """The plan of the first request of an app, or of the first one under new overrides.
+    def _new_plan(self, enforcer: Enforcer, app: Any) -> Plan:
+        """The plan of the first request of an app, or of the first one under new overrides or another key.
 
         All limits of the app that share the store must agree.
         """
@@ -205,8 +207,8 @@ class RateLimit(NamedLimit):
 
     def _plan_with(self, enforcer: Enforcer) -> Plan:
         """The plan of the limit behind this enforcer; a limit without a key takes over the enforcer's."""
-        named = [replace(rule, name=name) for rule, name in zip(self.rules, self.names.current)]
-        rules = [_behind(enforcer, rule) for rule in named]
+        key, names = enforcer.key, self.names.current
+        rules = [_behind(enforcer, key, replace(rule, name=name)) for rule, name in zip(self.rules, names)]
         require_agreement(rules)
         warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
@@ -216,7 +218,7 @@ class RateLimit(NamedLimit):
         while True:
             live = live_overrides(enforcer.store)
             plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
-            self._plans[enforcer] = plan
+            self._plans[enforcer] = key, plan
             if live is live_overrides(enforcer.store):
                 return plan
 
@@ -240,10 +242,10 @@ def _quota_text(rule: CompiledRule) -> str:
     return f'"{text}"' if text and as_quotas(text) == rule.quota else repr(rule.quota)
 
 
-def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:
+def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> CompiledRule:
     """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
-    key = enforcer.key if rule.key is INHERITED_KEY else rule.key
-    return replace(rule, key=key, fallback=address_key([key, enforcer.key]), failures=enforcer.failures)
+    key = inherited if rule.key is INHERITED_KEY else rule.key
+    return replace(rule, key=key, fallback=address_key([key, inherited]), failures=enforcer.failures)
 
 
 def require_depends(app: Any) -> None:
