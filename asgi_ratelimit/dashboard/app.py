@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from urllib.parse import parse_qsl
 
@@ -24,14 +25,16 @@ from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
 from ..quota_text import as_quotas
+from ..quotas import Quota
 from ..stores import Store
 from .access import Access, Allow, Author, By
 from .assets import TYPES, asset, page
 from .csrf import Tokens, set_cookie
 from .form_actions import Actions
 from .page_state import PageState
+from .published_parts import Part
 from .streams import Streams
-from .what_if import estimate
+from .what_if import Estimate, estimate
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""
@@ -155,8 +158,8 @@ class Dashboard:
             quotas = as_quotas(text)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
-        recordings = await self._state.recordings(name)
-        return JSONResponse(asdict(await run_in_threadpool(estimate, recordings, quotas)))
+        parts = await self._state.parts()
+        return JSONResponse(asdict(await run_in_threadpool(_estimate, parts, name, quotas)))
 
     async def _change(self, request: Request, name: str) -> Response:
         """Carry out a form, if it was sent from the page."""
@@ -171,6 +174,12 @@ class Dashboard:
             return JSONResponse({"error": str(error)}, 400)
         await self._state.read(is_fresh=True)
         return JSONResponse({"done": done})
+
+
+def _estimate(parts: Iterable[tuple[int, Part]], name: str, quotas: Sequence[Quota]) -> Estimate:
+    """What these quotas would have refused of the recordings of a rule; reading these takes long as well."""
+    recordings = [(minute, part.recording(name)) for minute, part in parts]
+    return estimate([(minute, recording) for minute, recording in recordings if recording is not None], quotas)
 
 
 async def _fields(request: Request) -> dict[str, str]:

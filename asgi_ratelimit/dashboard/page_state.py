@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ..clock import monotonic_us
-from ..counts import Recording
 from ..overrides import Change, Override, Overrides
 from ..stores import MemoryStore, Store
 from .csrf import Tokens
+from .published_parts import Part
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20
@@ -43,11 +43,10 @@ class PageState:
                 self._read_us = monotonic_us()
             return self._latest
 
-    async def recordings(self, name: str) -> list[tuple[int, Recording]]:
-        """The recordings of a rule in the last hour, each with its minute since the epoch."""
+    async def parts(self) -> list[tuple[int, Part]]:
+        """What all processes have published in the last hour, each part with its minute since the epoch."""
         await self.read()
-        read = [(minute, part.recording(name)) for minute, part in self._summaries.parts()]
-        return [(minute, recording) for minute, recording in read if recording is not None]
+        return list(self._summaries.parts())
 
     async def rule(self, name: str) -> RuleSummary | None:
         """The rule of this name."""
