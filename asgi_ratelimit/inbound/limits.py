@@ -20,7 +20,7 @@ from ..stores import Store, settle
 from ..stores.name_owners import owned
 from .delays import Taken
 from .plan import in_parts
-from .refusals import RateLimited, own_answer_of
+from .refusals import RateLimited
 from .request_limits import RequestLimits, request_limits
 
 
@@ -70,9 +70,7 @@ class Limits:
                 self._request_limits.add_update(decision, store)
                 if not required:
                     return False
-                on_limited = own_answer_of(decision, enforcer.on_limited)
-                error = RateLimited(self._request_limits, decision, on_limited)
-                raise error.answers_in_any_case(self._connection.scope)
+                raise RateLimited(self._request_limits, decision).answers_in_any_case(self._connection.scope)
             taken.append((store, decision))
         for store, decision in taken:
             self._request_limits.add_update(decision, store)
