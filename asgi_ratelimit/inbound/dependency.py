@@ -183,18 +183,18 @@ class RateLimit(NamedLimit):
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
-            earlier = [taken for taken, store in zip(limits.decisions[:-1], limits.stores) if store is enforcer.store]
-            warn_of_second_charges(decision, earlier)
-            await limits.refund_all()
-            own = {
-                name: rule.on_limited
-                for name, rule in zip(self.names.current, self.rules)
-                if rule.on_limited is not None
-            }
-            raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)
+            raise (await self._refusal(limits, enforcer.store)).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision
+
+    async def _refusal(self, limits: RequestLimits, store: Store) -> RateLimited:
+        """The error for the last decision, after everything that the request had taken by then was given back."""
+        *earlier, decision = limits.decisions
+        warn_of_second_charges(decision, [each for each, of in zip(earlier, limits.stores) if of is store])
+        await limits.refund_all()
+        own = {name: rule.on_limited for name, rule in zip(self.names.current, self.rules) if rule.on_limited}
+        return RateLimited(limits, decision, own_answer_of(decision, own))
 
     def _new_plan(self, enforcer: Enforcer, app: Any) -> Plan:
         """The plan of the first request of an app, or of the first one under new overrides or another key.
@@ -249,7 +249,7 @@ def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> C
 
 
 def require_depends(app: Any) -> None:
-    """Raises ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
+    """Raise ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
     for route in walk(app):
         if isinstance(route.endpoint, RateLimit):
             raise used_as_decorator(route.endpoint.rules[0].quota)
