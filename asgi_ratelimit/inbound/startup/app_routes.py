@@ -126,8 +126,13 @@ def _routes(route: Any, around: _Surroundings) -> Iterator[AppRoute]:
         yield from _walk(route.app, replace(around, base=around.base + route.path))
     elif isinstance(route, Host):
         yield from _walk(route.app, around)
-    elif hasattr(route, "path"):
+    elif _is_path(getattr(route, "path", None)):
         yield _app_route(route, around)
+
+
+def _is_path(path: object) -> bool:
+    """Whether the path of a route, which may be one of the program's own, is a text as Starlette has them."""
+    return isinstance(path, str) and path[:1] in ("", "/")
 
 
 def _app_route(route: Any, around: _Surroundings) -> AppRoute:
@@ -135,8 +140,8 @@ def _app_route(route: Any, around: _Surroundings) -> AppRoute:
     methods = frozenset(route.methods) if getattr(route, "methods", None) else None
     inside, _ = _unwrapped(getattr(route, "app", None), place_text(path, methods), around)
     dependencies = tuple(_dependencies(getattr(route, "dependant", None)))
-    is_websocket = isinstance(route, WebSocketRoute)
-    return AppRoute(path, methods, is_websocket, inside.middlewares, dependencies, route.endpoint)
+    is_websocket, endpoint = isinstance(route, WebSocketRoute), getattr(route, "endpoint", None)
+    return AppRoute(path, methods, is_websocket, inside.middlewares, dependencies, endpoint)
 
 
 def _dependencies(dependant: Any) -> Iterable[Callable[..., Any]]:
