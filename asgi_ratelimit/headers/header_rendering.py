@@ -38,11 +38,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-def render(decision: Decision) -> list[Header]:
-    """``RateLimit-Policy`` and ``RateLimit`` for all quotas of a decision."""
-    return list(draft((decision,)))
-
-
 def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:

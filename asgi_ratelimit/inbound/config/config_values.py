@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -16,9 +16,8 @@ from ...quota_text import as_quotas
 from ..delays import checked_max_delay, checked_max_waiting
 from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
 from ..penalties.penalty import Penalty
-from ..responses.header_options import header_options
 from ..responses.problem_details import checked_on_limited
-from ..rules import as_methods, as_on_error
+from ..rules import as_methods
 from .config_errors import did_you_mean
 
 Read: TypeAlias = Callable[[Any], Any]
@@ -143,21 +142,20 @@ def key_of(client_ip: KeyFunction) -> Read:
 
 def on_error(value: Any) -> Any:
     """What to do without the store."""
-    words = ("local", "allow", "deny")
-    if value not in words:
-        hint, _ = did_you_mean(str(value), words)
-        raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
-    return as_on_error(value)
+    return _one_of(("local", "allow", "deny"), value)
 
 
 def headers(value: Any) -> Any:
     """A dialect of headers; ``"none"`` for no headers."""
-    words = ("draft-10", "legacy", "both", "none")
-    if value not in words:
-        hint, _ = did_you_mean(str(value), words)
-        raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
-    header_options(None if value == "none" else value)
-    return None if value == "none" else value
+    dialect = _one_of(("draft-10", "legacy", "both", "none"), value)
+    return None if dialect == "none" else dialect
+
+
+def _one_of(words: Sequence[str], value: Any) -> str:
+    if value in words:
+        return str(value)
+    hint, _ = did_you_mean(str(value), words)
+    raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
 
 
 def on_limited(value: Any) -> Any:
