@@ -30,7 +30,6 @@ from .functions.function_arguments import (
 from .functions.function_failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
-from .responses.problem_details import checked_on_limited
 from .rules import CompiledRule, Rule, as_methods, as_on_error
 from .startup.name_conflicts import require_agreement
 from .startup.total_charges import require_few_charges_together
@@ -238,7 +237,7 @@ def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
             shadow=rule.shadow,
             messages=() if rule.messages is None else as_quotas(rule.messages),
             settle=rule.settle,
-            on_limited=checked_on_limited(rule.on_limited),
+            on_limited=rule.on_limited,
             settles_by_bytes=rule.settle is not None and takes_bytes(rule.settle),
         )
     except ValueError as error:
@@ -250,7 +249,7 @@ def _specified(rule: Rule, defaults: Defaults, root: str) -> Defaults:
     """The defaults, except where the rule has its own values."""
     return replace(
         defaults,
-        key=bind(defaults.key if rule.key is None else checked_key(rule.key), rule.path, root),
+        key=bind(defaults.key if rule.key is None else rule.key, rule.path, root),
         cost=defaults.cost if rule.cost is None else rule.cost,
         base_cost=defaults.base_cost if callable(defaults.cost) else defaults.cost,
         on_error=rule.on_error or defaults.on_error,

@@ -158,26 +158,6 @@ def _one_of(words: Sequence[str], value: Any) -> str:
     raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
 
 
-def on_limited(value: Any) -> Any:
-    """A function of the connection and the decision."""
-    return checked_on_limited(function(value))
-
-
-def max_delay(value: Any) -> float:
-    """Seconds."""
-    return checked_max_delay(number(value))
-
-
-def max_waiting(value: Any) -> int:
-    """A number of requests."""
-    return checked_max_waiting(number(value))  # type: ignore[arg-type]  # it is checked there
-
-
-def name(value: Any) -> str:
-    """A name."""
-    return checked_name(text(value))
-
-
 def duration(value: Any) -> Any:
     """A text such as ``"10 minutes"``, or seconds."""
     return value if isinstance(value, str) else number(value)
@@ -206,13 +186,17 @@ OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": n
 OF_BOTH: Mapping[str, Read] = {
     "quota": quota,
     "cost": cost,
-    "name": name,
+    "name": lambda value: checked_name(text(value)),
     "on_error": on_error,
-    "max_delay": max_delay,
+    "max_delay": lambda value: checked_max_delay(number(value)),
 }
 """The options that the middleware and a rule have in common, if they are a single value."""
 
-OF_MIDDLEWARE: Mapping[str, Read] = {**OF_BOTH, "headers": headers, "max_waiting": max_waiting}
+OF_MIDDLEWARE: Mapping[str, Read] = {
+    **OF_BOTH,
+    "headers": headers,
+    "max_waiting": lambda value: checked_max_waiting(number(value)),  # type: ignore[arg-type]  # it is checked there
+}
 
 OF_RULE: Mapping[str, Read] = {
     **OF_BOTH,
@@ -222,7 +206,7 @@ OF_RULE: Mapping[str, Read] = {
     "shadow": flag,
     "exempt": flag,
     "settle": settle,
-    "on_limited": on_limited,
+    "on_limited": lambda value: checked_on_limited(function(value)),
     "messages": quota,
 }
 
