@@ -36,10 +36,8 @@ class DependencyKey:
 
     def __call__(self, connection: HTTPConnection) -> Key:
         value = connection.scope[VALUES_KEY][self]
-        if value is None or isinstance(value, (str, bytes, int)):
+        if value is None or isinstance(value, (str, bytes, int, UUID)):
             return value
-        if isinstance(value, UUID):
-            return str(value)
         raise TypeError(
             f"{self!r} returned a {type(value).__qualname__}, but a key is a str, bytes, an int, a UUID or None: "
             f"write a dependency that returns the id, {_EXAMPLE}"
