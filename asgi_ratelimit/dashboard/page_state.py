@@ -69,7 +69,7 @@ class PageState:
         names = {key.bucket: await self._tokens.name_of(key.bucket) for key in shown}
         return {
             "now": read.now,
-            "rules": [_rule(rule, overrides.get(rule.name)) for rule in read.rules],
+            "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
             "seconds": [[at, *numbers] for at, numbers in read.seconds.items()],
             "store": self._store_as_json(read),
             "keys": [self._key(key, names[key.bucket]) for key in shown],
@@ -92,10 +92,6 @@ class PageState:
     def _key(self, key: KeyCounts, name: str) -> dict[str, Any]:
         shown = key.key if self._show_keys else None
         return {"id": name, "key": shown, "rule": key.rule, "requests": key.requests, "refused": key.refused}
-
-
-def _rule(rule: RuleSummary, override: Override | None) -> dict[str, Any]:
-    return {**asdict(rule), "override": _override(override)}
 
 
 def _override(override: Override | None) -> dict[str, Any] | None:
