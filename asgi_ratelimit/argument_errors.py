@@ -24,18 +24,18 @@ def shows_use(use: str, **instead: str) -> Callable[[F], F]:
     instead of keywords that somebody may expect.
     """
 
-    def checks(made: F) -> F:
-        if isinstance(made, type):
-            made.__init__ = checks(made.__init__)  # type: ignore[misc]  # that of a dataclass
-            return made
+    def checks(target: F) -> F:
+        if isinstance(target, type):
+            target.__init__ = checks(target.__init__)  # type: ignore[misc]  # that of a dataclass
+            return target
 
-        @wraps(made)
+        @wraps(target)
         def checked(*args: Any, **kwargs: Any) -> Any:
             try:
-                return made(*args, **kwargs)
+                return target(*args, **kwargs)
             except TypeError as error:
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
-                    raise ConfigurationError(f"{_explained(str(error), made, instead)}: {use}") from None
+                    raise ConfigurationError(f"{_explained(str(error), target, instead)}: {use}") from None
                 raise
 
         return cast("F", checked)
@@ -43,16 +43,16 @@ def shows_use(use: str, **instead: str) -> Callable[[F], F]:
     return checks
 
 
-def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) -> str:
+def _explained(problem: str, target: Callable[..., Any], instead: dict[str, str]) -> str:
     """Python's message about the arguments, and what an unknown keyword may mean."""
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return problem
-    said, keyword = unknown.groups()
-    parameters = inspect.signature(made).parameters.keys() - {"self"}
+    message, keyword = unknown.groups()
+    parameters = inspect.signature(target).parameters.keys() - {"self"}
     near = get_close_matches(keyword, parameters, 1)
     hint = instead.get(keyword, f"did you mean {near[0]!r}?" if near else "")
-    return f"{said}, {hint}" if hint else said
+    return f"{message}, {hint}" if hint else message
 
 
 def checked_flag(name: str, flag: bool) -> bool:

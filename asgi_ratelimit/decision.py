@@ -6,7 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -253,6 +253,25 @@ class Decision:
     def charges(self) -> tuple[Charge, ...]:
         """The charges of its take; none if the take is not known."""
         return () if self.take is None else self.take.charges
+
+
+def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:
+    """Sorts refusals before the rest, the longest of them first, then by the units left: the first one is binding."""
+    return each.allowed, -each.retry_after, each.remaining
+
+
+def with_states(decision: Decision, states: tuple[QuotaState, ...], **changes: Any) -> Decision:
+    """The decision with other states of its charges, of which one is binding, and with further ``changes``."""
+    binding = min(states, key=tightness)
+    return replace(
+        decision,
+        states=states,
+        quota=binding.quota,
+        remaining=binding.remaining,
+        retry_after=binding.retry_after,
+        reset_after=binding.reset_after,
+        **changes,
+    )
 
 
 def is_outage(decision: Decision) -> bool:

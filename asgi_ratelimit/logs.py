@@ -39,18 +39,18 @@ class FailureLog:
 
         ``of`` identifies what failed; the text does so by default.
         """
-        times = self._times(what if of is None else of)
+        times = self._counted(what if of is None else of)
         if times is not None:
             logger.error("%s%s: %r", what, times, error, exc_info=error)
 
     def warn(self, section: str, text: str, of: object) -> None:
         """Log a warning with a link to a section of the docs, unless the same one was logged in the last minute."""
-        times = self._times(of)
+        times = self._counted(of)
         if times is not None:
             logger.warning("%s%s %s", text, times, see(section))
 
-    def _times(self, of: object) -> str | None:
-        """How often something failed, as text for a report; ``None`` if it is too soon for another report."""
+    def _counted(self, of: object) -> str | None:
+        """Count a failure; return how many went unreported, as text, or ``None`` if it is too soon for a report."""
         now = monotonic_us()
         reported_at, count = self._unreported.get(of, (-math.inf, 0))
         if now - reported_at < REPORT_EVERY_US:

@@ -1,7 +1,7 @@
 """The counts of a process's decisions, which it publishes once a second, so that all processes can be summed up."""
 
 from .minute_recordings import ALL, Recording, recording_in
-from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, RuleMinute, added, document_of
+from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, added, document_of
 from .published_sources import Row, outbound_sources
 from .publishing import Publisher, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
 from .rule_counts import RESULTS, Counts, RuleCounts, counts_of
@@ -22,7 +22,6 @@ __all__ = [
     "Recording",
     "Row",
     "RuleCounts",
-    "RuleMinute",
     "WaitTimes",
     "added",
     "counts_of",

@@ -78,10 +78,10 @@ class Minute:
         self.has_news = True
         self.seconds[second] = added(self.seconds.get(second, NONE), numbers)
         admitted, refused, shadowed = numbers[:3]
-        requests = _read(counts.requests, admitted + refused + shadowed)
+        requests = _emptied(counts.requests, admitted + refused + shadowed)
         rule.recording.add(second, requests, most_cells(len(self.rules)))
         _add_most(rule.requests, requests)
-        _add_most(rule.refusals, _read(counts.refusals, refused + shadowed))
+        _add_most(rule.refusals, _emptied(counts.refusals, refused + shadowed))
 
     def next(self, number: int) -> Minute:
         """The next minute, in which recordings begin as they are now."""
@@ -114,8 +114,8 @@ class Minute:
         return encoded(recordings if self.is_over or sum(each.cells for each in recordings.values()) <= FEW else {})
 
 
-def _read(latest: deque[str], count: int) -> Counter[str]:
-    """The counts of the latest buckets, scaled up to ``count`` if there were more than are remembered."""
+def _emptied(latest: deque[str], count: int) -> Counter[str]:
+    """Empty the latest buckets; return their counts, scaled up to ``count`` if there were more than are remembered."""
     buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
     read = Counter(buckets)
     if buckets and count > len(buckets):
@@ -128,9 +128,9 @@ def _add_most(counter: Counter[str], more: Counter[str]) -> None:
     """Add counts, and forget the smallest if there are too many."""
     counter.update(more)
     if len(counter) > _MOST_KEYS:
-        kept = counter.most_common(_LEFT_KEYS)
+        largest = counter.most_common(_LEFT_KEYS)
         counter.clear()
-        counter.update(dict(kept))
+        counter.update(dict(largest))
 
 
 def _top_keys(name: str, rule: RuleMinute, most: int) -> list[list[Any]]:

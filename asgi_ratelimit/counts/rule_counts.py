@@ -70,8 +70,7 @@ class Counts(dict[str, RuleCounts]):
         """Whether a publisher takes care of them."""
 
     def __missing__(self, name: str) -> RuleCounts:
-        counts = self[name] = RuleCounts()
-        return counts
+        return self.setdefault(name, RuleCounts())  # another thread may just have made them
 
     def count(self, decisions: Iterable[Decision]) -> None:
         """Count decisions: each for the rules that it charges, or, if it is refused, for those that refuse it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from urllib.parse import parse_qsl
 
@@ -24,14 +25,16 @@ from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
 from ..quota_text import as_quotas
+from ..quotas import Quota
 from ..stores import Store
 from .access import Access, Allow, Author, By
 from .assets import TYPES, asset, page
 from .csrf import Tokens, set_cookie
 from .form_actions import Actions
-from .page_state import State
+from .page_state import PageState
+from .published_parts import Part
 from .streams import Streams
-from .what_if import estimate
+from .what_if import Estimate, estimate
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""
@@ -88,13 +91,13 @@ class Dashboard:
         self._access = access
         self._author = author
         self._tokens = Tokens(store)
-        self._state = State(store, self._tokens, show_keys=show_keys)
+        self._state = PageState(store, self._tokens, show_keys=show_keys)
         self._streams = Streams(self._state)
         self._actions = Actions(store, self._state)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _answer_lifespan(receive, send)
             return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
@@ -155,8 +158,8 @@ class Dashboard:
             quotas = as_quotas(text)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
-        recordings = await self._state.recordings(name)
-        return JSONResponse(asdict(await run_in_threadpool(estimate, recordings, quotas)))
+        parts = await self._state.parts()
+        return JSONResponse(asdict(await run_in_threadpool(_estimate, parts, name, quotas)))
 
     async def _change(self, request: Request, name: str) -> Response:
         """Carry out a form, if it was sent from the page."""
@@ -173,6 +176,12 @@ class Dashboard:
         return JSONResponse({"done": done})
 
 
+def _estimate(parts: Iterable[tuple[int, Part]], name: str, quotas: Sequence[Quota]) -> Estimate:
+    """What these quotas would have refused of the recordings of a rule; reading these takes long as well."""
+    recordings = [(minute, part.recording(name)) for minute, part in parts]
+    return estimate([(minute, recording) for minute, recording in recordings if recording is not None], quotas)
+
+
 async def _fields(request: Request) -> dict[str, str]:
     """The fields of a form. Raises ``ValueError`` if it is too large, or not a form."""
     body = b""
@@ -183,7 +192,7 @@ async def _fields(request: Request) -> dict[str, str]:
     return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _answer_lifespan(receive: Receive, send: Send) -> None:
     """Answer a server that runs the page as an app of its own."""
     while True:
         message = await receive()

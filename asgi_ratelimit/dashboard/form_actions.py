@@ -13,7 +13,7 @@ from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota
 from ..stores import Store, reset
 from ..stores.name_owners import owned
-from .page_state import State
+from .page_state import PageState
 from .summaries import KeyCounts
 
 Fields: TypeAlias = Mapping[str, str]
@@ -30,7 +30,7 @@ class Actions:
     """
 
     store: Store
-    state: State
+    state: PageState
 
     def named(self, name: str) -> Callable[[Fields, str | None], Awaitable[str]] | None:
         """The action of a form; ``None`` if there is no such form."""

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ..clock import monotonic_us
-from ..counts import Recording
 from ..overrides import Change, Override, Overrides
 from ..stores import MemoryStore, Store
 from .csrf import Tokens
+from .published_parts import Part
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20
@@ -20,7 +20,7 @@ _REREAD_US = 250_000.0
 """The state is read again once it is older than this, however many pages show it."""
 
 
-class State:
+class PageState:
     """The state that all open pages show, read once for all of them. Keys are shown only with ``show_keys``."""
 
     def __init__(self, store: Store, tokens: Tokens, *, show_keys: bool) -> None:
@@ -43,11 +43,10 @@ class State:
                 self._read_us = monotonic_us()
             return self._latest
 
-    async def recordings(self, name: str) -> list[tuple[int, Recording]]:
-        """The recordings of a rule in the last hour, each with its minute since the epoch."""
+    async def parts(self) -> list[tuple[int, Part]]:
+        """What all processes have published in the last hour, each part with its minute since the epoch."""
         await self.read()
-        read = [(minute, part.recording(name)) for minute, part in self._summaries.parts()]
-        return [(minute, recording) for minute, recording in read if recording is not None]
+        return list(self._summaries.parts())
 
     async def rule(self, name: str) -> RuleSummary | None:
         """The rule of this name."""
@@ -70,7 +69,7 @@ class State:
         names = {key.bucket: await self._tokens.name_of(key.bucket) for key in shown}
         return {
             "now": read.now,
-            "rules": [_rule(rule, overrides.get(rule.name)) for rule in read.rules],
+            "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
             "seconds": [[at, *numbers] for at, numbers in read.seconds.items()],
             "store": self._store_as_json(read),
             "keys": [self._key(key, names[key.bucket]) for key in shown],
@@ -93,10 +92,6 @@ class State:
     def _key(self, key: KeyCounts, name: str) -> dict[str, Any]:
         shown = key.key if self._show_keys else None
         return {"id": name, "key": shown, "rule": key.rule, "requests": key.requests, "refused": key.refused}
-
-
-def _rule(rule: RuleSummary, override: Override | None) -> dict[str, Any]:
-    return {**asdict(rule), "override": _override(override)}
 
 
 def _override(override: Override | None) -> dict[str, Any] | None:

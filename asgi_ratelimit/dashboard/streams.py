@@ -10,7 +10,7 @@ from typing import Any
 
 from ..clock import monotonic_us
 from ..errors import StoreError
-from .page_state import State
+from .page_state import PageState
 
 MOST_STREAMS = 32
 """The most pages that get events from one process at a time; other pages request the state from time to time."""
@@ -28,7 +28,7 @@ _IDLE_US = 5e6
 class Streams:
     """The streams of one process."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self._state = state
         self._count = 0
 

@@ -117,7 +117,7 @@ class Summaries:
         self._documents = documents(store)
         self._time = shared_time(store)
         self._minutes: dict[int, dict[str, Part]] = {}
-        self._turn = 0
+        self._reread = 0
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
@@ -126,8 +126,8 @@ class Summaries:
         now = self._time.now_us() / 1e6
         latest = int(now) // 60
         wanted = range(latest - MINUTES + 1, latest + 1)
-        self._turn = (self._turn + 1) % MINUTES
-        again = {*wanted[-_FRESH:], wanted[self._turn]}
+        self._reread = (self._reread + 1) % MINUTES
+        again = {*wanted[-_FRESH:], wanted[self._reread]}
         stale = [minute for minute in wanted if minute in again or minute not in self._minutes]
         for minute, parts in zip(stale, await asyncio.gather(*map(self._read, stale))):
             self._minutes[minute] = parts
@@ -144,8 +144,8 @@ class Summaries:
         before = self._minutes.get(minute, {})
         parts: dict[str, Part] = {}
         for process, content in (await self._documents.read_parts(document_of(minute))).items():
-            known = before.get(process)
-            part = known if known is not None and known.content == content else part_of(content, minute)
+            earlier = before.get(process)
+            part = earlier if earlier is not None and earlier.content == content else part_of(content, minute)
             if part is not None:
                 parts[process] = part
         return parts

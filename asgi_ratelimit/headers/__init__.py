@@ -1,6 +1,6 @@
 """The headers of rate limits: rendered for clients, and read from servers.
 
-``render`` and the dialects write a decision as headers; ``parse`` reads the limits that any API reports. Both are pure:
+The dialects write decisions as headers; ``parse`` reads the limits that any API reports. All of this is pure:
 no ``await``, no clock, no lock, no logging.
 """
 
@@ -21,7 +21,6 @@ from .header_rendering import (
     names,
     policy,
     quoted,
-    render,
     retry_after,
     retry_after_seconds,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "parse",
     "policy",
     "quoted",
-    "render",
     "retry_after",
     "retry_after_seconds",
 ]

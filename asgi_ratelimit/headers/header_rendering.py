@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from ..algorithms import PLAIN_PARTS, Outcome, available
 from ..buckets import DEFAULT_NAME, as_bytes
-from ..decision import Decision, QuotaState
+from ..decision import Decision, QuotaState, tightness
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US, Quota, TokenBucket
 
@@ -38,11 +38,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-def render(decision: Decision) -> list[Header]:
-    """``RateLimit-Policy`` and ``RateLimit`` for all quotas of a decision."""
-    return list(draft((decision,)))
-
-
 def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:
@@ -59,7 +54,7 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
 
     ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
     """
-    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_tightness)
+    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=tightness)
     return [
         (b"x-ratelimit-limit", headers_of(binding.quota).units),
         (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
@@ -89,7 +84,7 @@ def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
     """
     if name is None:
         return None
-    if name not in DIALECTS:
+    if not isinstance(name, str) or name not in DIALECTS:
         raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
     return DIALECTS[name] if pk is None else partial(_with_partitions, DIALECTS[name], pk)
 
@@ -110,24 +105,19 @@ def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decisi
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
-    given: list[str] = []
+    distinct: list[str] = []
     for decision in decisions:
         for number, state in enumerate(decision.states):
             limiter = (decision.take.charges[number].name if decision.take else None) or DEFAULT_NAME
             longer = f"{_printable(limiter)} {state.quota.name}"
             each = chain([state.quota.name, longer], (f"{longer} {n}" for n in count(2)))
-            given.append(next(name for name in each if name not in given))
-    return given
+            distinct.append(next(name for name in each if name not in distinct))
+    return distinct
 
 
 def _printable(text: str) -> str:
     """A text in the characters that a structured-field string may have; all other characters become ``%XX``."""
     return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
-
-
-def _tightness(decision: Decision) -> tuple[bool, float, int]:
-    """Sorts refusals before the rest, the longest of them first, then by the units left."""
-    return decision.allowed, -decision.retry_after, decision.remaining
 
 
 def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:

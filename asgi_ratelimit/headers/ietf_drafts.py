@@ -26,9 +26,9 @@ def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
         return of_draft_7
     reported = [item for item in _items(limits) if _is_name(item) and _whole(item, "r") is not None]
     stated = {_identity(item): item for item in _items(policies) if _is_name(item) and _whole(item, "q") is not None}
-    found = [_limit(item, stated.get(_identity(item)) or stated.get((item.value, None))) for item in reported]
+    limits_reported = [_limit(item, stated.get(_identity(item)) or stated.get((item.value, None))) for item in reported]
     names = {item.value for item in reported}
-    return found + [_limit(None, policy) for (name, _), policy in stated.items() if name not in names]
+    return limits_reported + [_limit(None, policy) for (name, _), policy in stated.items() if name not in names]
 
 
 def policies_in(text: str | None) -> list[tuple[float, float]]:

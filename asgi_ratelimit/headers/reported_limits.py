@@ -22,14 +22,14 @@ MAX_WINDOW = 10 * 366 * 86_400.0
 
 
 def limits_of(
-    answer: Answer, entry: LimitHeaders, server_now: float | None, *, known: Container[str] = ()
+    answer: Answer, entry: LimitHeaders, server_now: float | None, *, without: Container[str] = ()
 ) -> list[ServerLimit]:
     """The limits that an entry finds in an answer: none, one, or one for each name that ``{name}`` stands for.
 
-    Limits that another entry has found, ``known``, are left out.
+    Limits with names in ``without`` are left out.
     """
     names = answer.names(entry.templates) if "{name}" in entry.name else [""]
-    new = [name for name in names if entry.name.replace("{name}", name) not in known]
+    new = [name for name in names if entry.name.replace("{name}", name) not in without]
     return [limit for name in new for limit in _Reader(answer, entry, name).limits(server_now)]
 
 

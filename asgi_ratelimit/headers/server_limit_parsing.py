@@ -69,8 +69,8 @@ def parse(
 def _recognised(answer: Answer, profile: Profile) -> Profile:
     """The first candidate of a profile whose sign the answer has, or else the profile itself."""
     by_sign = profile.candidates_by_sign
-    found = [by_sign[header] for header in answer.headers if header in by_sign]
-    return profile.candidates[min(found)] if found else profile
+    numbers = [by_sign[header] for header in answer.headers if header in by_sign]
+    return profile.candidates[min(numbers)] if numbers else profile
 
 
 def _refusal(answer: Answer, profile: Profile) -> Refusal | None:
@@ -101,7 +101,7 @@ def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[
             return limits[:MAX_LIMITS]
     by_name: dict[str, ServerLimit] = {}
     for entry in profile.limits:
-        for limit in limits_of(answer, entry, server_now, known=by_name):
+        for limit in limits_of(answer, entry, server_now, without=by_name):
             by_name.setdefault(limit.name, limit)
     return (list(by_name.values()) or next(filter(None, drafts), []))[:MAX_LIMITS]
 

@@ -6,6 +6,7 @@ import asyncio
 from asyncio import AbstractEventLoop, QueueFull, _get_running_loop
 from collections import deque
 from collections.abc import Awaitable
+from concurrent.futures import Future, wait
 from contextvars import Context
 from dataclasses import dataclass
 from inspect import iscoroutine
@@ -15,7 +16,7 @@ from ..logs import FailureLog
 from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
 
-MAX_WAITING = 1000
+MAX_CALLS = 1000
 """The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""
 
 CLOSE_WITHIN = 5.0
@@ -68,24 +69,26 @@ class BackgroundCalls:
         if here is None:  # trio
             self.close()
             return
-        await self._ended(here)
-        for loop in self._loops():
-            if loop is not here:
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ended(loop), loop))
+        await self._end(here)
+        elsewhere = [asyncio.wrap_future(each) for each in self._end_elsewhere()]
+        if elsewhere:
+            await asyncio.wait(elsewhere, timeout=2 * CLOSE_WITHIN)
 
     def close(self) -> None:
         """``aclose``, blocking this thread; it does not wait for calls on the event loop of this thread."""
+        wait(self._end_elsewhere(), timeout=2 * CLOSE_WITHIN)
+
+    def _end_elsewhere(self) -> list[Future[None]]:
+        """``_end`` on each other event loop; one that ends meanwhile cancels it, or never completes it."""
         here = _get_running_loop()
-        for loop in self._loops():
-            if loop is not here:
-                asyncio.run_coroutine_threadsafe(self._ended(loop), loop).result()
+        return [asyncio.run_coroutine_threadsafe(self._end(loop), loop) for loop in self._loops() if loop is not here]
 
     def _loops(self) -> list[AbstractEventLoop]:
         """The event loops on which calls are awaited, or, for the background loop, may be about to be."""
         others = [] if self._background is None else [self._background]
         return [loop for loop in {*self._queues, *others} if loop.is_running()]
 
-    async def _ended(self, loop: AbstractEventLoop) -> None:
+    async def _end(self, loop: AbstractEventLoop) -> None:
         """Return when the calls that wait on this event loop are made; it also runs this coroutine."""
         queue = self._queues.get(loop)
         if queue is not None:
@@ -98,7 +101,7 @@ class BackgroundCalls:
         if queue is None:
             calls: _Calls = deque([(hook, call)])
             self._queues[loop] = _Queue(calls, loop.create_task(self._await_all(loop, calls), context=Context()))
-        elif len(queue.calls) < MAX_WAITING:
+        elif len(queue.calls) < MAX_CALLS:
             queue.calls.append((hook, call))
         else:
             self._drop(hook, call)
@@ -123,7 +126,7 @@ class BackgroundCalls:
     def _drop(self, hook: object, call: Awaitable[object]) -> None:
         self.dropped += 1
         _close(call)
-        full = QueueFull(f"{MAX_WAITING} calls of hooks are waiting, or the program ends")
+        full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting, or the program ends")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
 
 

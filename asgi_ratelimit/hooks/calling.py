@@ -52,14 +52,7 @@ class Hooks:
         request: ObservedRequest | None = None,
     ) -> None:
         """Call all hooks with a decision."""
-        event = Event(name, decision, latency, waited, request)
-        for hook in self._hooks:
-            try:
-                returned = hook(event)
-                if returned is not None:
-                    self._await(hook, returned)
-            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
-                self._report(hook, error)
+        self._call(self._hooks, Event(name, decision, latency, waited, request))
 
     def waiting(self, name: str) -> ObservedWait:
         """The wait of a caller that begins to wait for its slot: use it as a block, or call its ``end``."""
@@ -92,21 +85,14 @@ class Hooks:
         methods = [getattr(hook, name, None) for hook in self._hooks]
         return [method for method in methods if callable(method)]
 
-    def _call(self, hooks: Iterable[Any], *args: object) -> None:
+    def _call(self, hooks: Iterable[Any], *arguments: object) -> None:
         for hook in hooks:
             try:
-                returned = hook(*args)
-                if returned is not None:
-                    self._await(hook, returned)
-            except Exception as error:  # noqa: BLE001  # as above
-                self._report(hook, error)
-
-    def _await(self, hook: Any, returned: object) -> None:
-        if isawaitable(returned):
-            self._background.add(hook, returned)
-
-    def _report(self, hook: Any, error: Exception) -> None:
-        self._log.report(f"the hook {hook!r} failed", error, id(hook))
+                returned = hook(*arguments)
+                if returned is not None and isawaitable(returned):
+                    self._background.add(hook, returned)
+            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
+                self._log.report(f"the hook {hook!r} failed", error, id(hook))
 
 
 class ObservedWait:

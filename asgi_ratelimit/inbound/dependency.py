@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -27,7 +26,6 @@ from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
 from .functions.lacking_depends import (
-    NeedsDepends,
     require_no_decorator,
     require_no_default,
     require_no_factory,
@@ -40,14 +38,12 @@ from .request_limits import SCOPE_KEY, RequestLimits, limits_of_decisions, reque
 from .responses.problem_details import LimitUnavailable, OnLimited, checked_on_limited
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas
-from .startup.app_routes import place_text, walk
+from .startup.app_routes import walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.name_conflicts import require_agreement
-from .startup.startup_warnings import warn_of_costs, warn_of_second_charges
+from .startup.route_names import UNNAMED, NamedLimit, RouteNames
+from .startup.startup_warnings import warn_of_costs, warn_of_second_charges, warn_of_workers
 from .startup.total_charges import require_few_charges
-
-_UNNAMED = "(unnamed)"
-"""The name of a limit that has yet to be named after its route."""
 
 _MOST_PLANS = 16
 """The most apps with one limit whose plans are kept."""
@@ -60,7 +56,7 @@ _QUOTA_OF_A_DEPENDENCY = (
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
-class RateLimit(NeedsDepends):
+class RateLimit(NamedLimit):
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
     ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, including functions. A ``key`` may also be the
@@ -102,14 +98,14 @@ class RateLimit(NeedsDepends):
         if is_dependency(quota):
             raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
         require_no_decorator(quota)
-        name = _UNNAMED if name is None else checked_name(name)
+        name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
         rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
         warn_of_costs(self.rules)
-        if self._own is not None and not self.is_unnamed:
+        if self._own is not None and not self.names.unnamed:
             self._plan_with(self._own)
 
     @staticmethod
@@ -137,26 +133,22 @@ class RateLimit(NeedsDepends):
             raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
         together = copy(limits[0])
         together._set_rules([rule for limit in limits for rule in limit.rules])
-        require_agreement([rule for rule in together.rules if rule.name != _UNNAMED])
+        require_agreement([rule for rule in together.rules if rule.name != UNNAMED])
         return together
 
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.is_unnamed = any(rule.name == _UNNAMED for rule in rules)
-        """Whether the limit, or a part of it, is named after its route."""
-        self._names = [rule.name for rule in rules]
-        self._route: tuple[object, object] | None = None
-        self._enforcer: Enforcer | None = None
-        self._plan = Plan(rules)
-        self._plans: dict[Enforcer, Plan] = {}
+        self.names = RouteNames([rule.name for rule in rules])
+        self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
+        """The plan of the limit behind the enforcer of each app, and the enforcer's key at that time."""
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
-        named = [replace(rule, name=name) for rule, name in zip(rules, self.named_after("unnamed"))]
+        named = [replace(rule, name=name) for rule, name in zip(rules, self.names.after("unnamed"))]
         require_few_charges(named, "each request")
 
     def __repr__(self) -> str:
-        names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
+        names = ["" if rule.name == UNNAMED else f", name={rule.name!r}" for rule in self.rules]
         each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
@@ -172,12 +164,15 @@ class RateLimit(NeedsDepends):
         enforcer = self._own or limits.enforcer
         if limits.server_send is None and app_stores.replacement is not None:
             enforcer = app_stores.replacement
-        if self.is_unnamed:
-            self._name_after_route(scope)
-        plan = self._plan if enforcer is self._enforcer else self._other_plan(enforcer, scope.get("app"))
+        if self.names.unnamed:
+            self.names.follow(self, scope)
+        key, plan = self._plans.get(enforcer, (None, None))
+        if plan is None or key is not enforcer.key:
+            plan = self._new_plan(enforcer, scope.get("app"))
         try:
             planned = None if limits.is_exempt else await plan.evaluate(scope)
         except LimitUnavailable as error:
+            await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error
         if planned is None:
             return None
@@ -188,33 +183,34 @@ class RateLimit(NeedsDepends):
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
-            earlier = [taken for taken, store in zip(limits.decisions[:-1], limits.stores) if store is enforcer.store]
-            warn_of_second_charges(decision, earlier)
-            await limits.refund_all()
-            own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited is not None}
-            raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)
+            raise (await self._refusal(limits, enforcer.store)).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision
 
-    def _other_plan(self, enforcer: Enforcer, app: Any) -> Plan:
-        """The plan of the limit behind another enforcer than that of the last request, as in another app.
+    async def _refusal(self, limits: RequestLimits, store: Store) -> RateLimited:
+        """The error for the last decision, after everything that the request had taken by then was given back."""
+        *earlier, decision = limits.decisions
+        warn_of_second_charges(decision, [each for each, of in zip(earlier, limits.stores) if of is store])
+        await limits.refund_all()
+        own = {name: rule.on_limited for name, rule in zip(self.names.current, self.rules) if rule.on_limited}
+        return RateLimited(limits, decision, own_answer_of(decision, own))
 
-        At the first request of an app, all of its limits that share the store must agree.
+    def _new_plan(self, enforcer: Enforcer, app: Any) -> Plan:
+        """The plan of the first request of an app, or of the first one under new overrides or another key.
+
+        All limits of the app that share the store must agree.
         """
-        plan = self._plans.get(enforcer)
-        if plan is not None:
-            self._enforcer, self._plan = enforcer, plan
-            return plan
         if app is not None:
             register_limits(app, enforcer)
         return self._plan_with(enforcer)
 
     def _plan_with(self, enforcer: Enforcer) -> Plan:
         """The plan of the limit behind this enforcer; a limit without a key takes over the enforcer's."""
-        named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
-        rules = [_behind(enforcer, rule) for rule in named]
+        key, names = enforcer.key, self.names.current
+        rules = [_behind(enforcer, key, replace(rule, name=name)) for rule, name in zip(self.rules, names)]
         require_agreement(rules)
+        warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
         subscribe(enforcer.store, self)
         if len(self._plans) >= _MOST_PLANS:
@@ -222,51 +218,22 @@ class RateLimit(NeedsDepends):
         while True:
             live = live_overrides(enforcer.store)
             plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
-            self._plans[enforcer] = self._plan = plan
-            self._enforcer = enforcer
+            self._plans[enforcer] = key, plan
             if live is live_overrides(enforcer.store):
                 return plan
 
     def limit_texts(self) -> dict[str, str]:
         """The limits that the program itself sets, as text by name, for the log of an override."""
-        return {name: limit_text(rule.quota) for name, rule in zip(self._names, self.rules)}
+        return {name: limit_text(rule.quota) for name, rule in zip(self.names.current, self.rules)}
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
-        self._enforcer = None
         self._plans.clear()
 
     def register(self, enforcer: Enforcer) -> None:
         """Register its names behind this enforcer, except those after its route, unless it has its own store."""
         if self._own is None:
-            register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != _UNNAMED]))
-
-    def _name_after_route(self, scope: Scope) -> None:
-        """Name the limit after the route of this request; ``ConfigurationError`` if it is on several routes."""
-        router, route = scope.get("router"), scope.get("route")
-        if self._route is not None and self._route[0] is router and self._route[1] is route:
-            return
-        names = _names_by_limit(router).get(self) or self._names_on(route)
-        _require_one_place(self, names)
-        ((place, own),) = names.items()
-        if self._route is not None and self._names != own:
-            raise _needs_name(self, [self._names[0], place])
-        self._route, self._names, self._enforcer = (router, route), own, None
-        self._plans.clear()
-
-    def _names_on(self, route: Any) -> "_Names":
-        """Its names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
-        path = getattr(route, "path", None)
-        if path is None:
-            raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_NAMED}")
-        place = place_text(path, getattr(route, "methods", None))
-        return {place: self.named_after(place)}
-
-    def named_after(self, place: str, number: int = 1) -> list[str]:
-        """A name for each rule: its own, or the place, with a number if other limits there are named after it too."""
-        numbers = count(number)
-        own = [rule.name for rule in self.rules]
-        return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
+            register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != UNNAMED]))
 
 
 def _quota_text(rule: CompiledRule) -> str:
@@ -275,24 +242,14 @@ def _quota_text(rule: CompiledRule) -> str:
     return f'"{text}"' if text and as_quotas(text) == rule.quota else repr(rule.quota)
 
 
-def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:
+def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> CompiledRule:
     """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
-    key = enforcer.key if rule.key is INHERITED_KEY else rule.key
-    return replace(rule, key=key, fallback=address_key([key, enforcer.key]), failures=enforcer.failures)
-
-
-_Names: TypeAlias = dict[str, list[str]]
-"""The names of a limit's rules at each place where it is used."""
-
-
-def require_names(app: Any) -> None:
-    """Raise ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
-    for limit, names in _names_by_limit(app).items():
-        _require_one_place(limit, names)
+    key = inherited if rule.key is INHERITED_KEY else rule.key
+    return replace(rule, key=key, fallback=address_key([key, inherited]), failures=enforcer.failures)
 
 
 def require_depends(app: Any) -> None:
-    """Raises ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
+    """Raise ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
     for route in walk(app):
         if isinstance(route.endpoint, RateLimit):
             raise used_as_decorator(route.endpoint.rules[0].quota)
@@ -310,35 +267,6 @@ def register_limits(app: Any, enforcer: Enforcer) -> None:
     calls = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
     for limit in dict.fromkeys(calls):
         limit.register(enforcer)
-
-
-def _names_by_limit(app: Any) -> dict[RateLimit, _Names]:
-    """The names of each limit that is named after its routes in an app."""
-    names: dict[RateLimit, _Names] = {}
-    for route in walk(app):
-        limits = [call for call in route.dependencies if isinstance(call, RateLimit) and call.is_unnamed]
-        number = 1
-        for limit in dict.fromkeys(limits):
-            names.setdefault(limit, {})[route.place] = limit.named_after(route.place, number)
-            number += sum(rule.name == _UNNAMED for rule in limit.rules)
-    return names
-
-
-def _numbered(place: str, number: int) -> str:
-    return place if number == 1 else f"{place} {number}"
-
-
-def _require_one_place(limit: RateLimit, names: _Names) -> None:
-    if len(names) > 1:
-        raise _needs_name(limit, list(names))
-
-
-def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
-    several = " and ".join(map(repr, places[:2]))
-    return ConfigurationError(f"{limit!r} is used on several routes, such as {several}, and needs a name: {_NAMED}")
-
-
-_NAMED = 'RateLimit("5/minute", name="login")'
 
 
 def _started(scope: Scope) -> RequestLimits:

@@ -5,7 +5,7 @@ Annotations are evaluated, not strings: FastAPI reads them, so that ``Depends(li
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from starlette.requests import HTTPConnection
@@ -20,7 +20,7 @@ from ..stores import Store, settle
 from ..stores.name_owners import owned
 from .delays import Taken
 from .plan import in_parts
-from .refusals import RateLimited, own_answer_of
+from .refusals import RateLimited
 from .request_limits import RequestLimits, request_limits
 
 
@@ -59,7 +59,7 @@ class Limits:
         checked_flag("required", required)
         self._check_name("charge", name)
         taken: list[Taken] = []
-        takes = list(self._takes(checked_cost(cost), name)) if cost != 0 else []
+        takes = self._takes(checked_cost(cost), name) if cost != 0 else []
         for store, take in takes:
             before = taken if len(takes) > 1 else None
             decision = await enforcer.take_more(store, take, self._connection.scope, before)
@@ -70,9 +70,7 @@ class Limits:
                 self._request_limits.add_update(decision, store)
                 if not required:
                     return False
-                on_limited = own_answer_of(decision, enforcer.on_limited)
-                error = RateLimited(self._request_limits, decision, on_limited)
-                raise error.answers_in_any_case(self._connection.scope)
+                raise RateLimited(self._request_limits, decision).answers_in_any_case(self._connection.scope)
             taken.append((store, decision))
         for store, decision in taken:
             self._request_limits.add_update(decision, store)
@@ -139,16 +137,19 @@ class Limits:
     def _each(self) -> list[tuple[Decision, Store]]:
         return list(zip(self._request_limits.decisions, self._request_limits.stores))
 
-    def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
-        """One take for each store, of everything that this request is charged there, or several if that is too much."""
+    def _takes(self, cost: float, name: str | None) -> list[tuple[Store, Take]]:
+        """One take for each store, of everything that this request is charged there, or several if that is too much.
+
+        Where there are several, a later one may be refused, and the earlier ones are given back.
+        """
+        takes = []
         for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
             more = [replace(each, cost=cost) for each in charges.values() if _is_of(each, name)]
             on_error = decisions[0].take.on_error if decisions[0].take else None
-            parts = in_parts(more) if more else []
-            for part in parts:
-                yield store, Take(part, on_error=on_error, may_settle=len(parts) > 1)
+            takes.extend([(store, Take(part, on_error=on_error)) for part in in_parts(more)])
+        return takes if len(takes) == 1 else [(store, replace(take, may_settle=True)) for store, take in takes]
 
 
 def limits(connection: HTTPConnection) -> Limits:

@@ -26,23 +26,24 @@ from ..stores import Store
 from ..stores.name_owners import register_instead
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import register_limits, require_depends, require_names
+from .dependency import register_limits, require_depends
 from .enforcer import Enforcer
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
 from .outcomes import Settling
-from .penalties.allow_deny_lists import Lists, Test
+from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
 from .responses.header_options import DialectName, HeaderOptions, header_options
-from .responses.problem_details import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
+from .responses.problem_details import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
-from .rules import Rule, owned_quotas
+from .rules import Rule, owned_quotas, repeatable
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.lifespan import closing, draining
+from .startup.route_names import require_names
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import (
     has_limited_route,
@@ -97,26 +98,27 @@ class RateLimitMiddleware:
         on_error: OnError | None = None,
         hooks: Iterable[Hook] = (),
         penalty: Penalty | None = None,
-        allow: Test | None = None,
-        deny: Test | None = None,
+        allow: ListFunction | None = None,
+        deny: ListFunction | None = None,
         max_delay: float = 0.0,
         max_waiting: int = MAX_WAITING,
         config: str | os.PathLike[str] | None = None,
     ) -> None:
         self.app = checked_app(app)
         listed = checked_rules(rules)
-        given = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
-        self._file = None if config is None else LimitsFile(config, given)
-        self._options = given if self._file is None else self._file.options
+        own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        self._file = None if config is None else LimitsFile(config, own)
+        self._options = own if self._file is None else self._file.options
         observers = Hooks(hooks)
-        self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
-        self._store, defaults = as_store(store), self._defaults(self._options)
+        self._store = as_store(store)
+        self._counts = counts_of(self._store)
+        self._failures, self._root, self._place = Failures(observers, self._counts), own_root_path(app), ""
+        defaults = self._defaults(self._options)
         self.rule_table = self._options.checked_table(defaults, self._root, self._store)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._constant_plan: Plan | None = None
-        self._counts = self._failures.counts = counts_of(self._store)
-        self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, self._failures)
+        self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
         self._is_observed = self._enforcer.is_observed
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
@@ -233,18 +235,20 @@ class RateLimitMiddleware:
         is_socket, is_exempt = self._may_limit_messages and scope["type"] == "websocket", False
         app = self._throttled(scope) if is_socket else self.app
         decisions: list[Decision] = []
-        receiving = None
+        receiving, outer = None, request_limits(scope)
         try:
-            if self._lists is not None and await self._lists.allow(scope):
+            name, on_error = self._enforcer.name, self._options.on_error
+            if self._lists is not None and await self._lists.exempts(scope, name, on_error):
                 plan, is_exempt, app = None, True, self.app
             if plan is not None:
                 if plan.may_wait:
                     receive = receiving = Receiving(scope, receive)
                 app, decisions = await self._decide(plan, scope, app, receiving)
         except (AccessDenied, LimitUnavailable) as error:
+            if outer is not None:
+                await outer.refund_all()
             await error.answer(scope, send)
             return None
-        outer = scope.get(SCOPE_KEY)
         if outer is not None and outer.server_send is not None:
             await self._continue_within(outer, decisions, app, (scope, receive, send))
             return None
@@ -253,7 +257,7 @@ class RateLimitMiddleware:
         return app, receive, limits, not decisions or decisions[0].allowed
 
     async def _continue_within(
-        self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: Connection
+        self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: AppArguments
     ) -> None:
         """Delegate or refuse as a limit within another one, whose headers report these decisions too."""
         outer.add(decisions, self._store)
@@ -282,7 +286,7 @@ class RateLimitMiddleware:
             return app, []
         decisions = await self._enforcer.take(planned, scope, receiving)
         if isinstance(app, Throttled):
-            app.limits.know(planned.messages)
+            app.limits.use_keys_of(planned.messages)
         if planned.settle_rules:
             app = Settling(app, self._store, planned.settle_rules, decisions)
         return app, decisions[: planned.is_enforced]
@@ -316,7 +320,8 @@ class RateLimitMiddleware:
         require_usable(self.rule_table.charging, scope, self._store)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
-            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or root_of(scope)}"
+            self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"
+            self._enforcer.name = self._enforcer.refusal.name = self._place
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:

@@ -19,10 +19,9 @@ from ..errors import StoreError
 from ..keys.program_functions import called
 from ..stores import Store, settle
 from .plan import SettleRule
-from .request_limits import FINAL
+from .request_limits import FINAL, STARTS
 from .rules import CompiledRule
 
-_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
@@ -59,7 +58,7 @@ class Settling:
         self._is_head = scope.get("method") == "HEAD"
 
         async def settling_send(message: Message) -> None:
-            if self._completes(message):
+            if self._note(message):
                 await self._settle()
             await send(message)
 
@@ -73,9 +72,9 @@ class Settling:
             if self._status is not None:
                 await self._settle()
 
-    def _completes(self, message: Message) -> bool:
-        """Whether this message completes what settle functions take."""
-        if message["type"] in _STARTS:
+    def _note(self, message: Message) -> bool:
+        """Note what settle functions take; return whether this message completes it."""
+        if message["type"] in STARTS:
             if message.get("status", FINAL) < FINAL:
                 return False
             self._status = message.get("status", _SWITCHING)

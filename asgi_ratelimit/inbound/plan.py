@@ -144,7 +144,8 @@ class Plan:
             for key_of in self._key_functions:
                 keys.append(key_of(scope))  # noqa: PERF401  # a comprehension is one more call
         except Exception:  # noqa: BLE001  # A key function failed: evaluate rule by rule to find which one.
-            return self._take_rule_by_rule(scope)
+            planned = _planned(self._apply(scope))
+            return planned.takes[0] if planned else None
         charges = []
         for template, key_number in self._templates:
             key = keys[key_number]
@@ -176,10 +177,6 @@ class Plan:
             rule.watch(keys[rule.key])
         applied = [rule.apply(keys[rule.key]) for rule in self.rules]
         return [each for each in applied if each]
-
-    def _take_rule_by_rule(self, scope: Scope) -> Take | None:
-        planned = _planned(self._apply(scope))
-        return planned.takes[0] if planned else None
 
     def _partial_take(self, charges: Iterable[Charge], keys: Sequence[str | None]) -> Take | None:
         """The take if some rules have no key, or if the keys of two functions may be equal."""
@@ -229,7 +226,7 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
             takes.append(Take(tuple(charges), on_error=strictest(rules), may_settle=settles))
         except ConfigurationError:  # too much for one take; the size is not checked for each request
             takes.append(LongTake(tuple(charges), on_error=strictest(rules), may_settle=True))
-            parts = _parts_of(takes[0])
+            parts = tuple([Take(part, on_error=strictest(rules), may_settle=True) for part in in_parts(charges)])
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
         if not parts and any(rule.max_delay for rule in rules):
             max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
@@ -253,11 +250,6 @@ def _charges(applied: AppliedRule) -> tuple[Charge, ...]:
     return tuple([Charge(quota, applied.key, applied.cost, applied.rule.name) for quota in applied.quotas])
 
 
-def _parts_of(take: Take) -> tuple[Take, ...]:
-    parts = in_parts(take.charges)
-    return tuple([Take(part, on_error=take.on_error, may_settle=True) for part in parts])
-
-
 def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
     """The charges split over several takes, in order, each with no more than one take may charge.
 
@@ -276,7 +268,7 @@ def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
             parts.append([])
             weight = own
         parts[-1].extend(added)
-    return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts]
+    return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts if part]
 
 
 def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:

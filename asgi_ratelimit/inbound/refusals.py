@@ -19,10 +19,10 @@ from ..headers import retry_after
 from .enforcer import Enforcer, Handler
 from .penalties.block_checks import is_blocked
 from .request_limits import RequestLimits
-from .responses.problem_details import RETRY_SOON, Connection, LimitUnavailable, OnLimited, refusing_name
+from .responses.problem_details import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, refusing_name
 
 
-def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> Awaitable[None]:
+def refuse(enforcer: Enforcer, limits: RequestLimits, connection: AppArguments) -> Awaitable[None]:
     """Answer a request that the last decision refused, and give back what earlier decisions had charged for it."""
     refused = limits.refused
     if refused is not None and enforcer.refusal.is_usual and connection[0]["type"] == "http":
@@ -32,7 +32,7 @@ def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) ->
     return _answer(enforcer, limits, limits.decisions[0], connection)
 
 
-async def _refund_and_refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> None:
+async def _refund_and_refuse(enforcer: Enforcer, limits: RequestLimits, connection: AppArguments) -> None:
     decision = limits.decisions[-1]
     await limits.refund_all()
     await _answer(enforcer, limits, decision, connection)
@@ -42,7 +42,7 @@ def _answer(
     enforcer: Enforcer,
     limits: RequestLimits,
     decision: Decision,
-    connection: Connection,
+    connection: AppArguments,
     on_limited: OnLimited | None = None,
 ) -> Awaitable[None]:
     by_block = is_blocked(decision)
@@ -78,7 +78,7 @@ def _handler_of(app: Any) -> Handler | None:
     return handlers.get(RateLimited) if isinstance(handlers, dict) else None
 
 
-def _handled_by(handler: Handler, limits: RequestLimits, connection: Connection) -> OnLimited | None:
+def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
     """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
     scope, receive, _ = connection
     if scope["type"] != "http":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from starlette.types import Message, Scope, Send
 
 from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, undone, wait_of
 from ..clock import SECOND_NS, monotonic_ns
-from ..decision import ChargeTemplate, Decision
+from ..decision import ChargeTemplate, Decision, with_states
 from ..headers import LEGACY_NAMES, Dialect, Header, delay, draft
 from ..hooks.events import ObservedRequest
 from ..quotas import Quota
@@ -24,7 +23,8 @@ SCOPE_KEY: Final = "asgi_ratelimit"
 FINAL: Final = 200
 """The lowest status of an answer; a message with a status of 1xx only announces that the answer will come."""
 
-_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+STARTS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+"""The types of messages that start an answer."""
 
 
 class RequestLimits:
@@ -51,7 +51,7 @@ class RequestLimits:
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
-        if not self.has_started and message["type"] in _STARTS and message.get("status", FINAL) >= FINAL:
+        if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
             self.has_started = True
             if self._answer is not None:
                 return self._answer_instead(self._answer)
@@ -224,13 +224,4 @@ def _updated(old: Decision, new: Decision) -> Decision:
         return old
     newer = {charge.bucket: state for charge, state in zip(new.take.charges, new.states)}
     states = tuple([newer.get(charge.bucket, state) for charge, state in zip(old.take.charges, old.states)])
-    binding = min(states, key=lambda state: (state.allowed, -state.retry_after, state.remaining))
-    return replace(
-        old,
-        allowed=binding.allowed,
-        retry_after=binding.retry_after,
-        quota=binding.quota,
-        remaining=binding.remaining,
-        reset_after=binding.reset_after,
-        states=states,
-    )
+    return with_states(old, states, allowed=all(state.allowed for state in states))

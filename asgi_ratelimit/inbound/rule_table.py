@@ -30,7 +30,6 @@ from .functions.function_arguments import (
 from .functions.function_failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
-from .responses.problem_details import checked_on_limited
 from .rules import CompiledRule, Rule, as_methods, as_on_error
 from .startup.name_conflicts import require_agreement
 from .startup.total_charges import require_few_charges_together
@@ -224,12 +223,12 @@ def _is_preflight(scope: Scope) -> bool:
     return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
-def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
+def _name_of(rule: Rule, name: str, others: Collection[str]) -> str:
     """The name of a rule, or else one made of its methods and path that no other rule has by accident."""
     if rule.name is not None:
         return checked_name(rule.name)
-    made = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
-    return next(each for each in chain([made], (f"{made} {n}" for n in count(2))) if each not in taken)
+    text = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
+    return next(each for each in chain([text], (f"{text} {n}" for n in count(2))) if each not in others)
 
 
 def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
@@ -244,7 +243,7 @@ def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
             shadow=rule.shadow,
             messages=() if rule.messages is None else as_quotas(rule.messages),
             settle=rule.settle,
-            on_limited=checked_on_limited(rule.on_limited),
+            on_limited=rule.on_limited,
             settles_by_bytes=rule.settle is not None and takes_bytes(rule.settle),
         )
     except ValueError as error:
@@ -256,7 +255,7 @@ def _specified(rule: Rule, defaults: Defaults, root: str) -> Defaults:
     """The defaults, except where the rule has its own values."""
     return replace(
         defaults,
-        key=bind(defaults.key if rule.key is None else checked_key(rule.key), rule.path, root),
+        key=bind(defaults.key if rule.key is None else rule.key, rule.path, root),
         cost=defaults.cost if rule.cost is None else rule.cost,
         base_cost=defaults.base_cost if callable(defaults.cost) else defaults.cost,
         on_error=rule.on_error or defaults.on_error,

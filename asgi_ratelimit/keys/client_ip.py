@@ -181,11 +181,10 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         sent = [each for each in scope["headers"] if each[0] in self._checked_headers]
         if any(text.encode() in value for _, value in sent):  # the server has taken the address from there
             return
-        found = sent[0][0] if sent else None
-        if found is not None:
+        if sent:
             self._checks_left = 0
             cdns = (word for word in cdn_networks() if packed in Networks([word]))
-            self._warn_once(_NOT_TRUSTED, text, found.decode(), next(cdns, text))
+            self._warn_once(_NOT_TRUSTED, text, sent[0][0].decode(), next(cdns, text))
 
     def _warn_once(self, message: str, *arguments: object) -> None:
         if message not in self._warned:

@@ -116,16 +116,3 @@ FUNCTION_FAILURES: Final = Instrument(
     ("rule", "function"),
     1,
 )
-
-INSTRUMENTS: Final = (
-    REQUESTS,
-    DEGRADED_REQUESTS,
-    TAKE_DURATION,
-    QUEUED_REQUESTS,
-    TIME_IN_QUEUE,
-    CALL_DURATION,
-    BATCH_SIZE,
-    DEGRADED,
-    LEDGER,
-    FUNCTION_FAILURES,
-)

@@ -45,17 +45,17 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
 
 def bound(instrument: Instrument, registry: CollectorRegistry) -> Bind:
     """An instrument in a registry."""
-    made = _made(instrument, registry)
+    metric = _metric(instrument, registry)
     record = {"counter": "inc", "up_down_counter": "inc", "gauge": "set", "histogram": "observe"}[instrument.kind]
 
     def bind(labels: Labels) -> Record:
-        child: Record = getattr(made.labels(*labels) if labels else made, record)
+        child: Record = getattr(metric.labels(*labels) if labels else metric, record)
         return child
 
     return bind
 
 
-def _made(instrument: Instrument, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+def _metric(instrument: Instrument, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
     name, text, labels = instrument.prometheus_name, instrument.description, instrument.labels
     if instrument.kind == "counter":
         return Counter(name, text, labels, registry=registry)

@@ -2,7 +2,7 @@
 
 from .live_quotas import LiveQuotas
 from .overridden_quotas import ReadQuotas, counted, exempt, limit_text, quotas_under
-from .override_watch import NO_OVERRIDES, Subscriber, live_overrides, names_of_limits, subscribe
+from .override_watch import NO_OVERRIDES, live_overrides, names_of_limits, subscribe
 from .overrides import Overrides, checked_by
 from .repeating import EVERY, Repeating
 from .stored_overrides import OFF, SHADOW, Change, Override
@@ -18,7 +18,6 @@ __all__ = [
     "Overrides",
     "ReadQuotas",
     "Repeating",
-    "Subscriber",
     "checked_by",
     "counted",
     "exempt",

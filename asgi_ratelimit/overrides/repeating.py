@@ -58,11 +58,12 @@ class Repeating:
         needed_again: Future[None] = Future()
         with self._lock:
             running, wake_up = self._running, self._wake_up
+            if running is None or wake_up is None:
+                return
             self._needed_again.append(needed_again)
-        if running is not None and wake_up is not None:
-            background_loop.call_soon(wake_up.set)
-            either = map(asyncio.wrap_future, (running, needed_again))
-            await asyncio.wait(list(either), return_when=asyncio.FIRST_COMPLETED)
+        background_loop.call_soon(wake_up.set)
+        either = map(asyncio.wrap_future, (running, needed_again))
+        await asyncio.wait(list(either), return_when=asyncio.FIRST_COMPLETED)
 
     def reset(self) -> None:
         """Start afresh in a forked child, which has this object, but not the thread in which it runs."""
@@ -71,8 +72,8 @@ class Repeating:
         if was_running:
             self.start()
 
-    def goes_on(self) -> bool:
-        """Whether the work is still needed; if not, it ends, and has to be started again."""
+    def end_unless_needed(self) -> bool:
+        """End the work unless it is still needed; return whether it has ended, and has to be started again."""
         with self._lock:
             needed_again, self._needed_again = self._needed_again, []
             if not self.is_needed:
@@ -80,7 +81,7 @@ class Repeating:
         if self._running is not None:
             for each in needed_again:
                 each.set_result(None)
-        return self._running is not None
+        return self._running is None
 
 
 async def _run(reference: ref[Repeating], wake_up: asyncio.Event, close: Close) -> None:
@@ -99,7 +100,7 @@ async def _run(reference: ref[Repeating], wake_up: asyncio.Event, close: Close) 
 async def _run_once(reference: ref[Repeating]) -> float | None:
     """The seconds until the next time; ``None`` if there is none. No reference outlives the call."""
     repeating = reference()
-    if repeating is None or not repeating.goes_on():
+    if repeating is None or repeating.end_unless_needed():
         return None
     try:
         return await repeating.run()

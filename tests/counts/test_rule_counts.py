@@ -6,7 +6,7 @@ import pytest
 from starlette.types import Scope
 
 from asgi_ratelimit import Limiter, MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
-from asgi_ratelimit.counts import counts_of
+from asgi_ratelimit.counts import Counts, RuleCounts, counts_of, rule_counts
 from asgi_ratelimit.decision import OnError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok
@@ -113,3 +113,17 @@ def _path(connection: object) -> str:
     scope: Scope = connection.scope  # type: ignore[attr-defined]
     path: str = scope["path"]
     return path
+
+
+def test_two_threads_may_count_the_first_request_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither loses what the other one has counted."""
+    counts = Counts()
+
+    def made() -> RuleCounts:
+        monkeypatch.setattr(rule_counts, "RuleCounts", RuleCounts)
+        counts["api"].admitted += 1  # as if another thread came between
+        return RuleCounts()
+
+    monkeypatch.setattr(rule_counts, "RuleCounts", made)
+    counts["api"].admitted += 1
+    assert counts["api"].admitted == 2

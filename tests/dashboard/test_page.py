@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import threading
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -13,9 +14,10 @@ import pytest
 from starlette.applications import Starlette
 
 from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
-from asgi_ratelimit.dashboard import dashboard
+from asgi_ratelimit.counts import Recording, recording_in, stop_publishing
+from asgi_ratelimit.dashboard import dashboard, published_parts
 from asgi_ratelimit.dashboard.assets import TYPES
-from asgi_ratelimit.dashboard.page_state import State
+from asgi_ratelimit.dashboard.page_state import PageState
 from asgi_ratelimit.dashboard.streams import Streams
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor
@@ -136,7 +138,7 @@ async def test_streams_are_bounded() -> None:
 
 async def test_streams_that_begin_together_are_bounded() -> None:
     """Of those that were let in before any of them began, all but as many as there may be end at once."""
-    streams = Streams(mock.AsyncMock(spec=State))
+    streams = Streams(mock.AsyncMock(spec=PageState))
     with mock.patch("asgi_ratelimit.dashboard.streams.MOST_STREAMS", 2):
         begun = [streams.events() for _ in range(4)]
         assert [await anext(each) for each in begun] == [b"retry: 500\n\n"] * 2 + [b"retry: 5000\n\n"] * 2
@@ -163,3 +165,20 @@ async def test_an_outage_is_told() -> None:
             answer = await client.get("/limits/state")
     assert answer.status_code == 503
     assert "no answer in 1 s" in answer.json()["error"]
+
+
+async def test_recordings_are_read_outside_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of them takes far longer than requests should wait."""
+    threads: set[int] = set()
+
+    def noting(content: bytes, name: str) -> Recording | None:
+        threads.add(threading.get_ident())
+        return recording_in(content, name)
+
+    monkeypatch.setattr(published_parts, "recording_in", noting)
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        await client.get("/")
+        await stop_publishing(store)
+        effect = (await client.get("/limits/what-if", params={"rule": "api", "quota": "1/hour"})).json()
+    assert (effect["requests"], threads & {threading.get_ident()}) == (1, set())

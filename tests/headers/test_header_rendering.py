@@ -15,13 +15,13 @@ from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take
 from asgi_ratelimit.headers.header_rendering import (
     LARGEST,
+    Header,
     both,
     draft,
     legacy,
     names,
     policy,
     quoted,
-    render,
     retry_after,
 )
 from asgi_ratelimit.quotas import MAX_UNITS, TokenBucket
@@ -65,6 +65,10 @@ def test_a_policy_is_never_less_than_what_may_pass_at_once(quota: TokenBucket) -
     assert units >= math.floor(quota.most)
     assert units >= 1
     assert seconds >= 1
+
+
+def render(decision: Decision) -> list[Header]:
+    return list(draft((decision,)))
 
 
 def decision_of(*costs: tuple[TokenBucket, float]) -> Decision:

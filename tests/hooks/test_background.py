@@ -15,6 +15,7 @@ import pytest
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter
 from asgi_ratelimit.hooks import Event, Failure, background, failures
 from asgi_ratelimit.hooks.calling import Hooks
+from tests.support import overriding
 from tests.support.asgi import Peer, ask, limited, ok
 from tests.support.server import ROOT
 
@@ -76,7 +77,7 @@ async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> Non
 
 async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, and logged once a minute; what waits already is not affected."""
-    monkeypatch.setattr(background, "MAX_WAITING", 5)
+    monkeypatch.setattr(background, "MAX_CALLS", 5)
     recorder = Recorder(is_open=False)
     limiter = Limiter("100/minute", hooks=[recorder])
     await limiter.rate_limit("alice")
@@ -167,6 +168,27 @@ async def test_closing_does_not_wait_for_ever(
     await limiter.aclose()
     assert recorder.events == []
     assert ["was dropped" in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize("close", [Hooks.aclose, lambda hooks: asyncio.to_thread(hooks.close)], ids=["async", "sync"])
+async def test_an_event_loop_may_end_while_its_calls_are_awaited(close: Callable[[Hooks], Awaitable[None]]) -> None:
+    """Its calls are dropped, and whoever closes the hooks on another event loop goes on."""
+    hooks, is_over = Hooks([failures(lambda failure: asyncio.Event().wait())]), threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def fail() -> None:
+        hooks.failed(Failure("api", "key", ZeroDivisionError()))
+        loops.append(asyncio.get_running_loop())
+        await asyncio.to_thread(is_over.wait)
+
+    other = threading.Thread(target=lambda: asyncio.run(fail()))
+    other.start()
+    await overriding.until(lambda: loops)
+    closing = asyncio.ensure_future(close(hooks))  # a third task there waits for that of the calls
+    await overriding.until(lambda: len(asyncio.all_tasks(loops[0])) == 3)
+    is_over.set()
+    await closing
+    other.join()
 
 
 def test_without_an_event_loop_they_run_in_the_background() -> None:

@@ -181,13 +181,23 @@ async def failure_at_start(app: Any) -> str:
 
 
 async def test_a_router_with_a_limit_may_be_copied() -> None:
-    """Also deeply: the copy has a limit of its own."""
+    """Also deeply. Each app has a store of its own."""
     router = APIRouter(dependencies=[Depends(RateLimit("1/minute", name="api"))])
     router.get("/")(hello)
     apps = [FastAPI(), FastAPI(), FastAPI()]
     for app, each in zip(apps, [router, copy(router), deepcopy(router)]):
         app.include_router(each)
     assert [await statuses(app, http(), http()) for app in apps] == [[200, 429]] * 3
+
+
+async def test_a_deep_copy_is_the_same_limit() -> None:
+    """It takes from the store of the limit that was copied."""
+    router = APIRouter(dependencies=[limit("1/minute", name="api")])
+    router.get("/")(hello)
+    apps = [FastAPI(), FastAPI()]
+    for app, each in zip(apps, [router, deepcopy(router)]):
+        app.include_router(each)
+    assert [await statuses(app, http()) for app in apps] == [[200], [429]]
 
 
 def test_a_model_may_have_a_limit_as_a_field() -> None:
@@ -682,6 +692,15 @@ async def test_what_the_middleware_took_is_given_back_too() -> None:
     app.get("/free")(hello)
     assert await statuses(app, *[http()] * 5) == [200, 429, 429, 429, 429]
     assert left(await ask(app, http("/free"))) == '"per-minute";r=8'
+
+
+async def test_a_quota_function_that_fails_costs_nothing_further_out() -> None:
+    """By on_error="deny" nobody passes, and what the middleware and earlier limits took is given back."""
+    wide = limit("10/minute", name="wide")
+    app = within(a_route(wide, limit(lambda connection: 1 / 0, name="broken", on_error="deny")), "10/minute")
+    app.get("/wide", dependencies=[wide])(hello)
+    assert (await ask(app)).status == 503
+    assert left(await ask(app, http("/wide"))) == '"per-minute";r=9, "wide per-minute";r=9'
 
 
 @pytest.mark.usefixtures("unpublished", "unwatched")

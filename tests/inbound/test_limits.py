@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -18,7 +19,9 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import (
+    Charge,
     ConfigurationError,
+    Decision,
     Limits,
     MemoryStore,
     RateLimit,
@@ -26,12 +29,14 @@ from asgi_ratelimit import (
     RateLimitMiddleware,
     RedisStore,
     Rule,
+    Take,
+    TokenBucket,
     limits,
 )
 from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok, websocket
+from tests.support.asgi import CLIENT, Peer, ask, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +120,38 @@ async def test_a_charge_is_all_or_nothing() -> None:
     peer = await ask(app)
     assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-hour"])
     assert left(peer) == [9, 4]
+
+
+class BusyStore(MemoryStore):
+    """While it decides on a cost of 5, another request takes a unit from the bucket of ``other``, 20 seconds later."""
+
+    other: MemoryStore
+    charge: Charge
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        if takes[0].charges[0].cost == 5:
+            self.clock.advance(20)  # type: ignore[attr-defined]
+            await self.other.take([Take((self.charge,))])
+        return await super().take(takes)
+
+
+async def test_a_charge_in_two_stores_is_given_back_exactly() -> None:
+    """What one store took for a charge that the other one refuses, although others come in between."""
+    clock = SteppedClock()
+    one, two = MemoryStore(clock=clock), BusyStore(clock=clock)
+    two.other, two.charge = one, Charge(TokenBucket(60, 60), CLIENT[0])
+    app = FastAPI()
+
+    @app.get("/", dependencies=[Depends(RateLimit("2/hour", store=two))])
+    async def charge(request: Request) -> bool:
+        clock.advance(1)
+        return await limits(request).charge(5, required=False)
+
+    app.add_middleware(RateLimitMiddleware, quota="60/minute", store=one)
+    for _ in range(40):
+        await one.take([Take((two.charge,))])
+    assert (await ask(app)).body == b"false"
+    assert (await one.peek(Take((two.charge,)))).remaining == 60 - (40 + 1 - 1 - 20 + 1)
 
 
 @pytest.mark.parametrize("name", ["uploads", "per-hour"])

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok
 
@@ -81,6 +82,16 @@ async def test_rules_within_a_mount_do_not_share_with_others() -> None:
         for path in ("/a", "/b")
     ]
     assert await statuses(Starlette(routes=mounts), "/a/x", "/b/x", "/a/x") == [200, 200, 429]
+
+
+async def test_failures_within_a_mount_have_its_name() -> None:
+    """Those of lists and of ``on_limited`` as well, which belong to no rule."""
+    seen: list[Failure] = []
+    options: dict[str, Any] = {"hooks": [failures(seen.append)], "on_limited": lambda request, decision: 1 / 0}
+    inner = limiting(a_store(), deny=lambda request: 1 / 0, **options)
+    app = Starlette(routes=[Mount("/a", routes=[Route("/x", hello)], middleware=inner)])
+    assert await statuses(app, "/a/x", "/a/x") == [200, 429]
+    assert [(each.name, each.failed) for each in seen[1:]] == [("default /a", "deny"), ("default /a", "on_limited")]
 
 
 async def test_limits_of_one_name_share_in_all_places() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from asgi_ratelimit.metrics.instruments import INSTRUMENTS, Instrument
+from asgi_ratelimit.metrics.instruments import Instrument
 from tests.support.server import ROOT
+from tests.support.telemetry import INSTRUMENTS
 
 ROW = re.compile(r"^\| `(asgi_ratelimit\.[\w.]+)` \| `(\w+)` \| ([\w -]+?)(?: \(gauge\))? \| ([^|]*)\|", re.MULTILINE)
 

@@ -209,6 +209,35 @@ async def refuses(client: httpx.AsyncClient, path: str) -> bool:
     return (await client.get(path)).status_code == 429
 
 
+class ChangedMeanwhile(dict[Any, Any]):
+    """Plans by enforcer; an override comes just after one was found, as from another thread."""
+
+    overrides: Overrides | None = None
+
+    def get(self, enforcer: Any, default: Any = None) -> Any:
+        plan, overrides = super().get(enforcer, default), self.overrides
+        if overrides is not None:
+            self.overrides = None
+            with pytest.raises(StopIteration):  # in memory, nothing waits
+                overrides.set("api", "1/hour").send(None)
+        return plan
+
+
+async def test_an_override_counts_from_the_next_request_on() -> None:
+    """Also if it comes while a limit of several apps finds its plan for one of them."""
+    stores = [MemoryStore(), MemoryStore()]
+    limit = RateLimit("100/hour", name="api")
+    plans = limit._plans = ChangedMeanwhile()
+    apps = [FastAPI(dependencies=[Depends(limit)]) for _ in stores]
+    for app, store in zip(apps, stores):
+        app.get("/")(lambda: None)
+        app.add_middleware(RateLimitMiddleware, store=store)
+    async with client_of(apps[0]) as one, client_of(apps[1]) as other:
+        assert [(await client.get("/")).status_code for client in (one, other)] == [200, 200]
+        plans.overrides = Overrides(stores[0])
+        assert [(await one.get("/")).status_code for _ in range(3)] == [200, 429, 429]
+
+
 async def test_limits_that_are_taken_together() -> None:
     """One of them may be a shadow, and off, and then all."""
     store = MemoryStore()

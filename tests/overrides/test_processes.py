@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from concurrent.futures import Future
 
 import pytest
 
@@ -173,7 +175,24 @@ async def test_the_end_is_not_awaited_where_the_work_is_needed_again() -> None:
     background_loop.call_soon(gate.set)
     async with asyncio.timeout(60):
         await ending
-    assert gated.goes_on()
+    assert not gated.end_unless_needed()
     gated.is_needed = False
     await gated.end()
-    assert not gated.goes_on()
+    assert gated.end_unless_needed()
+
+
+@pytest.mark.anyio
+async def test_ending_what_does_not_run_leaves_nothing_behind() -> None:
+    """However often a store is closed that nobody watches."""
+
+    async def close() -> None:
+        """There is nothing to close."""
+
+    class Idle(Repeating):
+        is_needed = False
+
+    idle = Idle(close)
+    before = sum(isinstance(each, Future) for each in gc.get_objects())
+    for _ in range(10):
+        await idle.end()
+    assert sum(isinstance(each, Future) for each in gc.get_objects()) == before

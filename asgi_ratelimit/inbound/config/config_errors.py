@@ -44,7 +44,7 @@ EXAMPLES = {
 """A valid example for each key."""
 
 
-class Problems:
+class FileErrors:
     """Makes errors that say where in a file something is wrong."""
 
     def __init__(self, file: str, lines: Mapping[Place, int]) -> None:
@@ -66,9 +66,9 @@ class Problems:
         """An error about an option of the middleware that stands in a table."""
         return self.at(place, f"what is for all requests stands above the first [table]: {EXAMPLES[key]}")
 
-    def unknown(self, place: Place, key: str, known: Iterable[str]) -> ConfigurationError:
+    def unknown(self, place: Place, key: str, valid: Iterable[str]) -> ConfigurationError:
         """An error about a key that does not exist."""
-        listed = sorted(known)
+        listed = sorted(valid)
         hint = did_you_mean(key, listed)
         example = f": {EXAMPLES[hint[1]]}" if hint[1] in EXAMPLES else f": the keys here are {', '.join(listed)}"
         return self.at(place, f"there is no key {key!r}{hint[0]}{example}")
@@ -79,18 +79,18 @@ _UNQUOTED = re.compile(r"""\s*([\w-]+)\s*=\s*([^\s="'\[{#][^"'#]*?)\s*(?:#.*)?""
 
 def unquoted(line: str) -> str:
     """What a line that is not valid TOML may lack, if it is a text without quotes; otherwise an empty text."""
-    found = _UNQUOTED.fullmatch(line)
-    if found is None:
+    match = _UNQUOTED.fullmatch(line)
+    if match is None:
         return ""
-    key, value = found.groups()
+    key, value = match.groups()
     if value.lower() in ("true", "false"):
         return f", true and false have small letters: {key} = {value.lower()}"
     return f', a text has quotes: {key} = "{value}"'
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, str]:
-    """``", did you mean ...?"`` with the nearest known word, and that word; two empty texts if none is near."""
-    near = get_close_matches(word.lower(), known, 1)
+def did_you_mean(word: str, valid: Iterable[str]) -> tuple[str, str]:
+    """``", did you mean ...?"`` with the nearest valid word, and that word; two empty texts if none is near."""
+    near = get_close_matches(word.lower(), valid, 1)
     return (f", did you mean {near[0]!r}?", near[0]) if near else ("", "")
 
 

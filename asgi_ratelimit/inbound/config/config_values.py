@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -16,9 +16,8 @@ from ...quota_text import as_quotas
 from ..delays import checked_max_delay, checked_max_waiting
 from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
 from ..penalties.penalty import Penalty
-from ..responses.header_options import header_options
 from ..responses.problem_details import checked_on_limited
-from ..rules import as_methods, as_on_error
+from ..rules import as_methods
 from .config_errors import did_you_mean
 
 Read: TypeAlias = Callable[[Any], Any]
@@ -67,7 +66,7 @@ def number(value: Any) -> float:
 def quota(value: Any) -> Any:
     """A quota as a text, or several."""
     if isinstance(value, list):
-        return tuple([each for one in value for each in as_quotas(text(one))])
+        return as_quotas([text(each) for each in value])
     as_quotas(text(value))
     return value
 
@@ -78,12 +77,12 @@ def function(value: Any) -> Any:
     if not (module_name and separator and path):
         raise ConfigurationError("it does not name a function")
     try:
-        found: Any = import_module(module_name)
+        target: Any = import_module(module_name)
         for part in path.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
         raise ConfigurationError(f"it cannot be imported ({error})") from error
-    return found
+    return target
 
 
 def cost(value: Any) -> Any:
@@ -95,9 +94,9 @@ def cost(value: Any) -> Any:
 
 def settle(value: Any) -> Any:
     """A function of the status and the headers."""
-    found = function(value)
-    takes_bytes(found)
-    return found
+    settle_function = function(value)
+    takes_bytes(settle_function)
+    return settle_function
 
 
 def methods(value: Any) -> Any:
@@ -143,41 +142,20 @@ def key_of(client_ip: KeyFunction) -> Read:
 
 def on_error(value: Any) -> Any:
     """What to do without the store."""
-    known = ("local", "allow", "deny")
-    if value not in known:
-        hint, _ = did_you_mean(str(value), known)
-        raise ConfigurationError(f"it is not one of {', '.join(known)}{hint}")
-    return as_on_error(value)
+    return _one_of(("local", "allow", "deny"), value)
 
 
 def headers(value: Any) -> Any:
     """A dialect of headers; ``"none"`` for no headers."""
-    known = ("draft-10", "legacy", "both", "none")
-    if value not in known:
-        hint, _ = did_you_mean(str(value), known)
-        raise ConfigurationError(f"it is not one of {', '.join(known)}{hint}")
-    header_options(None if value == "none" else value)
-    return None if value == "none" else value
+    dialect = _one_of(("draft-10", "legacy", "both", "none"), value)
+    return None if dialect == "none" else dialect
 
 
-def on_limited(value: Any) -> Any:
-    """A function of the connection and the decision."""
-    return checked_on_limited(function(value))
-
-
-def max_delay(value: Any) -> float:
-    """Seconds."""
-    return checked_max_delay(number(value))
-
-
-def max_waiting(value: Any) -> int:
-    """A number of requests."""
-    return checked_max_waiting(number(value))  # type: ignore[arg-type]  # it is checked there
-
-
-def name(value: Any) -> str:
-    """A name."""
-    return checked_name(text(value))
+def _one_of(words: Sequence[str], value: Any) -> str:
+    if value in words:
+        return str(value)
+    hint, _ = did_you_mean(str(value), words)
+    raise ConfigurationError(f"it is not one of {', '.join(words)}{hint}")
 
 
 def duration(value: Any) -> Any:
@@ -208,13 +186,17 @@ OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": n
 OF_BOTH: Mapping[str, Read] = {
     "quota": quota,
     "cost": cost,
-    "name": name,
+    "name": lambda value: checked_name(text(value)),
     "on_error": on_error,
-    "max_delay": max_delay,
+    "max_delay": lambda value: checked_max_delay(number(value)),
 }
 """The options that the middleware and a rule have in common, if they are a single value."""
 
-OF_MIDDLEWARE: Mapping[str, Read] = {**OF_BOTH, "headers": headers, "max_waiting": max_waiting}
+OF_MIDDLEWARE: Mapping[str, Read] = {
+    **OF_BOTH,
+    "headers": headers,
+    "max_waiting": lambda value: checked_max_waiting(number(value)),  # type: ignore[arg-type]  # it is checked there
+}
 
 OF_RULE: Mapping[str, Read] = {
     **OF_BOTH,
@@ -224,7 +206,7 @@ OF_RULE: Mapping[str, Read] = {
     "shadow": flag,
     "exempt": flag,
     "settle": settle,
-    "on_limited": on_limited,
+    "on_limited": lambda value: checked_on_limited(function(value)),
     "messages": quota,
 }
 

@@ -30,17 +30,17 @@ class FileSubscriber(Protocol):
 
 
 class LimitsFile(Repeating):
-    """The options that a file and the program give together. ``given`` are those of the program.
+    """The options that a file and the program give together. ``of_program`` are those of the program.
 
     Raises ``ConfigurationError`` for a file that cannot be read.
     """
 
-    def __init__(self, path: str | os.PathLike[str], given: Options) -> None:
+    def __init__(self, path: str | os.PathLike[str], of_program: Options) -> None:
         super().__init__(_nothing_to_close)
         if not isinstance(path, (str, os.PathLike)):
             raise ConfigurationError(f'config is the path of a file, not {path!r}: config="limits.toml"')
         self._path = os.fspath(path)
-        self._given = given
+        self._of_program = of_program
         self._subscriber: Callable[[], FileSubscriber | None] = _nobody
         self._signature = self._signed()
         self._content = self._read()
@@ -97,7 +97,7 @@ class LimitsFile(Repeating):
             raise ConfigurationError(f"{self._path}: {error}") from error
 
     def _options_of(self, content: str) -> Options:
-        return self._given.merged(settings_of(content, self._path, os.environ))
+        return self._of_program.merged(settings_of(content, self._path, os.environ))
 
     def _read(self) -> str:
         try:

@@ -62,10 +62,10 @@ def _parts(line: str) -> Place:
     """The parts of a dotted key at the start of a line."""
     parts: list[str] = []
     at = 0
-    while (found := _PART.match(line, at)) is not None:
-        parts.append(next(part for part in found.groups()[:3] if part is not None))
-        at = found.end()
-        if found[4] != ".":
+    while (match := _PART.match(line, at)) is not None:
+        parts.append(next(part for part in match.groups()[:3] if part is not None))
+        at = match.end()
+        if match[4] != ".":
             break
     return tuple(parts)
 

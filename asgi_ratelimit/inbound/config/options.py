@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from ...buckets import DEFAULT_NAME
 from ...decision import OnError
-from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip
 from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
@@ -45,30 +44,23 @@ class Options:
         for name, value in settings.options.items():
             own = getattr(self, name)
             if own != getattr(USUAL, name) and own is not getattr(USUAL, name):
-                raise settings.problems.wrong(
+                raise settings.errors.wrong(
                     (name,), value, f"the program gives it, too, {name}={own!r}: remove one of them"
                 )
         options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
         failure = options.failure()
         if failure is None:
-            return options._with_few_charges(settings)
+            return options
         fewer = (replace(options, rules=options.rules[:-count]) for count in range(1, len(settings.rules) + 1))
         fitting = next((each for each in fewer if each.failure() is None), None)
         place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
         place = (*place, "key") if str(failure).startswith("path_param(") else place
-        raise settings.problems.at(place, str(failure)) from failure
-
-    def _with_few_charges(self, settings: Settings) -> Options:
-        try:
-            self.checked_table(self.defaults(Failures()), "", None)
-        except ConfigurationError as error:
-            raise settings.problems.at((), str(error)) from error
-        return self
+        raise settings.errors.at(place, str(failure)) from failure
 
     def failure(self) -> ValueError | None:
         """The reason why these options are invalid, if there is one."""
         try:
-            self.table(self.defaults(Failures()), "", None)
+            self.checked_table(self.defaults(Failures()), "", None)
         except ValueError as error:
             return error
         return None

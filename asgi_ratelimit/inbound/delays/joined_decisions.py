@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from ...decision import Decision, QuotaState, Take
+from ...decision import Decision, QuotaState, Take, with_states
 from ...quotas import SECOND_US
 
 
@@ -20,16 +20,8 @@ def beyond(refusal: Decision, left: Sequence[float], max_delays: Sequence[float]
     new request: once it is 0.0, a new request may wait for its slot.
     """
     states = tuple([_beyond(*each) for each in zip(refusal.states, left, max_delays)])
-    binding = max(states, key=lambda state: (not state.allowed, state.retry_after))
-    return replace(
-        refusal,
-        retry_after=binding.retry_after,
-        remaining=binding.remaining,
-        reset_after=binding.reset_after,
-        ready_at=refusal.now_us / SECOND_US + binding.retry_after,
-        quota=binding.quota,
-        states=states,
-    )
+    decision = with_states(refusal, states)
+    return replace(decision, ready_at=refusal.now_us / SECOND_US + decision.retry_after)
 
 
 def _beyond(state: QuotaState, left: float, max_delay: float) -> QuotaState:

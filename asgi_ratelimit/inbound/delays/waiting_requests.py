@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...clock import time_of
-from ...decision import Decision, Take
+from ...decision import Decision, Take, is_outage
 from ...quotas import SECOND_US
 from ...stores import Store
 from ...waiting import PaceTimeout, SlotWaiter, run_async
@@ -71,7 +71,7 @@ class WaitingRequests:
         if take is None:
             return refusal
         for rounds_left in reversed(range(MAX_ROUNDS + 1)):
-            if _is_outage(decision):
+            if is_outage(decision):  # no slot will come
                 break
             passed = (self._now_us() - since_us) / SECOND_US if rounds_left < MAX_ROUNDS else 0.0
             left = [max(max_delay - passed, 0.0) if rounds_left else 0.0 for max_delay in max_delays]
@@ -134,8 +134,3 @@ class WaitingRequests:
     async def _take(self, take: Take) -> Decision:
         (decision,) = await self._store.take((take,))
         return decision
-
-
-def _is_outage(decision: Decision) -> bool:
-    """Whether an outage of the store refuses everything: no slot will come."""
-    return decision.degraded and all(state.allowed for state in decision.states)

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from ...errors import ConfigurationError
 from ...keys import Key
 
-SCOPE_KEY = "asgi_ratelimit.keys"
+VALUES_KEY = "asgi_ratelimit.keys"
 """The entry in the scope of a request that stores the values of dependencies."""
 
 _EXAMPLE = 'RateLimit("5/minute", key=Depends(current_user_id))'
@@ -35,11 +35,9 @@ class DependencyKey:
         return str(getattr(function, "__name__", repr(function)))
 
     def __call__(self, connection: HTTPConnection) -> Key:
-        value = connection.scope[SCOPE_KEY][self]
-        if value is None or isinstance(value, (str, bytes, int)):
+        value = connection.scope[VALUES_KEY][self]
+        if value is None or isinstance(value, (str, bytes, int, UUID)):
             return value
-        if isinstance(value, UUID):
-            return str(value)
         raise TypeError(
             f"{self!r} returned a {type(value).__qualname__}, but a key is a str, bytes, an int, a UUID or None: "
             f"write a dependency that returns the id, {_EXAMPLE}"
@@ -49,4 +47,4 @@ class DependencyKey:
 def store_values(scope: Scope, values: Mapping[DependencyKey, object]) -> None:
     """Store the values that dependencies have returned for a request, so that their keys find them."""
     if values:
-        scope.setdefault(SCOPE_KEY, {}).update(values)
+        scope.setdefault(VALUES_KEY, {}).update(values)

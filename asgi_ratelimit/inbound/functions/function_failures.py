@@ -15,12 +15,12 @@ class Failures:
 
     def __init__(self, hooks: Hooks = _NO_HOOKS, counts: Counts | None = None) -> None:
         self._hooks = hooks
-        self.counts = counts
+        self._counts = counts
         self._log = FailureLog()
 
     def report(self, name: str, failed: str, outcome: str, error: Exception) -> None:
         """Report that the function ``failed``, an argument such as ``"key"``, of the limit ``name`` has failed."""
         self._log.report(f"the {failed} function of {name!r} failed, {outcome}", error)
-        if self.counts is not None:
-            self.counts[name].failed += 1
+        if self._counts is not None:
+            self._counts[name].failed += 1
         self._hooks.failed(Failure(name, failed, error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import copy, deepcopy
 from inspect import isfunction, signature
 from typing import Any, Self
 
@@ -41,12 +40,10 @@ class NeedsDepends:
         raise ConfigurationError('a RateLimit is not a list: dependencies=[Depends(RateLimit("5/minute"))]')
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy as a part of a router, say. A copy of its own is what FastAPI makes of the default of a parameter."""
+        """The limit itself, as a part of a router, say. FastAPI copies the default of a parameter alone."""
         if not memo:
             raise _as_default("limit")
-        copied = memo[id(self)] = copy(self)
-        vars(copied).update(deepcopy(vars(self), memo))
-        return copied
+        return self
 
 
 def _as_default(parameter: str) -> ConfigurationError:

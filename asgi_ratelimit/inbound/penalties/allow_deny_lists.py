@@ -16,7 +16,7 @@ from ..functions.function_arguments import require_function
 from ..functions.function_failures import Failures
 from ..responses.problem_details import AccessDenied, LimitUnavailable
 
-Test: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
+ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""
 
 
@@ -27,38 +27,37 @@ class Lists:
     ``on_error`` is ``"deny"``.
     """
 
-    def __init__(
-        self, allow: Test | None, deny: Test | None, on_error: OnError | None, name: str, failures: Failures
-    ) -> None:
+    def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
         self._allow = _checked("allow", allow)
         self._deny = _checked("deny", deny)
-        self._on_error = on_error
-        self._name = name
         self._failures = failures
 
-    async def allow(self, scope: Scope) -> bool:
-        """Whether a request is exempt.
+    async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:
+        """Whether a request is exempt; the middleware has this name, and this ``on_error``.
 
         Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
         """
-        if self._deny is not None and await self._is_on(self._deny, "deny", scope):
+        if self._deny is not None and await self._is_on(self._deny, ("deny", name), scope, refuses=on_error == "deny"):
             raise AccessDenied
-        return self._allow is not None and await self._is_on(self._allow, "allow", scope)
+        return self._allow is not None and await self._is_on(self._allow, ("allow", name), scope)
 
-    async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
+    async def _is_on(
+        self, function: ListFunction, names: tuple[str, str], scope: Scope, *, refuses: bool = False
+    ) -> bool:
+        """Whether a request is on a list; ``names`` are those of the list and of the middleware."""
+        argument, name = names
         try:
-            if isinstance(test, ScopeTest):
-                return test.of_host(scope) if name == "deny" else test.of(scope)
-            return bool(await called(test, connection_of(scope)))
+            if isinstance(function, ScopeTest):
+                return function.of_host(scope) if argument == "deny" else function.of(scope)
+            return bool(await called(function, connection_of(scope)))
         except Exception as error:  # a user's function may raise anything
-            refuses = name == "deny" and self._on_error == "deny"
-            self._failures.report(self._name, name, "refused" if refuses else "the list counts as empty", error)
+            self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
             if refuses:
                 raise LimitUnavailable from error
             return False
 
 
-def _checked(name: str, test: Test | None) -> Test | None:
+def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
     if test is None or isinstance(test, ScopeTest):
         return test
     right = f'{name}=client_ip().within("10.0.0.0/8")'
@@ -68,4 +67,4 @@ def _checked(name: str, test: Test | None) -> Test | None:
         raise ConfigurationError(
             f"{name}={test!r} is a key, not a list: {right}, or a function of the connection that returns True or False"
         )
-    return cast("Test", require_function(name, test, 1, right))
+    return cast("ListFunction", require_function(name, test, 1, right))

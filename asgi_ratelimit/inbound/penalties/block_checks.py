@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...buckets import DEFAULT_NAME, bucket, bucket_prefix
-from ...decision import Charge, Decision, QuotaState, Take
+from ...decision import Charge, Decision, QuotaState, Take, with_states
 from ...quotas import RollingWindow, TokenBucket
 from ...stores import Store
 from .penalty import Penalty
@@ -75,24 +75,13 @@ def without_checks(decision: Decision) -> Decision:
         return decision
     charges = tuple([charge for charge in take.charges if not isinstance(charge, BlockCheck)])
     count = len(charges)
-    states = decision.states[:count]
-    binding = min(states, key=_order)
-    return replace(
+    return with_states(
         decision,
-        retry_after=binding.retry_after,
-        remaining=binding.remaining,
-        reset_after=binding.reset_after,
-        quota=binding.quota,
-        states=states,
+        decision.states[:count],
         take=replace(take, charges=charges),
         before=decision.before and decision.before[:count],
         times_us=decision.times_us and decision.times_us[:count],
     )
-
-
-def _order(state: QuotaState) -> tuple[bool, float, int]:
-    """Sorts the binding quota first: the refusing one with the longest wait, or else the one with the least left."""
-    return state.allowed, -state.retry_after, state.remaining
 
 
 async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:

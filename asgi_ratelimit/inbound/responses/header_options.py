@@ -6,7 +6,7 @@ import base64
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -40,7 +40,7 @@ class HeaderOptions:
     _: KW_ONLY
     near_limit: float | None = None
     spread: float = 0.0
-    partition_secret: str | bytes | None = None
+    partition_secret: str | bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         dialect(self.dialect)

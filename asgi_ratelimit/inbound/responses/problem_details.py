@@ -25,7 +25,7 @@ OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
 """The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
-Connection: TypeAlias = tuple[Scope, Receive, Send]
+AppArguments: TypeAlias = tuple[Scope, Receive, Send]
 """The arguments of an ASGI app."""
 
 Problem: TypeAlias = tuple[int, bytes, list[Header]]
@@ -51,7 +51,8 @@ class Refusal:
     ) -> None:
         self.on_limited = checked_on_limited(on_limited)
         self._retry_after = options.retry_after if options.spread else retry_after
-        self._name = name
+        self.name = name
+        """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
         self._failures = Failures() if failures is None else failures
         self.is_usual = on_limited is None and not options.spread
         """Whether every refusal by a quota gets the same answer, apart from the time to wait."""
@@ -67,7 +68,7 @@ class Refusal:
         self,
         reported: Sequence[Decision],
         decision: Decision,
-        connection: Connection,
+        connection: AppArguments,
         by_block: bool = False,
         on_limited: OnLimited | None = None,
     ) -> None:
@@ -83,10 +84,7 @@ class Refusal:
         on_limited = on_limited or self.on_limited
         own = None if on_limited is None or is_outage(decision) else await self._own(on_limited, scope, decision)
         if own is None:
-            status, body, headers = _problem(violated(reported), by_block)
-            start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
-            await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
-            await send({"type": rest, "body": body})
+            await _send_problem(_problem(violated(reported), by_block), self._retry_after(decision), scope, send)
         else:
             await own(scope, receive, _adding(self._retry_after(decision), send))
 
@@ -96,7 +94,7 @@ class Refusal:
             return None if answer is None else _as_app(answer)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             name = None if on_limited is self.on_limited else refusing_name(decision)
-            self._failures.report(name or self._name, "on_limited", "the usual answer is given", error)
+            self._failures.report(name or self.name, "on_limited", "the usual answer is given", error)
             return None
 
 
@@ -165,11 +163,11 @@ def _can_answer(scope: Scope) -> bool:
 
 
 def _adding(headers: list[Header], send: Send) -> Send:
-    """A ``send`` that adds those headers that the answer does not have."""
+    """A ``send`` that adds those headers that the start of the answer does not have."""
 
     async def adding_send(message: Message) -> None:
-        if "headers" in message:
-            own = [(name, value) for name, value in message["headers"]]
+        if message["type"] in _STARTS:
+            own = [(name, value) for name, value in message.get("headers", ())]
             own_names = {name.lower() for name, _ in own}
             message = {**message, "headers": [*own, *(each for each in headers if each[0] not in own_names)]}
         await send(message)
@@ -186,6 +184,7 @@ async def _send_problem(problem: Problem, more: list[Header], scope: Scope, send
 
 _HTTP = ("http.response.start", "http.response.body")
 _HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
+_STARTS = (_HTTP[0], _HANDSHAKE[0])
 
 
 @lru_cache(maxsize=4096)

@@ -6,9 +6,9 @@ This module only reads apps and never decides about a request: a route that it d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from starlette.applications import Starlette
@@ -51,23 +51,39 @@ class AppRoute:
         return place_text(self.path, self.methods)
 
 
-_Middlewares: TypeAlias = tuple[RouteMiddleware, ...]
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What is around a route: the path of its mounts, and the middlewares and routers, the outermost first.
+
+    With ``builds``, the middleware of a Starlette app is built.
+    """
+
+    builds: bool
+    base: str = ""
+    middlewares: tuple[RouteMiddleware, ...] = ()
+    routers: tuple[Router, ...] = ()
+
 
 MAX_DEPTH = 100
 """How many nested apps are followed before they are taken for a cycle."""
 
 
-def walk(app: Any, base: str = "", middlewares: _Middlewares = (), *, builds: bool = False) -> Iterator[AppRoute]:
-    """All routes of an app, in the order in which they are tried.
+def walk(app: Any, *, builds: bool = False) -> Iterator[AppRoute]:
+    """All routes of an app, in the order in which they are tried; those of an app that is mounted in itself, once.
 
     A Starlette app that has not been called yet has no middleware: with ``builds``, its middleware is built here.
     """
-    middlewares, core = _unwrapped(app, base, base, middlewares, builds)
-    if isinstance(core, Router):
+    return _walk(app, _Surroundings(builds))
+
+
+def _walk(app: Any, around: _Surroundings) -> Iterator[AppRoute]:
+    around, core = _unwrapped(app, around.base, around)
+    if not isinstance(core, Router):
+        yield AppRoute(around.base + _REST, None, False, around.middlewares, endpoint=core)
+    elif not any(core is router for router in around.routers):
+        around = replace(around, routers=(*around.routers, core))
         for route in core.routes:
-            yield from _routes(route, base, middlewares, builds)
-    else:
-        yield AppRoute(base + _REST, None, False, middlewares, endpoint=core)
+            yield from _routes(route, around)
 
 
 def place_of(middleware: Any, router: Any) -> str | None:
@@ -88,36 +104,44 @@ def place_text(path: str, methods: Iterable[str] | None) -> str:
     return " ".join([*sorted({*(methods or ())} - {"HEAD"}), path])
 
 
-def _unwrapped(app: Any, place: str, base: str, middlewares: _Middlewares, builds: bool) -> tuple[_Middlewares, Any]:
-    """The middlewares around an app, outermost first, and what is inside them all."""
+def _unwrapped(app: Any, place: str, around: _Surroundings) -> tuple[_Surroundings, Any]:
+    """What is inside all middlewares of an app, and its surroundings; ``place`` is the place of these middlewares."""
+    middlewares = []
     for _ in range(MAX_DEPTH):
         if isinstance(app, Starlette):
-            app = app.middleware_stack or (app.build_middleware_stack() if builds else app.router)
+            app = app.middleware_stack or (app.build_middleware_stack() if around.builds else app.router)
         elif isinstance(app, Router) or getattr(app, "app", None) is None:
             break
         else:
-            middlewares, app = (*middlewares, RouteMiddleware(place, base, app)), app.app
-    return middlewares, app
+            middlewares.append(RouteMiddleware(place, around.base, app))
+            app = app.app
+    return replace(around, middlewares=(*around.middlewares, *middlewares)), app
 
 
-def _routes(route: Any, base: str, middlewares: _Middlewares, builds: bool) -> Iterator[AppRoute]:
+def _routes(route: Any, around: _Surroundings) -> Iterator[AppRoute]:
     if hasattr(route, "effective_route_contexts"):  # a router that FastAPI includes
         for context in route.effective_route_contexts():
-            yield from _routes(context.starlette_route or context, base, middlewares, builds)
+            yield from _routes(context.starlette_route or context, around)
     elif isinstance(route, Mount):
-        yield from walk(route.app, base + route.path, middlewares, builds=builds)
+        yield from _walk(route.app, replace(around, base=around.base + route.path))
     elif isinstance(route, Host):
-        yield from walk(route.app, base, middlewares, builds=builds)
-    elif hasattr(route, "path"):
-        yield _app_route(route, base, middlewares, builds)
+        yield from _walk(route.app, around)
+    elif _is_path(getattr(route, "path", None)):
+        yield _app_route(route, around)
 
 
-def _app_route(route: Any, base: str, middlewares: _Middlewares, builds: bool) -> AppRoute:
-    path = base + route.path
+def _is_path(path: object) -> bool:
+    """Whether the path of a route, which may be one of the program's own, is a text as Starlette has them."""
+    return isinstance(path, str) and path[:1] in ("", "/")
+
+
+def _app_route(route: Any, around: _Surroundings) -> AppRoute:
+    path = around.base + route.path
     methods = frozenset(route.methods) if getattr(route, "methods", None) else None
-    middlewares, _ = _unwrapped(getattr(route, "app", None), place_text(path, methods), base, middlewares, builds)
+    inside, _ = _unwrapped(getattr(route, "app", None), place_text(path, methods), around)
     dependencies = tuple(_dependencies(getattr(route, "dependant", None)))
-    return AppRoute(path, methods, isinstance(route, WebSocketRoute), middlewares, dependencies, route.endpoint)
+    is_websocket, endpoint = isinstance(route, WebSocketRoute), getattr(route, "endpoint", None)
+    return AppRoute(path, methods, is_websocket, inside.middlewares, dependencies, endpoint)
 
 
 def _dependencies(dependant: Any) -> Iterable[Callable[..., Any]]:

@@ -17,7 +17,6 @@ from ...limiter import as_store
 from ...stores import MemoryStore, Store
 from ..enforcer import Enforcer
 from ..responses.problem_details import Refusal
-from .startup_warnings import warn_of_workers
 
 STATE = "rate_limit_store"
 """The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
@@ -28,7 +27,6 @@ INHERITED_KEY = client_ip()
 
 def enforcer_of(store: Store) -> Enforcer:
     """The enforcer for the limits of dependencies in a store of their own."""
-    warn_of_workers(store)
     return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, draft, Refusal(), Hooks(()))
 
 
@@ -53,15 +51,15 @@ class AppStores:
         if self.replacement is not None:
             return self.replacement
         app = scope.get("app")
-        given = self._default if app is None else getattr(getattr(app, "state", None), STATE, self._default)
+        configured = self._default if app is None else getattr(getattr(app, "state", None), STATE, self._default)
         current = self._without_app if app is None else self._enforcers.get(app)
-        if current is not None and current[0] is given:
+        if current is not None and current[0] is configured:
             return current[1]
-        enforcer = enforcer_of(as_store(given))
+        enforcer = enforcer_of(as_store(configured))
         if app is None:
-            self._without_app = given, enforcer
+            self._without_app = configured, enforcer
         else:
-            self._enforcers[app] = given, enforcer
+            self._enforcers[app] = configured, enforcer
         return enforcer
 
     @contextmanager

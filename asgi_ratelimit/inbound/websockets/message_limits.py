@@ -34,7 +34,7 @@ class MessageLimits:
         self._source = source
         self._scope = {**scope}
         self._table: RuleTable | None = None
-        self._known: list[tuple[CompiledRule, str | None]] = []
+        self._keys: list[tuple[CompiledRule, str | None]] = []
         self.takes: tuple[Take, ...] = ()
 
     @property
@@ -42,9 +42,9 @@ class MessageLimits:
         """Whether no limit has changed since the last ``follow``."""
         return self._table is self._source.rule_table
 
-    def know(self, applied: Iterable[AppliedRule]) -> None:
-        """Use the keys that the rules have found for the handshake."""
-        self._known = [(each.rule, each.key) for each in applied]
+    def use_keys_of(self, applied: Iterable[AppliedRule]) -> None:
+        """Use the keys of these rules, which are those of the handshake."""
+        self._keys = [(each.rule, each.key) for each in applied]
 
     async def follow(self) -> None:
         """Follow the current rules. Keys stay; only a rule that is new, or has another key function, finds its key."""
@@ -57,11 +57,11 @@ class MessageLimits:
         self._table = table
 
     async def _key(self, rule: CompiledRule, connection: HTTPConnection, results: Results) -> str | None:
-        for known, key in self._known:
-            if known.name == rule.name and known.key == rule.key:
+        for other, key in self._keys:
+            if other.name == rule.name and other.key == rule.key:
                 return key
         key = await rule.evaluate_key(connection, results)
-        self._known.append((rule, key))
+        self._keys.append((rule, key))
         return key
 
 
@@ -74,5 +74,4 @@ def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[T
             charge = Charge(quota, key, 1, f"{rule.name} messages")
             by_bucket.setdefault(charge.bucket, charge)
     on_error = strictest([rule for rule, _ in limiting])
-    parts = in_parts(by_bucket.values()) if by_bucket else []
-    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in parts])
+    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in in_parts(by_bucket.values())])

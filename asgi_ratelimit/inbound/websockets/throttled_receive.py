@@ -83,13 +83,13 @@ class Throttled:
             if not self._read:
                 self._read.append(_Read(await receive()))
             read = self._read[0]
-            if self._is_limited(read.message) and not await self._waits(read):
+            if self._is_limited(read.message) and not await self._wait_for_slot(read):
                 await self._close(read, send)
             elif self._read and self._read[0] is read:  # otherwise another task of the app has got it
                 return self._read.popleft().message
         return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
 
-    async def _waits(self, read: _Read) -> bool:
+    async def _wait_for_slot(self, read: _Read) -> bool:
         """Wait for the slot of a message; return false if it is too far away."""
         if not self.limits.is_current:
             await self.limits.follow()

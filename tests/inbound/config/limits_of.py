@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp
 
 from asgi_ratelimit import RateLimitMiddleware
 
@@ -44,7 +45,7 @@ async def plan_of(request: Any) -> str | None:
     return plan
 
 
-def limited(path: Path, text: str, **options: Any) -> RateLimitMiddleware:
+def limited(path: Path, text: str, *, inside: ASGIApp = app, **options: Any) -> RateLimitMiddleware:
     """A middleware with this text as its file."""
     path.write_text(text)
-    return RateLimitMiddleware(app, config=path, **options)
+    return RateLimitMiddleware(inside, config=path, **options)

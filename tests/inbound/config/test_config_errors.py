@@ -61,6 +61,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('[tiers.plan]\nfree = "1/s"', 1, "a tier has no function"),
         (f'[tiers.plan]\nfunction = "{HERE}:plan_of"', 1, "tiers have no quotas"),
         (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/x"', 3, "free = "),
+        (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = []', 3, "free = []: at least one quota is needed"),
         (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', 2, "function"),
         ("tiers = 3", 1, "tiers = 3: it is not a table"),
         ('headers = "draft-9"', 1, "it is not one of draft-10, legacy, both, none, did you mean 'draft-10'?"),
@@ -163,3 +164,10 @@ def test_a_rule_that_is_at_odds_with_one_of_the_program(tmp_path: Path) -> None:
     """The error says where that of the file is."""
     with pytest.raises(ConfigurationError, match=r"line 1: two rules named 'a'"):
         limited(tmp_path / "limits.toml", RULE + 'name = "a"', rules=[Rule("/z", "4/s", name="a")])
+
+
+def test_too_many_charges_for_one_request(tmp_path: Path) -> None:
+    """The line is that of the first rule that is one too many."""
+    rule = '[[rules]]\npath = "/x"\nname = "{}"\nquota = "1000/hour rolling"\n'
+    with pytest.raises(ConfigurationError, match=re.escape("limits.toml, line 41: a take has at most 50 charges")):
+        limited(tmp_path / "limits.toml", "".join(rule.format(number) for number in range(12)))

@@ -10,11 +10,12 @@ from weakref import ref
 
 import httpx
 import pytest
+from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import MemoryStore, Overrides, RateLimitMiddleware, Rule
+from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, Rule
 from tests.inbound.config.limits_of import limited
 from tests.support.overriding import rewrite, until
 
@@ -143,6 +144,30 @@ async def test_an_override_wins_over_the_file_and_unset_brings_it_back(tmp_path:
         assert limit_of(middleware, "x") == [4]
         await Overrides(store).unset("x")
         assert limit_of(middleware, "x") == [5]
+
+
+async def test_a_list_that_fails_goes_by_the_file(tmp_path: Path) -> None:
+    """What happens then is in its ``on_error``, also after a change."""
+    path = tmp_path / "limits.toml"
+    middleware = limited(path, 'quota = "9/s"\non_error = "deny"\n', store=MemoryStore(), deny=lambda request: 1 / 0)
+    async with client_of(middleware) as client:
+        assert (await client.get("/")).status_code == 503
+        rewrite(path, 'quota = "8/s"\non_error = "allow"\n')
+        await until(lambda: limit_of(middleware, "default") == [8])
+        assert (await client.get("/")).status_code == 200
+
+
+async def test_dependencies_follow_the_key_of_the_file(tmp_path: Path) -> None:
+    """Those without a key of their own."""
+    path, app = tmp_path / "limits.toml", FastAPI(dependencies=[Depends(RateLimit("1/hour", name="api"))])
+    app.get("/")(lambda: None)
+    middleware = limited(path, 'quota = "9/s"\nkey = "header:X-One"\n', store=MemoryStore(), inside=app)
+    async with client_of(middleware) as client:
+        ones = [{"x-one": one, "x-two": "2"} for one in "abcc"]
+        assert [(await client.get("/", headers=each)).status_code for each in ones] == [200, 200, 200, 429]
+        rewrite(path, 'quota = "8/s"\nkey = "header:X-Two"\n')
+        await until(lambda: limit_of(middleware, "default") == [8])
+        assert [(await client.get("/", headers=each)).status_code for each in ones] == [200, 429, 429, 429]
 
 
 async def test_a_file_that_is_replaced_as_one(tmp_path: Path) -> None:

@@ -175,6 +175,8 @@ def test_another_parser_reads_partitions(charges: list[tuple[str, str]], secret:
     "wrong",
     [
         {"dialect": "draft-03"},
+        {"dialect": "rfc"},
+        {"dialect": {}},
         {"near_limit": 2},
         {"near_limit": "much"},
         {"spread": -0.1},
@@ -197,3 +199,8 @@ def test_options_are_a_value() -> None:
     options = HeaderOptions("both", near_limit=0.2, spread=0.1)
     assert options == HeaderOptions("both", near_limit=0.2, spread=0.1)
     assert RateLimitMiddleware(ok, "1/s", headers=options)
+
+
+def test_no_secret_is_shown() -> None:
+    """Neither in a log nor in an error."""
+    assert "s3cret" not in repr(HeaderOptions(partition_secret="s3cret"))

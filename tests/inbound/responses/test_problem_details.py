@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from anyio import lowlevel
 from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount
 from starlette.testclient import TestClient, WebSocketDenialResponse
-from starlette.types import Scope
+from starlette.types import Message, Scope
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import (
@@ -29,7 +32,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok, websocket
+from tests.support.asgi import Peer, ask, http, ok, sends, websocket
 from tests.support.server import free_port
 
 pytestmark = pytest.mark.anyio
@@ -167,6 +170,15 @@ def own_answer(connection: HTTPConnection, decision: Decision) -> Response:
 async def own_answer_later(connection: HTTPConnection, decision: Decision) -> Response:
     await lowlevel.checkpoint()
     return own_answer(connection, decision)
+
+
+async def test_an_own_answer_is_any_app() -> None:
+    """One that starts without headers gets its time to come back there, and trailers stay as they are."""
+    start: Message = {"type": "http.response.start", "status": 420}
+    trailers: Message = {"type": "http.response.trailers", "headers": []}
+    own = sends(start, {"type": "http.response.body", "body": b"tea"}, trailers)
+    peer = await (await used_up(on_limited=lambda connection, decision: own)).refused()
+    assert (peer.status, peer.headers["retry-after"], peer.sent[-1]) == (420, "60", trailers)
 
 
 @pytest.mark.parametrize("on_limited", [own_answer, own_answer_later], ids=["sync", "async"])
@@ -415,6 +427,20 @@ async def test_a_refusal_further_in_costs_nothing_further_out() -> None:
     app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
     assert [(await ask(app, http("/narrow"))).status for _ in range(5)] == [200] + [429] * 4
     assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=8;t=6'
+
+
+def fail(connection: HTTPConnection) -> Any:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("options", [{"quota": fail, "on_error": "deny"}, {"deny": lambda connection: True}])
+async def test_whoever_may_not_pass_further_in_costs_nothing_further_out(options: Any) -> None:
+    """Because a quota function fails, or because of a list: the request is refused, though by no quota."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = Mount("/in", ok, middleware=[Middleware(RateLimitMiddleware, store=store, **options)])
+    app = RateLimitMiddleware(Starlette(routes=[inner, Mount("/", ok)]), "10/minute", store=store)
+    assert (await ask(app, http("/in/x"))).status in (429, 503)
+    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6'
 
 
 async def test_a_scope_is_as_it_was_when_all_is_over() -> None:

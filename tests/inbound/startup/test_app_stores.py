@@ -16,6 +16,7 @@ from asgi_ratelimit.inbound.startup import worker_count
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
 from tests.support.asgi import ask
+from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -174,6 +175,16 @@ async def test_dependencies_in_memory_with_several_workers(
     monkeypatch.setenv("WEB_CONCURRENCY", "3")
     await statuses(an_app(store=store))
     assert "each of 3 workers has a memory store of its own" in caplog.text
+
+
+@pytest.mark.usefixtures("single_worker")
+async def test_dependencies_on_a_shared_store_with_several_workers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is in the memory of a worker, whatever the store of an app would be by default."""
+    monkeypatch.setenv("WEB_CONCURRENCY", "3")
+    await statuses(an_app(store=StoreElsewhere(MemoryStore())))
+    assert "a-memory-store-with-several-workers" not in caplog.text
 
 
 @pytest.mark.usefixtures("single_worker")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import pytest
@@ -12,8 +13,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
+from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
+from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.inbound.startup.app_routes import AppRoute, example_path, place_of, walk
 from tests.support.asgi import ok
 
@@ -155,8 +159,46 @@ def test_the_place_of_a_middleware() -> None:
 )
 def test_an_app_of_an_unknown_kind_is_one_route(app: Any) -> None:
     """For all paths and methods, because any of them is possible."""
-    (route,) = walk(app, "/below")
+    (route,) = walk(Router([Mount("/below", app)]))
     assert route == AppRoute("/below/{path:path}", None, False, route.middlewares, (), route.endpoint)
+
+
+def test_an_app_may_be_mounted_in_itself() -> None:
+    """As where the same routes have a second path; the walk finds them once."""
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))])
+    app.get("/x")(hello)
+    app.mount("/v1", app)
+    app.add_middleware(RateLimitMiddleware, rules=[Rule("/x", "10/minute")])
+    assert paths(app)[-1] == "/x"
+    with TestClient(app) as client:
+        assert [client.get(path).status_code for path in ("/x", "/v1/x")] == [200, 200]
+
+
+class OwnRoute(BaseRoute):
+    """A route of the program's own, with a ``path`` of any kind, or none, and without an ``endpoint``."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await ok(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("path", "walked"),
+    [("/a", ["/a"]), ("a", []), (None, []), (re.compile("/a"), [])],
+    ids=["text", "bare", "no", "re"],
+)
+def test_a_route_of_ones_own_is_limited(path: Any, walked: list[str]) -> None:
+    """The walk finds it if its path is a text like those of Starlette."""
+    app = Starlette(routes=[OwnRoute(path)])
+    app.add_middleware(RateLimitMiddleware, rules=[Rule("/a", "1/minute")])
+    assert paths(app) == walked
+    with TestClient(app) as client:
+        assert [client.get("/a").status_code for _ in range(2)] == [200, 429]
 
 
 def test_a_cycle_comes_to_an_end() -> None:

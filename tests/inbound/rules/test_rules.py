@@ -437,9 +437,11 @@ def test_rules_that_cannot_be_are_refused(rule: Callable[[], Rule], error: type[
         rule()
 
 
-async def test_the_quotas_of_a_rule_may_come_from_an_iterator() -> None:
-    """It is read once."""
+async def test_quotas_may_come_from_an_iterator() -> None:
+    """It is read once, although the rules are compiled again, at the first request and with each override."""
+    assert Rule("/", iter(["5/s", "7/minute"]), messages=iter(["2/s"])).messages == ("2/s",)
     assert Rule("/", iter(["5/s", "7/minute"])).quota == ("5/s", "7/minute")
+    assert (await ask(limited(own=iter(["5/s", "7/minute"])))).status == 200
 
 
 def test_a_rule_is_a_value() -> None:

@@ -1,0 +1,15 @@
+"""Rules: as users write them, and ready to be matched."""
+
+from .compiled_rule import AppliedRule, CompiledRule, constant_quotas, owned_quotas
+from .rule import Rule, as_methods, as_on_error, repeatable
+
+__all__ = [
+    "AppliedRule",
+    "CompiledRule",
+    "Rule",
+    "as_methods",
+    "as_on_error",
+    "constant_quotas",
+    "owned_quotas",
+    "repeatable",
+]
