@@ -15,7 +15,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
 from asgi_ratelimit.keys import path_param
 
-
 pytestmark = pytest.mark.anyio
 
 
