@@ -214,9 +214,10 @@ class Decision:
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
 
-    ``before``, ``now_us`` (``times_us`` for each charge if several nodes of a cluster decided), ``birth`` and
-    ``settled`` are for giving back: the earlier states, the time of the decision, a number that no other decision on
-    these buckets has (0: there is none), and whether the decision has been settled. ``parts`` are the decisions that
+    ``before``, ``now_us`` (``times_us`` for each charge if several nodes of a cluster decided), ``birth``, ``settled``
+    and ``settled_buckets`` are for giving back: the earlier states, the time of the decision, a number that no other
+    decision on these buckets has (0: there is none), whether the decision has been settled, and the buckets of charges
+    that were settled before the others. ``parts`` are the decisions that
     this one was joined from if the charges were taken one after another; then each of those is settled. ``repeated_us``
     is the time at which the store repeated an earlier decision of the same operation, whose slot another caller has
     booked (``None``: this is the first one). A caller that waits for such a slot never gives it back. ``booked`` is
@@ -239,6 +240,7 @@ class Decision:
     before: list[Any] | None = field(default=None, repr=False, compare=False)
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
+    settled_buckets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     birth: int = field(default=0, repr=False, compare=False)
     parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)

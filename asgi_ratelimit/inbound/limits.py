@@ -81,7 +81,8 @@ class Limits:
         charged: Counter[str] = Counter()
         for decision, of in self._each():
             if of is store and decision.allowed and not decision.settled:
-                charged.update({each.bucket: each.cost for each in decision.charges})
+                charges = [each for each in decision.charges if each.bucket not in decision.settled_buckets]
+                charged.update({each.bucket: each.cost for each in charges})
         whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
         if refusal.degraded or not whole:
             return refusal
@@ -94,8 +95,8 @@ class Limits:
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
 
-        Each decision is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an
-        outage of the store, it is done once the store is back.
+        Each charge is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an outage
+        of the store, it is done once the store is back.
         """
         units = math.inf if cost is None else checked_cost(cost)
         self._check_name("refund", name)
@@ -104,7 +105,7 @@ class Limits:
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
 
-        Each decision is settled once; during an outage of the store, once the store is back.
+        Each charge is settled once; during an outage of the store, once the store is back.
         """
         units = checked_actual(actual)
         self._check_name("settle", name)
@@ -113,7 +114,7 @@ class Limits:
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
         for decision, store in self._each():
             charges = decision.charges
-            await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
+            await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
 
     def _check_name(self, verb: str, name: str | None) -> None:
         """Warn about a name that no limit of this request has, and no other limit in the same stores."""

@@ -101,9 +101,9 @@ class Settling:
                     with suppress(StoreError):  # which the store has logged; the charge stands
                         await settle(self._store, decision, await self._actual_costs(decision, rules))
 
-    async def _actual_costs(self, decision: Decision, settle_rules: Sequence[SettleRule]) -> list[float]:
-        """The actual cost of each charge."""
-        costs = [charge.cost for charge in decision.take.charges] if decision.take else []
+    async def _actual_costs(self, decision: Decision, settle_rules: Sequence[SettleRule]) -> list[float | None]:
+        """The actual cost of each charge; ``None`` for those that stay as charged."""
+        costs: list[float | None] = [None] * len(decision.charges)
         for each in settle_rules:
             actual = await self._actual_cost(each.rule)
             if actual is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ..algorithms import Booking, Outcome
@@ -185,23 +186,31 @@ def operating(store: Store) -> OperatingStore:
     )
 
 
-async def settle(store: Store, decision: Decision, actual: Sequence[float], *, is_unused: bool = False) -> None:
-    """Correct a decision to the ``actual`` cost of each of its charges; a second call does nothing.
+async def settle(
+    store: Store, decision: Decision, actual: Sequence[float | None], *, is_unused: bool = False
+) -> None:
+    """Correct a decision to the ``actual`` cost of each of its charges; each charge is settled once.
 
-    ``is_unused`` says that no call has gone at its slot. Raises ``StoreError`` if the store does not answer; it can
-    then be called again.
+    ``None`` leaves a charge for a later call. ``is_unused`` says that no call has gone at its slot. Raises
+    ``StoreError`` if the store does not answer; it can then be called again.
     """
     if decision.settled:
         return
     if decision.parts:
         await _settle_parts(store, decision, actual)
-    settlement = settled_as(decision, actual)
+    costs = {charge.bucket: cost for charge, cost in zip(decision.charges, actual)}
+    buckets = {bucket for bucket, cost in costs.items() if cost is not None} - decision.settled_buckets
+    settlement = settled_as(decision, [0.0 if cost is None else cost for cost in actual])
+    if settlement is not None and len(buckets) < len(costs):
+        chosen = [each for each in settlement.settled_charges if each.charge.bucket in buckets]
+        settlement = replace(settlement, settled_charges=tuple(chosen), undone=None) if chosen else None
     if settlement is not None:
         await apply_settlement(store, settlement, is_unused=is_unused)
-    decision.settled = True
+    decision.settled_buckets |= buckets
+    decision.settled = len(decision.settled_buckets) == len(costs)
 
 
-async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float]) -> None:
+async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float | None]) -> None:
     """Settle the parts of a decision; a charge that the decision no longer has stays as it was."""
     costs = {charge.bucket: cost for charge, cost in zip(decision.charges, actual)}
     for part in decision.parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
@@ -22,6 +22,7 @@ from asgi_ratelimit import (
     Charge,
     ConfigurationError,
     Decision,
+    Limiter,
     Limits,
     MemoryStore,
     RateLimit,
@@ -330,6 +331,44 @@ async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
     rule = Rule("/", "10/minute", settle=lambda status, headers: 7)
     app = an_app(lambda request: request.refund(), None, rules=[rule])
     assert [left(await ask(app)) for _ in range(2)] == [[9], [9]]
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, RedisStore])
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([("refund", "default")], [], {"default": 20, "login": 20}),
+        ([("refund", "default"), ("refund", "login")], [], {"default": 20, "login": 20}),
+        ([("refund", "login")], [], {"default": 19, "login": 20}),
+        ([], [("refund", "default")], {"default": 20, "login": 20}),
+        ([], [("refund", "default"), ("refund", "login")], {"default": 20, "login": 20}),
+        ([("refund", "default"), ("refund", "default")], [("refund", None)], {"default": 20, "login": 20}),
+    ],
+)
+async def test_each_charge_of_a_take_is_settled_by_itself(
+    kind: Any, redis_url: str, before: list[Any], after: list[Any], expected: dict[str, int]
+) -> None:
+    """What an endpoint gives back of one limit, before its answer or in it, leaves the ``settle`` of another."""
+    store = RedisStore(redis_url) if kind is RedisStore else MemoryStore()
+
+    async def call(request: Request, calls: list[Any]) -> None:
+        for verb, name in calls:
+            await getattr(limits(request), verb)(name=name)
+
+    async def answer(request: Request) -> Response:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"begun"
+            await call(request, after)
+
+        await call(request, before)
+        return StreamingResponse(body())
+
+    login = Rule("/", "20/day", name="login", cost=4, settle=lambda status, headers: 0)
+    limited = Middleware(RateLimitMiddleware, "20/day", store=store, rules=[login])
+    await ask(Starlette(routes=[Route("/", answer)], middleware=[limited]), http())
+    units = {name: (await Limiter("20/day", store=store, name=name).peek(CLIENT[0])).remaining for name in expected}
+    await store.aclose()
+    assert units == expected
 
 
 async def test_decisions_are_there() -> None:
