@@ -10,7 +10,7 @@ from ..errors import ConfigurationError, QuotaError, StoreError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
 from ..stores.documents import MAX_BYTES, checked_seconds
-from ..stores.store_arguments import checked_store
+from ..stores.store_arguments import store_of_limits
 from .override_watch import watch_of
 from .stored_overrides import NAME, Change, Document, Override, checked_quota, unpacked
 
@@ -34,11 +34,7 @@ class Overrides:
 
     @shows_use('Overrides("redis://localhost")')
     def __init__(self, store: Store | str) -> None:
-        given = checked_store(store)
-        if given is None:
-            raise ConfigurationError(
-                'Overrides needs the store of the limits, not None: Overrides("redis://localhost")'
-            )
+        given = store_of_limits(store, "Overrides(store)")
         self._store = open_store(given) if isinstance(given, str) else given
         self._owns_store = isinstance(given, str)
         self._watch = watch_of(self._store)

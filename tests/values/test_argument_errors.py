@@ -106,6 +106,28 @@ def test_arguments_that_do_not_fit(called: Callable[..., Any], given: Any, messa
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("store", ["memory://", None])
+@pytest.mark.parametrize(
+    ("called", "right"),
+    [
+        (
+            lambda store: dashboard(store, allow=ok),
+            r"dashboard\(store, allow=is_admin\), where store is the object that",
+        ),
+        (
+            Overrides,
+            r'Overrides\(store\), where store is the object .* RateLimitMiddleware has, or its URL, "redis://local',
+        ),
+        (lambda store: Blocks(store=store), r'Blocks\(store=store, name="login"\), where store is the object that'),
+    ],
+)
+def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, store: str | None) -> None:
+    """No limit would be in it: the page would stay empty for ever, and no change would reach anybody."""
+    with pytest.raises(ConfigurationError, match=right) as raised:
+        called(store)
+    assert ("a memory of its own" if store else "not None") in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
