@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..argument_errors import shows_use, used_as
+from ..buckets import UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
@@ -45,9 +46,6 @@ from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.name_conflicts import require_agreement
 from .startup.startup_warnings import warn_of_costs, warn_of_second_charges
 from .startup.total_charges import require_few_charges
-
-_UNNAMED = "(unnamed)"
-"""The name of a limit that has yet to be named after its route."""
 
 _MOST_PLANS = 16
 """The most apps with one limit whose plans are kept."""
@@ -102,7 +100,7 @@ class RateLimit(NeedsDepends):
         if is_dependency(quota):
             raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
         require_no_decorator(quota)
-        name = _UNNAMED if name is None else checked_name(name)
+        name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
@@ -137,12 +135,12 @@ class RateLimit(NeedsDepends):
             raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
         together = copy(limits[0])
         together._set_rules([rule for limit in limits for rule in limit.rules])
-        require_agreement([rule for rule in together.rules if rule.name != _UNNAMED])
+        require_agreement([rule for rule in together.rules if rule.name != UNNAMED])
         return together
 
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.is_unnamed = any(rule.name == _UNNAMED for rule in rules)
+        self.is_unnamed = any(rule.name == UNNAMED for rule in rules)
         """Whether the limit, or a part of it, is named after its route."""
         self._names = [rule.name for rule in rules]
         self._route: tuple[object, object] | None = None
@@ -156,7 +154,7 @@ class RateLimit(NeedsDepends):
         require_few_charges(named, "each request")
 
     def __repr__(self) -> str:
-        names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
+        names = ["" if rule.name == UNNAMED else f", name={rule.name!r}" for rule in self.rules]
         each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
@@ -239,7 +237,7 @@ class RateLimit(NeedsDepends):
     def register(self, enforcer: Enforcer) -> None:
         """Register its names behind this enforcer, except those after its route, unless it has its own store."""
         if self._own is None:
-            register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != _UNNAMED]))
+            register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != UNNAMED]))
 
     def _name_after_route(self, scope: Scope) -> None:
         """Name the limit after the route of this request; ``ConfigurationError`` if it is on several routes."""
@@ -266,7 +264,7 @@ class RateLimit(NeedsDepends):
         """A name for each rule: its own, or the place, with a number if other limits there are named after it too."""
         numbers = count(number)
         own = [rule.name for rule in self.rules]
-        return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
+        return [_numbered(place, next(numbers)) if name == UNNAMED else name for name in own]
 
 
 def _quota_text(rule: CompiledRule) -> str:
@@ -289,6 +287,17 @@ def require_names(app: Any) -> None:
     """Raise ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
     for limit, names in _names_by_limit(app).items():
         _require_one_place(limit, names)
+
+
+def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
+    """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
+    names = _names_by_limit(app)
+    limits = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
+    named = {}
+    for limit in limits:
+        own, *others = names.get(limit, {}).values() or [limit.named_after(UNNAMED)]
+        named[limit] = [*limit.rules] if others else [replace(rule, name=name) for rule, name in zip(limit.rules, own)]
+    return named
 
 
 def require_depends(app: Any) -> None:
@@ -320,7 +329,7 @@ def _names_by_limit(app: Any) -> dict[RateLimit, _Names]:
         number = 1
         for limit in dict.fromkeys(limits):
             names.setdefault(limit, {})[route.place] = limit.named_after(route.place, number)
-            number += sum(rule.name == _UNNAMED for rule in limit.rules)
+            number += sum(rule.name == UNNAMED for rule in limit.rules)
     return names
 
 

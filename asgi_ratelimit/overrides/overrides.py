@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from ..argument_errors import shows_use
+from ..buckets import UNNAMED
 from ..errors import ConfigurationError, QuotaError, StoreError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
@@ -50,7 +51,7 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        _checked_text("name", name, '"login"')
+        _require_named(name)
         quota, lasting = checked_quota(_checked_length(quota)), checked_seconds(seconds)
         await self._watch.time.look()
         now = self._watch.now
@@ -129,6 +130,14 @@ def _checked_length(quota: QuotaLike) -> QuotaLike:
             '"10/minute; 100/hour"'
         )
     return quota
+
+
+def _require_named(name: str) -> None:
+    _checked_text("name", name, '"login"')
+    if name == UNNAMED:
+        raise ConfigurationError(
+            f'{name!r} is listed for a limit on several routes, which needs a name: RateLimit("5/minute", name="login")'
+        )
 
 
 def _checked_text(what: str, text: object, example: str) -> None:
