@@ -144,8 +144,8 @@ def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, 
             FixedWindow,
             with_arguments(5),
             (
-                "write FixedWindow(limit, period, name), such as FixedWindow(1000, 3600): FixedWindow() missing 1 required "
-                "positional argument: 'period'"
+                "write FixedWindow(limit, period, name), such as FixedWindow(1000, 3600): FixedWindow() missing 1 "
+                "required positional argument: 'period'"
             ),
         ),
         (
