@@ -55,6 +55,8 @@ _QUOTA_OF_A_DEPENDENCY = (
     "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
 )
 
+_IN_THE_TEXT = 'which the text of a quota says, RateLimit("2 per 5 seconds")'
+
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
@@ -81,6 +83,7 @@ class RateLimit(NeedsDepends):
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
         settle="call await limits(request).settle(cost) in the endpoint",
         limit="did you mean 'quota'?",
+        **dict.fromkeys(("times", "seconds", "minutes", "hours"), _IN_THE_TEXT),
     )
     def __init__(
         self,

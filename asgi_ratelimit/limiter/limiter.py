@@ -53,7 +53,7 @@ class Limiter:
     name and store: a limiter owns its name for as long as the program refers to it.
     """
 
-    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")')
+    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")', limit="did you mean 'quota'?")
     def __init__(
         self,
         quota: QuotaLike,
