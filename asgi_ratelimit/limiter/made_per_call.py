@@ -8,7 +8,6 @@ made within a minute are gone, after a few takes each, and memories together adm
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,12 +16,10 @@ from weakref import finalize
 from ..clock import monotonic_us
 from ..counts import counts_of
 from ..counts.rule_counts import Counts
-from ..logs import warn_once
+from ..logs import calling_line, warn_once
 from ..quota_text import readable
 from ..quotas import SECOND_US, Quota
 from ..stores import ByStore, MemoryStore, Store
-
-PACKAGE = __name__.partition(".")[0]
 
 MANY = 20
 """How many stores that one line made must be gone before a warning."""
@@ -62,7 +59,7 @@ def watch_store(store: Store, quotas: Sequence[Quota], *, is_given: bool) -> Non
     if _watched.get(store) or not _has_weak_references(store):
         return
     _watched[store] = True
-    place, now = _place_at(_line()), monotonic_us()
+    place, now = _place_at(calling_line()), monotonic_us()
     gone, is_memory = place.gone, isinstance(store, MemoryStore)
     if len(gone) == MANY and "PYTEST_CURRENT_TEST" not in os.environ and _are_too_many(gone, now, quotas, is_memory):
         _warn(place.line, quotas, is_memory, is_given)
@@ -76,14 +73,6 @@ def _has_weak_references(store: Store) -> bool:
 @lru_cache(maxsize=256)
 def _place_at(line: str) -> Place:
     return Place(line)
-
-
-def _line() -> str:
-    """The line of the program that has called into this package."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _note(place: Place, counts: Counts, made_at_us: float) -> None:

@@ -112,6 +112,13 @@ def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, 
     assert message in str(error.value)
 
 
+def test_a_file_that_is_not_there_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path begins in the folder in which the program was started, which may be another than is meant."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=re.escape(f"{tmp_path / 'no.toml'} cannot be read: No such file")):
+        RateLimitMiddleware(app, config="no.toml")
+
+
 def test_an_error_is_one_line(tmp_path: Path) -> None:
     """Also where the quota has an error of several, because a log has one line for each."""
     path = tmp_path / "limits.toml"
