@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from weakref import finalize
 
-from ..clock import monotonic_us
+from ..clock import SystemClock, monotonic_us
 from ..counts import counts_of
 from ..counts.rule_counts import Counts
 from ..logs import calling_line, warn_once
@@ -56,7 +56,7 @@ def watch_store(store: Store, quotas: Sequence[Quota], *, is_given: bool) -> Non
     A store is watched once: one that several limiters share lasts. ``is_given`` says that the program has made it. The
     warning is logged when the next one is made, because a finalizer should not log.
     """
-    if _watched.get(store) or not _has_weak_references(store):
+    if _watched.get(store) or not _is_watchable(store):
         return
     _watched[store] = True
     place, now = _place_at(calling_line()), monotonic_us()
@@ -66,8 +66,9 @@ def watch_store(store: Store, quotas: Sequence[Quota], *, is_given: bool) -> Non
     finalize(store, _note, place, counts_of(store), now).atexit = False
 
 
-def _has_weak_references(store: Store) -> bool:
-    return type(store).__weakrefoffset__ != 0
+def _is_watchable(store: Store) -> bool:
+    """Whether it can be noted when a store is gone, and it is not one for tests, with a clock of its own."""
+    return type(store).__weakrefoffset__ != 0 and isinstance(getattr(store, "clock", None), (SystemClock, type(None)))
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ import pytest
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RedisStore, Store, SyncLimiter, open_store, pace
 from asgi_ratelimit.limiter import made_per_call
 from asgi_ratelimit.logs import warn_once
+from asgi_ratelimit.testing import SteppedClock
 
 KEPT: list[object] = []
 SHARED = MemoryStore()
@@ -85,12 +86,13 @@ def test_what_is_made_for_each_call_is_told_once(handle: Callable[[], None], cap
         lambda: limiter("3/hour", calls=4),
         lambda: limiter(calls=0),
         lambda: limiter(store=SHARED),
+        lambda: limiter(store=MemoryStore(clock=SteppedClock())),
         lambda: KEPT.append(SyncLimiter("1/minute")),
     ],
-    ids=["within the limit", "used more often", "not used", "shared store", "kept"],
+    ids=["within the limit", "used more often", "not used", "shared store", "stepped clock", "kept"],
 )
 def test_what_may_be_meant_is_not_told(handle: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
-    """Where one in their place would have admitted as much, where each is used more, or where they share a store."""
+    """Where one in their place would admit as much, where each is used more, where they share a store, or in a test."""
     assert warnings(caplog, handle) == []
 
 
