@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import keys
 from .decision import Charge, Decision, QuotaState, Take
 from .errors import (
     ConfigurationError,
@@ -92,4 +93,6 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("asgi-ratelimit-pacer")
+    if name in keys.__all__:
+        raise ImportError(f"from asgi_ratelimit.keys import {name}: keys are not at the top, except for client_ip")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,9 @@ from urllib.parse import unquote_to_bytes
 DEFAULT_NAME = "default"
 """The name of a limiter without a name of its own."""
 
+UNNAMED = "(unnamed)"
+"""Stands for the name of a ``RateLimit`` that has yet to be named after its route."""
+
 LONGEST_KEY = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
 

@@ -79,7 +79,7 @@ _KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst":
 
 def _hint(word: str, kind: str) -> str:
     """What a word after a rate, or after the kind of a quota, may mean."""
-    if word in (",", "+", "&", "and"):
+    if word in (",", "+", "&", "|", "and"):
         return ', and two quotas have ";" between them: "10/s; 1000/hour"'
     near = get_close_matches(word, _KINDS, 1)
     if not near or not kind:

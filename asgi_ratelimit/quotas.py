@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from .argument_errors import used_as
 from .errors import ConfigurationError, QuotaError
@@ -39,6 +39,12 @@ class _Stamped:
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), tuple([getattr(self, each.name) for each in fields(self) if each.init])  # type: ignore[arg-type]
+
+
+def _shows_parameters(kind: type[Any], example: str) -> None:
+    """Put all parameters, and a right call, into Python's error for a call with others."""
+    parameters = ", ".join([each.name for each in fields(kind) if each.init])
+    used_as(f"write {kind.__name__}({parameters}), such as {example}: {kind.__name__}")(kind.__init__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ class TokenBucket(_Stamped):
         return self.burst
 
 
-used_as("TokenBucket, which is built as TokenBucket(100, 60, burst=20), __init__")(TokenBucket.__init__)
+_shows_parameters(TokenBucket, "TokenBucket(100, 60, burst=20)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,7 @@ class FixedWindow(_Stamped):
         return self.limit
 
 
-used_as("FixedWindow, which is built as FixedWindow(1000, 3600), __init__")(FixedWindow.__init__)
+_shows_parameters(FixedWindow, "FixedWindow(1000, 3600)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,7 @@ class RollingWindow(_Stamped):
         return self.limit
 
 
-used_as("RollingWindow, which is built as RollingWindow(1000, 3600), __init__")(RollingWindow.__init__)
+_shows_parameters(RollingWindow, "RollingWindow(1000, 3600)")
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 

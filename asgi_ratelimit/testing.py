@@ -51,7 +51,16 @@ class SteppedClock:
         self._now_us = round(_seconds(now, "clock.move_to(1_800_000_000.0)") * 1e6)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in an event loop on this clock: its sleeps move the clock, and take no real time."""
+        """Run a coroutine in an event loop on this clock: its sleeps move the clock, and take no real time.
+
+        Raises ``ConfigurationError`` within a loop that is running, such as that of a test with ``async``.
+        """
+        if asyncio._get_running_loop() is not None:
+            main.close()
+            raise ConfigurationError(
+                "clock.run starts an event loop of its own, and another is running: write the test without async, "
+                "def test_it(): clock.run(main())"
+            )
         with asyncio.Runner(loop_factory=self.event_loop) as runner:
             return runner.run(main)
 

@@ -27,6 +27,7 @@ from ..limiter import as_store
 from ..quota_text import as_quotas
 from ..quotas import Quota
 from ..stores import Store
+from ..stores.store_arguments import store_of_limits
 from .access import Access, Allow, Author, By
 from .assets import TYPES, asset, page
 from .csrf import Tokens, set_cookie
@@ -80,7 +81,8 @@ def dashboard(
     any others: exempt them with ``Rule("/limits/{path:path}", None)``.
     Raises ``ConfigurationError`` for invalid arguments, and for a store without documents.
     """
-    return Dashboard(as_store(store), Access(allow), Author(by), show_keys=checked_flag("show_keys", show_keys))
+    given = as_store(store_of_limits(store, "dashboard(store, allow=is_admin)"))
+    return Dashboard(given, Access(allow), Author(by), show_keys=checked_flag("show_keys", show_keys))
 
 
 class Dashboard:

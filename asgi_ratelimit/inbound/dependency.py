@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..argument_errors import shows_use, used_as
+from ..buckets import UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
@@ -41,7 +42,7 @@ from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.name_conflicts import require_agreement
-from .startup.route_names import UNNAMED, NamedLimit, RouteNames
+from .startup.route_names import NamedLimit, RouteNames, names_by_limit
 from .startup.startup_warnings import warn_of_costs, warn_of_second_charges, warn_of_workers
 from .startup.total_charges import require_few_charges
 
@@ -52,6 +53,8 @@ _QUOTA_OF_A_DEPENDENCY = (
     "let the dependency that returns the key set request.state.plan, and a function of the request return the quota, "
     "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
 )
+
+_IN_THE_TEXT = 'which the text of a quota says, RateLimit("2 per 5 seconds")'
 
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
@@ -79,6 +82,7 @@ class RateLimit(NamedLimit):
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
         settle="call await limits(request).settle(cost) in the endpoint",
         limit="did you mean 'quota'?",
+        **dict.fromkeys(("times", "seconds", "minutes", "hours"), _IN_THE_TEXT),
     )
     def __init__(
         self,
@@ -246,6 +250,17 @@ def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> C
     """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
     key = inherited if rule.key is INHERITED_KEY else rule.key
     return replace(rule, key=key, fallback=address_key([key, inherited]), failures=enforcer.failures)
+
+
+def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
+    """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
+    names = names_by_limit(app)
+    limits = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
+    named: dict[RateLimit, list[CompiledRule]] = {}
+    for limit in limits:
+        own, *others = names.get(limit, {}).values() or [limit.names.after(UNNAMED)]
+        named[limit] = [*limit.rules] if others else [replace(rule, name=name) for rule, name in zip(limit.rules, own)]
+    return named
 
 
 def require_depends(app: Any) -> None:

@@ -39,7 +39,7 @@ from .charges import (
     settled_units,
 )
 from .counting import count
-from .made_per_call import watch_memory
+from .made_per_call import watch_store
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
 
@@ -53,7 +53,7 @@ class Limiter:
     name and store: a limiter owns its name for as long as the program refers to it.
     """
 
-    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")')
+    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")', limit="did you mean 'quota'?")
     def __init__(
         self,
         quota: QuotaLike,
@@ -71,8 +71,7 @@ class Limiter:
         self._log = FailureLog()
         self._own_name(quotas)
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
-        if self.store is not store:
-            watch_memory(self.store, quotas)
+        watch_store(self.store, quotas, is_given=self.store is store)
 
     _read: ReadQuotas = staticmethod(as_quotas)
     """Makes quotas from an override."""

@@ -27,7 +27,7 @@ class SyncLimiter:
     All threads of a process share one event loop in the background, and so the store's connections.
     """
 
-    @shows_use('SyncLimiter("10/s burst 20", store="redis://localhost", name="api")')
+    @shows_use('SyncLimiter("10/s burst 20", store="redis://localhost", name="api")', limit="did you mean 'quota'?")
     def __init__(
         self,
         quota: QuotaLike,

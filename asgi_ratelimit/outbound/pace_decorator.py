@@ -38,7 +38,7 @@ EVEN_BURST = 1.0
 """The burst of a quota whose text does not name one: calls are spaced evenly."""
 
 
-@shows_use('@pace("10/s", key=lambda account: account.id)')
+@shows_use('@pace("10/s", key=lambda account: account.id)', limit="did you mean 'quota'?")
 def pace(
     quota: QuotaLike,
     *,

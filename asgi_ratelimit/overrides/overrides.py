@@ -6,11 +6,12 @@ from types import TracebackType
 from typing import Self
 
 from ..argument_errors import shows_use
+from ..buckets import UNNAMED
 from ..errors import ConfigurationError, QuotaError, StoreError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
 from ..stores.documents import MAX_BYTES, checked_seconds
-from ..stores.store_arguments import checked_store
+from ..stores.store_arguments import store_of_limits
 from .override_watch import watch_of
 from .stored_overrides import NAME, Change, Document, Override, checked_quota, unpacked
 
@@ -34,11 +35,7 @@ class Overrides:
 
     @shows_use('Overrides("redis://localhost")')
     def __init__(self, store: Store | str) -> None:
-        given = checked_store(store)
-        if given is None:
-            raise ConfigurationError(
-                'Overrides needs the store of the limits, not None: Overrides("redis://localhost")'
-            )
+        given = store_of_limits(store, "Overrides(store)")
         self._store = open_store(given) if isinstance(given, str) else given
         self._owns_store = isinstance(given, str)
         self._watch = watch_of(self._store)
@@ -54,7 +51,7 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        _checked_text("name", name, '"login"')
+        _require_named(name)
         quota, lasting = checked_quota(_checked_length(quota)), checked_seconds(seconds)
         await self._watch.time.look()
         now = self._watch.now
@@ -133,6 +130,14 @@ def _checked_length(quota: QuotaLike) -> QuotaLike:
             '"10/minute; 100/hour"'
         )
     return quota
+
+
+def _require_named(name: str) -> None:
+    _checked_text("name", name, '"login"')
+    if name == UNNAMED:
+        raise ConfigurationError(
+            f'{name!r} is listed for a limit on several routes, which needs a name: RateLimit("5/minute", name="login")'
+        )
 
 
 def _checked_text(what: str, text: object, example: str) -> None:

@@ -186,9 +186,7 @@ def operating(store: Store) -> OperatingStore:
     )
 
 
-async def settle(
-    store: Store, decision: Decision, actual: Sequence[float | None], *, is_unused: bool = False
-) -> None:
+async def settle(store: Store, decision: Decision, actual: Sequence[float | None], *, is_unused: bool = False) -> None:
     """Correct a decision to the ``actual`` cost of each of its charges; each charge is settled once.
 
     ``None`` leaves a charge for a later call. ``is_unused`` says that no call has gone at its slot. Raises

@@ -40,3 +40,18 @@ def as_store(store: Store | str | None) -> Store:
     if store is None:
         return MemoryStore()
     return open_store(store) if isinstance(store, str) else store
+
+
+def store_of_limits(store: Store | str | None, use: str) -> Store | str:
+    """The store of limits that others have made, or its URL; ``use`` is a right call.
+
+    Raises ``ConfigurationError`` for ``None``, and for the URL of memory: that is a new store, which no limit has.
+    """
+    given = checked_store(store)
+    if given is None or given == "memory://":
+        wrong = "None" if given is None else "a memory of its own, memory://"
+        raise ConfigurationError(
+            f"{use.partition('(')[0]} needs the store of the limits, not {wrong}: {use}, where store is the object "
+            'that the RateLimitMiddleware has, or its URL, "redis://localhost"'
+        )
+    return given

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
-from ..inbound.dependency import RateLimit
+from ..inbound.dependency import RateLimit, named_rules
 from ..inbound.middleware import RateLimitMiddleware
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import AppRoute, RouteMiddleware, example_path, walk
@@ -48,34 +48,39 @@ def coverage(app: Any) -> list[Covered]:
     (``/docs`` and the like) are omitted. The app is neither called nor changed.
     """
     routes = [route for route in walk(app, builds=True) if not _is_of_fastapi(route)]
-    return [covered for route in routes for covered in _covered(route)]
+    named = named_rules(app)
+    return [covered for route in routes for covered in _covered(route, named)]
 
 
-def _covered(route: AppRoute) -> Iterator[Covered]:
+_Named: TypeAlias = Mapping[RateLimit, Sequence[CompiledRule]]
+"""The rules of each dependency, under the names that they have in the app."""
+
+
+def _covered(route: AppRoute, named: _Named) -> Iterator[Covered]:
     """One entry for each set of methods with the same limits."""
     methods_by_limits: dict[_Limits, list[str]] = {}
     candidates = [""] if route.is_websocket else sorted(route.methods or METHODS)
     for method in candidates:
         if method != "HEAD" or candidates == ["HEAD"]:
-            methods_by_limits.setdefault(_limits(route, method), []).append(method)
+            methods_by_limits.setdefault(_limits(route, method, named), []).append(method)
     for (limits, is_exempt, without_key), methods in methods_by_limits.items():
         takes_any = route.methods is None and len(methods_by_limits) == 1
-        named = () if takes_any else tuple(methods)
-        yield Covered(route.path, named, route.is_websocket, limits, is_exempt, without_key)
+        listed = () if takes_any else tuple(methods)
+        yield Covered(route.path, listed, route.is_websocket, limits, is_exempt, without_key)
 
 
 _Limits: TypeAlias = tuple[tuple[str, ...], bool, tuple[str, ...]]
 """The limits of a route, whether a rule exempts it, and the limits that never had a key."""
 
 
-def _limits(route: AppRoute, method: str) -> _Limits:
+def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
     """The limits of a route for one method."""
     middlewares = [each for each in route.middlewares if isinstance(each.app, RateLimitMiddleware)]
     scopes = [_scope(route, each, method) for each in middlewares]
     plans = [each.app.rule_table.plan_for(scope) for each, scope in zip(middlewares, scopes)]
     enforced = [rule for plan in plans if plan for rule in plan.rules if not rule.shadow]
     rules = [rule for rule in enforced if rule.quota or (rule.messages and route.is_websocket)]
-    rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in call.rules]
+    rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in named[call]]
     is_exempt = any(each.app.rule_table.exempts(scope) for each, scope in zip(middlewares, scopes))
     silent = [rule for rule in rules if rule.key_watch.is_silent]
     limiting = [rule for rule in rules if not rule.key_watch.is_silent]

@@ -11,12 +11,13 @@ from itertools import repeat
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..inbound import RateLimit, RateLimitMiddleware
+from ..inbound import RateLimitMiddleware
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.dependency import require_depends
+from ..inbound.dependency import named_rules, require_depends
 from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
+from ..inbound.startup.route_names import require_names
 from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_rules, unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -38,7 +39,6 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
     routes = list(walk(app, builds=True))
     middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
-    calls = {id(call): call for route in routes for call in route.dependencies}
     rules, found = list[CompiledRule](), list[str]()
     limiting = [each for each in middlewares.values() if isinstance(each, RateLimitMiddleware)]
     for middleware in limiting:
@@ -47,16 +47,17 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
         found += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
         found += _beside_own(table.charging)
     found += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
-    rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
-    return rules, [*_lacking_depends(app), *found, *_findings_of(rules)]
+    rules += [rule for named in named_rules(app).values() for rule in named]
+    return rules, [*_mistakes_at_start(app), *found, *_findings_of(rules)]
 
 
-def _lacking_depends(app: Any) -> Iterator[str]:
-    """Why a limit never applies that stands where FastAPI does not call it."""
-    try:
-        require_depends(app)
-    except ConfigurationError as error:
-        yield str(error)
+def _mistakes_at_start(app: Any) -> Iterator[str]:
+    """Why a dependency never applies, or lacks a name: the app would not start within a middleware."""
+    for require in (require_depends, require_names):
+        try:
+            require(app)
+        except ConfigurationError as error:
+            yield str(error)
 
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:

@@ -1,4 +1,4 @@
-"""The five commands of the README: a limited app, its page, and a limit that is changed while the app runs."""
+"""The commands of the README: a limited app, its page, and a limit that is changed while the app runs."""
 
 from __future__ import annotations
 
@@ -13,39 +13,46 @@ from tests.support.dashboards import token_in
 from tests.support.server import ROOT, Uvicorn
 
 README = (ROOT / "README.md").read_text("utf-8")
-TRY_IT = README[README.index("## Try it") : README.index("## Use it")]
+TRY_IT = README[README.index("## Try it") : README.index("## Quotas")]
 TUTORIAL = (ROOT / "docs" / "tutorials" / "live-change.md").read_text("utf-8")
-(BLOCK,) = re.findall(r"^```sh\n(.*?)^```", TRY_IT, re.MULTILINE | re.DOTALL)
-COMMANDS = BLOCK.splitlines()
+SERVER, CLIENT = re.findall(r"^```sh\n(.*?)^```", TRY_IT, re.MULTILINE | re.DOTALL)
+REQUESTS, PAGE = CLIENT.splitlines()
 README_URL = "http://127.0.0.1:8000"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Uvicorn]:
-    """The app that the third command starts, on another port."""
-    assert COMMANDS[2].split("#")[0].split() == [".venv/bin/uvicorn", "--app-dir", "examples", "dashboard_app:app"]
+    """The app that the first block starts, on another port."""
+    assert SERVER.split() == [".venv/bin/uvicorn", "--app-dir", "examples", "dashboard_app:app"]
     with Uvicorn("dashboard_app:app", app_dir=ROOT / "examples") as server:
         yield server
 
 
-def test_a_limit_is_changed_live_in_five_commands(server: Uvicorn) -> None:
-    """The fourth prints what the text says, and again after the change that the text describes."""
-    assert len(COMMANDS) == 5
+def test_the_app_to_write_comes_before_the_demo() -> None:
+    """No server runs in the middle of a block, where the lines behind it would wait for its end."""
+    assert README.index("```python") < README.index("## Try it")
+    assert [
+        block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if re.search("uvicorn .*\n.", block)
+    ] == []
+
+
+def test_a_limit_is_changed_live(server: Uvicorn) -> None:
+    """The requests get what the text says, and again after the change that the text describes."""
     said = re.findall(r"prints `([\d ]+)`", TRY_IT)
     (quota,) = re.findall(r"write `([^`]+)`", TRY_IT)
-    assert [sent(COMMANDS[3], server)] == said
-    assert README_URL + "/limits/" in COMMANDS[4]
+    assert [sent(REQUESTS, server)] == said
+    assert README_URL + "/limits/" in PAGE
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         token = token_in(client.get("/limits/").text)
         headers = {"x-limits-token": token, "origin": server.url}
         assert client.post("/limits/set", data={"rule": "login", "quota": quota}, headers=headers).status_code == 200
-    assert sent(COMMANDS[3], server).split() == ["200"] * 8
+    assert sent(REQUESTS, server).split() == ["200"] * 8
 
 
 def test_the_tutorial_says_the_same() -> None:
     """Its limit and its requests are those of the README."""
     assert re.findall(r"write\s+`([^`]+)`", TUTORIAL) == re.findall(r"write `([^`]+)`", TRY_IT)
-    assert COMMANDS[3] in TUTORIAL
+    assert REQUESTS in TUTORIAL
 
 
 def sent(command: str, server: Uvicorn) -> str:

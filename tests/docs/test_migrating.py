@@ -32,6 +32,10 @@ def f(connection: HTTPConnection) -> bool:
     return connection.headers.get("x-staff") == "yes"
 
 
+def who(connection: HTTPConnection) -> str | None:
+    return connection.headers.get("x-user")
+
+
 def tier(connection: HTTPConnection) -> str:
     return "2/minute fixed"
 
@@ -58,7 +62,16 @@ def middleware_on_a_stepped_clock(*arguments: Any, store: str = "memory://", **o
 
 
 NAMES: dict[str, Any] = {name: getattr(module, name) for module in (keys, asgi_ratelimit) for name in module.__all__}
-NAMES |= {"app": ok, "f": f, "tier": tier, "cost": cost, "path": path, "answer": answer, "note": lambda event: None}
+NAMES |= {
+    "app": ok,
+    "f": f,
+    "who": who,
+    "tier": tier,
+    "cost": cost,
+    "path": path,
+    "answer": answer,
+    "note": lambda event: None,
+}
 NAMES |= {"Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
 
 

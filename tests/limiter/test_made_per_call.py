@@ -12,9 +12,10 @@ from unittest import mock
 import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, SyncLimiter, pace
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RedisStore, Store, SyncLimiter, open_store, pace
 from asgi_ratelimit.limiter import made_per_call
 from asgi_ratelimit.logs import warn_once
+from asgi_ratelimit.testing import SteppedClock
 
 KEPT: list[object] = []
 SHARED = MemoryStore()
@@ -85,14 +86,62 @@ def test_what_is_made_for_each_call_is_told_once(handle: Callable[[], None], cap
         lambda: limiter("3/hour", calls=4),
         lambda: limiter(calls=0),
         lambda: limiter(store=SHARED),
-        lambda: limiter(store=MemoryStore()),
+        lambda: limiter(store=MemoryStore(clock=SteppedClock())),
         lambda: KEPT.append(SyncLimiter("1/minute")),
     ],
-    ids=["within the limit", "used more often", "not used", "shared store", "own store", "kept"],
+    ids=["within the limit", "used more often", "not used", "shared store", "stepped clock", "kept"],
 )
 def test_what_may_be_meant_is_not_told(handle: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
-    """Where one in their place would have admitted as much, where each is used more, or where the store was given."""
+    """Where one in their place would admit as much, where each is used more, where they share a store, or in a test."""
     assert warnings(caplog, handle) == []
+
+
+@pytest.mark.parametrize("make_store", [MemoryStore, lambda: open_store("memory://")])
+def test_a_store_that_is_made_for_each_call_is_told(
+    make_store: Callable[[], Store], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It limits as little as the memory that a limiter makes for itself."""
+    (warning,) = warnings(caplog, lambda: limiter(store=make_store()))
+    assert "1/minute" in warning
+    assert "make it and its store once, at module level" in warning
+
+
+def test_a_store_of_several_limiters_is_watched_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Only the first line that uses it is told."""
+
+    def two_limits() -> None:
+        store = MemoryStore()
+        SyncLimiter("1/minute", store=store, name="one").rate_limit("key")
+        SyncLimiter("1/minute", store=store, name="two").rate_limit("key")
+
+    assert len(warnings(caplog, two_limits)) == 1
+
+
+@pytest.mark.parametrize("make_store", [str, RedisStore])
+def test_connections_for_each_call_are_told(
+    make_store: Callable[[str], Store | str], redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such limiters limit, but each opens connections, even where the limit is far away."""
+
+    def ask() -> None:
+        with SyncLimiter("1000/minute", store=make_store(redis_url)) as made:
+            made.rate_limit("key")
+
+    (warning,) = warnings(caplog, ask)
+    assert "1000/minute" in warning
+    assert "connections of its own" in warning
+    assert "once, at module level" in warning
+
+
+def test_a_store_without_weak_references_is_not_watched() -> None:
+    """It is not known when it is gone."""
+
+    class Slotted:
+        __slots__ = ()
+        in_process = True
+        take = peek = settle = reset = aclose = lambda self: None
+
+    Limiter("1/minute", store=Slotted())  # type: ignore[arg-type]
 
 
 def test_few_are_not_told(caplog: pytest.LogCaptureFixture) -> None:

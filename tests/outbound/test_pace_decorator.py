@@ -259,7 +259,25 @@ def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptu
             call()
 
     asyncio.run(main())
-    assert ["blocks the event loop" in message for message in caplog.messages] == [True]
+    (message,) = caplog.messages
+    assert f"the call at {__file__}:" in message
+    assert "blocks the event loop" in message
+
+
+def test_a_limiter_that_blocks_an_event_loop_is_not_called_a_function(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the line of the call, and what to call instead."""
+    warn_of_blocked_loop.cache_clear()
+    limiter = SyncLimiter("1000/s burst 1")
+
+    async def main() -> None:
+        for _ in range(3):
+            limiter.acquire("key")
+
+    asyncio.run(main())
+    (message,) = caplog.messages
+    assert f"the call at {__file__}:" in message
+    assert "function" not in message
+    assert "as Limiter.acquire and an async def under @pace do" in message
 
 
 # Margin, hooks and estimates

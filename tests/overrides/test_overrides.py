@@ -154,6 +154,12 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
             "name must be a text of 1 to 256 characters, not '': name=\"login\"",
         ),
         ((5, "5/minute"), {}, ConfigurationError, 'not 5: name="login"'),
+        (
+            ("(unnamed)", "5/minute"),
+            {},
+            ConfigurationError,
+            "is listed for a limit on several routes, which needs a name",
+        ),
         (("login", "5/minute"), {"seconds": 0}, ValueError, "not 0: seconds=3600"),
         (("login", "5/minute"), {"seconds": float("inf")}, ValueError, "not inf"),
         (("login", "5/minute"), {"seconds": 1e11}, ValueError, "at most 100 years"),

@@ -182,3 +182,17 @@ def exported_by(module: ModuleType) -> list[str]:
     defined = [name for name, value in vars(module).items() if isclass(value) or isfunction(value)]
     own = [name for name in defined if getattr(module, name).__module__ == module.__name__ and name[0] != "_"]
     return getattr(module, "__all__", own)
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES["asgi_ratelimit.keys"]} - {"client_ip"}))
+def test_a_key_at_the_top_is_shown_its_module(name: str) -> None:
+    """The error of the import says where the key is."""
+    with pytest.raises(ImportError, match=f"^from asgi_ratelimit.keys import {name}: "):
+        exec(f"from asgi_ratelimit import {name}", {})
+
+
+def test_other_names_are_missing_as_usual() -> None:
+    """So that programs can ask for them."""
+    assert not hasattr(asgi_ratelimit, "no_such_name")
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name' from 'asgi_ratelimit'"):
+        exec("from asgi_ratelimit import no_such_name", {})

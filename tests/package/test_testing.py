@@ -180,3 +180,15 @@ def test_a_thread_waits_by_moving_the_clock() -> None:
     event.set()
     clock.wait(event, 1.5)
     assert clock.now == 1.5
+
+
+async def _nothing() -> None: ...
+
+
+@pytest.mark.anyio
+async def test_it_says_that_another_loop_is_running() -> None:
+    """A coroutine of a test has one already; nothing is left unawaited."""
+    main = _nothing()
+    with pytest.raises(ConfigurationError, match=r"another is running: .* def test_it\(\): clock.run\(main\(\)\)"):
+        SteppedClock().run(main)
+    assert main.cr_frame is None

@@ -128,7 +128,7 @@ async def test_a_command_changes_the_limit_of_all_workers(site: Site) -> None:
         assert printed == "'all' is 200000/400 days fixed for 1 h\n"
         await load.until_all_say("200000")
         assert load.used >= used_before >= WORKERS
-        assert await site.command("unset", "all", "--by", "bob") == "'all' is as the programs say\n"
+        assert await site.command("unset", "all", "--by", "bob") == "'all' is no longer overridden\n"
         await load.until_all_say("100000")
         assert load.used >= used_before
     await until_logged(site, "all: 100000 per 400 days fixed -> 200000/400 days fixed for 3[56]\\d\\d s, by alice\n")

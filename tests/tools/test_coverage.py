@@ -142,6 +142,23 @@ def test_limits_that_are_taken_together_are_listed_one_by_one() -> None:
     assert coverage(app)[0].limits == ("a: 5/minute", "b: 1/hour")
 
 
+def test_a_limit_without_a_name_is_listed_by_its_route() -> None:
+    """By the name that its bucket and overrides have; one on several routes has none, and the app does not start."""
+    app, several = FastAPI(), RateLimit("1/hour")
+    both = RateLimit.together(RateLimit("5/minute"), RateLimit("9/hour", name="b"), RateLimit("7/hour"))
+    app.get("/search", dependencies=[Depends(both), Depends(RateLimit("9/day"))])(hello)
+    app.post("/a", dependencies=[Depends(several)])(hello)
+    app.post("/b", dependencies=[Depends(several)])(hello)
+    searched, *posted = coverage(app)
+    assert searched.limits == (
+        "GET /search: 5/minute",
+        "b: 9/hour",
+        "GET /search 2: 7/hour",
+        "GET /search 3: 9/day",
+    )
+    assert [each.limits for each in posted] == [("(unnamed): 1/hour",)] * 2
+
+
 async def test_middleware_that_fastapi_drops_does_not_count() -> None:
     """A Starlette route in a router that FastAPI includes loses its middleware, for requests and for coverage."""
     router = APIRouter(routes=[Route("/x", hello, middleware=within("1/minute"))])

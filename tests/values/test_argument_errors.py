@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
@@ -76,7 +77,25 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
             with_arguments(ok, messages="20/s"),
             '\'messages\', which is for a rule, Rule("/chat", None, messages="20/s"): app.add_middleware(',
         ),
-        (Limiter, with_arguments(limit="5/s"), "'limit': Limiter(\"10/s burst 20\""),
+        (Limiter, with_arguments(limit="5/s"), "'limit', did you mean 'quota'?: Limiter(\"10/s burst 20\""),
+        (SyncLimiter, with_arguments(limit="5/s"), "'limit', did you mean 'quota'?: SyncLimiter("),
+        (pace, with_arguments(limit="5/s"), "'limit', did you mean 'quota'?: @pace("),
+        (PacedTransport, with_arguments(limit="5/s"), "'limit', did you mean 'quota'?: PacedTransport("),
+        (
+            RateLimit,
+            with_arguments(times=2, seconds=5),
+            "'times', which the text of a quota says, RateLimit(\"2 per 5 se",
+        ),
+        (
+            RateLimit,
+            with_arguments(seconds=5),
+            "'seconds', which the text of a quota says, RateLimit(\"2 per 5 seconds\")",
+        ),
+        (
+            Rule,
+            with_arguments("/x", "1/s", store="redis://localhost"),
+            "'store', which belongs to the middleware, RateLimitMiddleware(app, rules=[...], store=\"redis://localhost\")",
+        ),
         (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
         (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
         (RedisStore, with_arguments("redis://a", prefx="x"), "'prefx', did you mean 'prefix'?: RedisStore("),
@@ -106,18 +125,61 @@ def test_arguments_that_do_not_fit(called: Callable[..., Any], given: Any, messa
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("store", ["memory://", None])
+@pytest.mark.parametrize(
+    ("called", "right"),
+    [
+        (
+            lambda store: dashboard(store, allow=ok),
+            r"dashboard\(store, allow=is_admin\), where store is the object that",
+        ),
+        (
+            Overrides,
+            r'Overrides\(store\), where store is the object .* RateLimitMiddleware has, or its URL, "redis://local',
+        ),
+        (lambda store: Blocks(store=store), r'Blocks\(store=store, name="login"\), where store is the object that'),
+    ],
+)
+def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, store: str | None) -> None:
+    """No limit would be in it: the page would stay empty for ever, and no change would reach anybody."""
+    with pytest.raises(ConfigurationError, match=right) as raised:
+        called(store)
+    assert ("a memory of its own" if store else "not None") in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        (TokenBucket, with_arguments(5, minute=1), r"TokenBucket\(100, 60, burst=20\).* 'minute'"),
-        (FixedWindow, with_arguments(5), r"FixedWindow\(1000, 3600\).* 'period'"),
-        (RollingWindow, with_arguments(), r"RollingWindow\(1000, 3600\).* 'limit' and 'period'"),
+        (
+            TokenBucket,
+            with_arguments(10, 60, brust=20),
+            (
+                "write TokenBucket(limit, period, burst, burst_allowance_factor, name), such as "
+                "TokenBucket(100, 60, burst=20): TokenBucket() got an unexpected keyword argument 'brust'"
+            ),
+        ),
+        (
+            FixedWindow,
+            with_arguments(5),
+            (
+                "write FixedWindow(limit, period, name), such as FixedWindow(1000, 3600): FixedWindow() missing 1 "
+                "required positional argument: 'period'"
+            ),
+        ),
+        (
+            RollingWindow,
+            with_arguments(),
+            (
+                "write RollingWindow(limit, period, buckets, name), such as RollingWindow(1000, 3600): RollingWindow() "
+                "missing 2 required positional arguments: 'limit' and 'period'"
+            ),
+        ),
     ],
 )
 def test_a_quota_shows_its_use_without_a_check(kind: type[Any], given: Any, message: str) -> None:
-    """Quotas are built while requests wait, so Python's own error begins with the right form."""
+    """Quotas are built while requests wait, so Python's own error begins with the right form and all parameters."""
     arguments, options = given
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=re.escape(message)):
         kind(*arguments, **options)
 
 

@@ -68,6 +68,11 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("5/minute fix", 9, "did you mean 'fixed'?"),
         ("5/minute sliding", 9, "did you mean 'rolling'?"),
         ("5/minute bursts 9", 9, "did you mean 'burst 20'?"),
+        (
+            "10/minute|1/second",
+            9,
+            '\'|\' is not expected here, and two quotas have ";" between them: "10/s; 1000/hour"',
+        ),
         ("5/day rolling fixed", 14, "'fixed' is not expected here: a quota is of one kind, fixed or rolling"),
         ("5/day fixed sliding", 12, "'sliding' is not expected here: a quota is of one kind, fixed or rolling"),
         ("5/day rolling burst 5", 14, "'burst' is not expected here: a window has no burst"),

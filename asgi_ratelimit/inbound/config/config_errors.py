@@ -44,6 +44,9 @@ EXAMPLES = {
 """A valid example for each key."""
 
 
+_STORE = 'RateLimitMiddleware(app, config="limits.toml", store="redis://localhost")'
+
+
 class FileErrors:
     """Makes errors that say where in a file something is wrong."""
 
@@ -66,8 +69,14 @@ class FileErrors:
         """An error about an option of the middleware that stands in a table."""
         return self.at(place, f"what is for all requests stands above the first [table]: {EXAMPLES[key]}")
 
+    def misnamed_tiers(self, place: Place) -> ConfigurationError:
+        """An error about a table ``[tier.plan]``."""
+        return self.at(place, f"tier names one of the tables of tiers: {EXAMPLES['tiers']}")
+
     def unknown(self, place: Place, key: str, valid: Iterable[str]) -> ConfigurationError:
         """An error about a key that does not exist."""
+        if key == "store":
+            return self.at(place, f"there is no key 'store', for all limits have the store of the middleware: {_STORE}")
         listed = sorted(valid)
         hint = did_you_mean(key, listed)
         example = f": {EXAMPLES[hint[1]]}" if hint[1] in EXAMPLES else f": the keys here are {', '.join(listed)}"

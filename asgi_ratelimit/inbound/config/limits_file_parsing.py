@@ -101,6 +101,8 @@ class _Reader:
         if "penalty" in table:
             arguments["penalty"] = self._built("penalty", values.OF_PENALTY, values.penalty, place)
         if "tier" in table:
+            if isinstance(table["tier"], dict):
+                raise self._errors.misnamed_tiers((*place, "tier"))
             if "quota" in table:
                 raise self._errors.at((*place, "tier"), "a tier takes the place of a quota: remove one of them")
             arguments["quota"] = self._tier_named(table["tier"], (*place, "tier"))

@@ -104,7 +104,9 @@ class LimitsFile(Repeating):
             with open(self._path, encoding="utf-8-sig") as file:
                 content = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f'{self._path} cannot be read: {error}: config="limits.toml"') from error
+            reason = getattr(error, "strerror", None) or error
+            where = os.path.abspath(self._path)
+            raise ConfigurationError(f'{where} cannot be read: {reason}: config="limits.toml"') from error
         lines = [line.strip() for line in content.splitlines() if line.strip()]
         if all(line.startswith("#") for line in lines):
             what = "has nothing but comments" if lines else "is empty"

@@ -25,7 +25,10 @@ def key_lines(text: str) -> Mapping[Place, int]:
         if line.startswith("["):
             is_array = line.startswith("[[")
             path = _resolved(_parts(line.lstrip("[")), counts, is_array)
+            for length in range(1, len(path)):
+                lines.setdefault(path[:length], number)
             if is_array:
+                lines.setdefault(path, number)
                 counts[path] = counts.get(path, -1) + 1
                 path = (*path, counts[path])
             table = path

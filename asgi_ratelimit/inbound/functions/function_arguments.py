@@ -13,6 +13,7 @@ from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip, combine, first_of
 from ...keys.base import ScopeKey, is_dependency, lacks_its_call
 from ...quota_text import QuotaLike
+from .dependency_parameters import require_no_dependency
 
 QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
 """The quota of a connection, ``None`` for no limit."""
@@ -87,6 +88,7 @@ def require_function(what: str, function: Any, count: int, example: str) -> Any:
         raise _lacks_its_call(what, function)
     if not callable(function):
         raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")
+    require_no_dependency(what, function)
     if not takes(function, count):
         raise ConfigurationError(f"{what} is called with {arguments}, which {_text(function)} does not take: {example}")
     return function

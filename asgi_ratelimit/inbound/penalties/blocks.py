@@ -8,6 +8,7 @@ from ...decision import Charge, Take
 from ...errors import StoreUnavailable
 from ...limiter import as_store, checked_name
 from ...stores import Store
+from ...stores.store_arguments import store_of_limits
 from .block_checks import EARLIER_BLOCKS, STRIKES, Strike, block, block_check
 from .penalty import seconds_of
 
@@ -20,8 +21,8 @@ class Blocks:
     """
 
     @shows_use('Blocks(store=store, name="login")')
-    def __init__(self, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
-        self._store = as_store(store)
+    def __init__(self, *, store: Store | str, name: str = DEFAULT_NAME) -> None:
+        self._store = as_store(store_of_limits(store, 'Blocks(store=store, name="login")'))
         self._name = checked_name(name)
 
     async def blocked_for(self, key: str | bytes) -> float:

@@ -29,7 +29,11 @@ from ..penalties.penalty import Penalty, checked_penalty
 from ..responses.problem_details import OnLimited, checked_on_limited
 
 
-@shows_use('Rule("/login", "5/minute", methods=["POST"])', limit="did you mean 'quota'?")
+@shows_use(
+    'Rule("/login", "5/minute", methods=["POST"])',
+    limit="did you mean 'quota'?",
+    store='which belongs to the middleware, RateLimitMiddleware(app, rules=[...], store="redis://localhost")',
+)
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.

@@ -8,16 +8,14 @@ from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
+from ...buckets import UNNAMED
 from ...errors import ConfigurationError
 from ..functions.lacking_depends import NeedsDepends
 from .app_routes import place_text, walk
 
-UNNAMED = "(unnamed)"
-"""The name of a rule that is named after its route."""
-
 _EXAMPLE = 'RateLimit("5/minute", name="login")'
 
-_NamesByPlace: TypeAlias = dict[str, list[str]]
+NamesByPlace: TypeAlias = dict[str, list[str]]
 """The names of a limit's rules at each place where it is used."""
 
 
@@ -42,14 +40,14 @@ class RouteNames:
         router, route = scope.get("router"), scope.get("route")
         if self._route is not None and self._route[0] is router and self._route[1] is route:
             return
-        names = _names_by_limit(router).get(limit) or self._names_on(route)
+        names = names_by_limit(router).get(limit) or self._names_on(route)
         _require_one_place(limit, names)
         ((place, own),) = names.items()
         if self._route is not None and self.current != own:
             raise _needs_name(limit, [self.current[0], place])
         self._route, self.current = (router, route), own
 
-    def _names_on(self, route: Any) -> _NamesByPlace:
+    def _names_on(self, route: Any) -> NamesByPlace:
         """The names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
         path = getattr(route, "path", None)
         if path is None:
@@ -66,13 +64,13 @@ class NamedLimit(NeedsDepends):
 
 def require_names(app: Any) -> None:
     """Raise ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
-    for limit, names in _names_by_limit(app).items():
+    for limit, names in names_by_limit(app).items():
         _require_one_place(limit, names)
 
 
-def _names_by_limit(app: Any) -> dict[NamedLimit, _NamesByPlace]:
+def names_by_limit(app: Any) -> dict[NamedLimit, NamesByPlace]:
     """The names of each limit that is named after its routes in an app."""
-    names: dict[NamedLimit, _NamesByPlace] = {}
+    names: dict[NamedLimit, NamesByPlace] = {}
     for route in walk(app):
         number = 1
         for limit in dict.fromkeys(route.dependencies):
@@ -86,7 +84,7 @@ def _numbered(place: str, number: int) -> str:
     return place if number == 1 else f"{place} {number}"
 
 
-def _require_one_place(limit: NamedLimit, names: _NamesByPlace) -> None:
+def _require_one_place(limit: NamedLimit, names: NamesByPlace) -> None:
     if len(names) > 1:
         raise _needs_name(limit, list(names))
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _require_command_first(parser, given, commands.choices)
     options = parser.parse_args(given)
     if options.version:
-        print(f"asgi-ratelimit {import_module('asgi_ratelimit').__version__}")
+        print(f"asgi-ratelimit-pacer {import_module('asgi_ratelimit').__version__}")
         return 0
     if not hasattr(options, "run"):
         parser.error("a command is missing, and asgi-ratelimit --help lists them all")
@@ -62,12 +62,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except FileNotFoundError as error:
-        print(f"error: {error}: {options.example}", file=sys.stderr)
-        return 2
     except (RateLimitError, ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        example = f": {options.example}" if isinstance(error, FileNotFoundError) else ""
+        print(f"error: {_problem(error)}{example}", file=sys.stderr)
         return 2
+
+
+def _problem(error: Exception) -> str:
+    """What an error says, without the number of an error of the operating system."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    problem = "no such file or folder" if isinstance(error, FileNotFoundError) else error.strerror
+    return f"{problem}: {str(error.filename)!r}"
 
 
 def _require_command_first(parser: Parser, arguments: Sequence[str], commands: Collection[str]) -> None:

@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
     """Add the commands."""
     peek_parser = _add(commands, "peek", peek, "show what a key has used", 'peek "default POST /login" 203.0.113.7')
     reset_parser = _add(
-        commands, "reset", reset, "make a key as good as new", 'reset "default POST /login" 203.0.113.7'
+        commands, "reset", reset, "give a key all of its quotas again", 'reset "default POST /login" 203.0.113.7'
     )
     for parser in (peek_parser, reset_parser):
         parser.add_argument("--quota", help="the quota, so that the store is not searched for it")

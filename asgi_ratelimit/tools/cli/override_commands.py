@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
     _add_options(parser, set_limit)
     parser = commands.add_parser(
         "unset",
-        help="let a limit be again what the programs say",
+        help="remove a change, so that the limit of the program applies again",
         example=f'asgi-ratelimit unset "default POST /login" {_STORE}',
     )
     parser.add_argument("name", help="the name of the rule or limiter")
@@ -75,7 +75,7 @@ def set_limit(options: argparse.Namespace) -> int:
 def unset(options: argparse.Namespace) -> int:
     """Undo a change; exit code 1 if there was none."""
     had_one = with_store(options, lambda store: Overrides(store).unset(options.name, by=options.by))
-    print(f"{options.name!r} is as the programs say{'' if had_one else ', as it was before'}")
+    print(f"{options.name!r} {'is no longer' if had_one else 'was not'} overridden")
     return 0 if had_one else 1
 
 

@@ -47,6 +47,15 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (RULE + "penalty = { after = 3 }", 4, "block_for is missing: penalty = { block_for"),
         (RULE + 'penalty = "1 hour"', 4, "it is not a table: penalty ="),
         (RULE + '[rules.penalty]\nblock_for = "1 hour"\nbefore = 3', 6, "there is no key 'before'"),
+        ('quota = "1/s"\n\n[[rule]]\npath = "/x"', 3, "there is no key 'rule', did you mean 'rules'?: [[rules]] with"),
+        (RULE + 'store = "redis://a"', 4, "there is no key 'store', for all limits have the store of the middleware"),
+        ('\nstore = "redis://a"', 2, 'RateLimitMiddleware(app, config="limits.toml", store="redis://localhost")'),
+        (
+            'quota = "1/s"\n[tier.plan]\nfree = "1/s"',
+            2,
+            "tier names one of the tables of tiers: [tiers.plan] with func",
+        ),
+        ('[tier.plan]\nfree = "1/s"', 1, "tier names one of the tables of tiers: [tiers.plan] with function ="),
         (RULE + "exempt = true", 1, "a rule has either a quota, or a tier, or exempt = true"),
         ('[[rules]]\npath = "/x"', 1, "a rule has either a quota"),
         ('[[rules]]\nquota = "1/s"', 1, 'a rule has no path: path = "/login"'),
@@ -102,6 +111,13 @@ def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, 
     with pytest.raises(ConfigurationError, match=re.escape(f"{path}, line {line}: ")) as error:
         limited(path, text)
     assert message in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path begins in the folder in which the program was started, which may be another than is meant."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=re.escape(f"{tmp_path / 'no.toml'} cannot be read: No such file")):
+        RateLimitMiddleware(app, config="no.toml")
 
 
 def test_an_error_is_one_line(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import redis.asyncio
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Header, Request
 
 from asgi_ratelimit import (
     ConfigurationError,
@@ -28,6 +28,27 @@ from asgi_ratelimit.keys import combine, header
 from tests.support.asgi import ok
 from tests.support.names import named
 
+
+def by_header(x_user: Annotated[str, Header()]) -> str:
+    return x_user
+
+
+def by_default(token: str = Depends(ok)) -> str:
+    return token
+
+
+def by_second(request: Request, db: Annotated[str, Depends(ok)] = "") -> str:
+    return db
+
+
+def by_two(x_user: Annotated[str, Header()], other: int) -> str:
+    return x_user
+
+
+def of_request(request: Annotated[Request, "the request"], plan: str = "free") -> str:
+    return f"{request.url.path} {plan}"
+
+
 WRONG = [
     ({"key": client_ip}, "key=client_ip lacks its call: key=client_ip(...)"),
     ({"key": header}, "key=header lacks its call"),
@@ -44,6 +65,23 @@ WRONG = [
     ({"cost": lambda: 1}, "does not take: cost=lambda request: 5"),
     ({"cost": int}, "cost=int lacks its call"),
     ({"cost": "2"}, "not '2'"),
+    (
+        {"key": by_header},
+        "key=by_header is a dependency of FastAPI, because of its parameter 'x_user', and only FastAPI",
+    ),
+    ({"key": by_header}, "write key=Depends(by_header), which a RateLimit takes"),
+    (
+        {"key": by_default},
+        "because of its parameter 'token', and only FastAPI can call it: write key=Depends(by_default)",
+    ),
+    ({"key": by_second}, "because of its parameter 'db', and only FastAPI can call it: write key=Depends(by_second)"),
+    ({"key": by_two}, "because of its parameter 'x_user', and only FastAPI can call it: write key=Depends(by_two)"),
+    (
+        {"quota": by_header},
+        "quota=by_header is a dependency of FastAPI, because of its parameter 'x_user', and only Fa",
+    ),
+    ({"quota": by_header}, "can call it: let a dependency set request.state.plan, which quota=lambda request: "),
+    ({"cost": by_default}, "can call it: let a dependency set request.state.cost, which cost=lambda request: "),
 ]
 """Arguments of a middleware, of a rule and of a dependency, and what the error says."""
 
@@ -100,6 +138,17 @@ def test_wrong_arguments_of_a_dependency(options: Any, quote: str) -> None:
     """At import."""
     with pytest.raises(ValueError, match=re.escape(quote)):
         RateLimit(**{"quota": "1/s", **options})
+
+
+def test_annotations_and_defaults_that_are_not_of_fastapi() -> None:
+    """A function of the request may have them, and one whose annotations cannot be read is not refused."""
+
+    def unreadable(request: Request) -> str:
+        return request.url.path
+
+    unreadable.__annotations__["request"] = "NoSuchName"
+    for key in (of_request, unreadable):
+        RateLimit("1/s", key=key)
 
 
 @pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=range(5))

@@ -180,7 +180,13 @@ def test_a_module_that_raises(statement: str, why: str, folder: Path, run: Calla
         ("routes", "app.py:app", "no app at 'app.py:app', did you mean 'app:app'?: asgi-ratelimit routes app:app"),
         ("check", "src/shop.py:app", "did you mean 'shop:app'?: asgi-ratelimit check shop:app --app-dir src"),
         ("what-if", "nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
-        ("suggest", "nosuch.log", "No such file or directory: 'nosuch.log': asgi-ratelimit suggest access.log"),
+        ("suggest", "nosuch.log", "error: no such file or folder: 'nosuch.log': asgi-ratelimit suggest access.log"),
+        (
+            "simulate",
+            "5/s --log nosuch.log",
+            "error: no such file or folder: 'nosuch.log': asgi-ratelimit simulate \"10",
+        ),
+        ("suggest", ".", "error: Is a directory: '.'"),
     ],
 )
 def test_what_is_no_app_and_no_file(command: str, what: str, mend: str, run: Callable[..., Run]) -> None:
@@ -263,7 +269,7 @@ def test_without_a_subcommand_it_shows_them(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_version_is_that_of_the_package(run: Callable[..., Run]) -> None:
     """As it is installed."""
-    assert run("--version") == Run(0, f"asgi-ratelimit {version('asgi-ratelimit-pacer')}\n", "")
+    assert run("--version") == Run(0, f"asgi-ratelimit-pacer {version('asgi-ratelimit-pacer')}\n", "")
     assert asgi_ratelimit.__version__ == version("asgi-ratelimit-pacer")
 
 
@@ -329,6 +335,33 @@ def test_check_is_content(run: Callable[..., Run]) -> None:
     assert run("check", "main:app").out.endswith("\nno findings\n")
     done = run("check", "10/s burst 20; 1000/hour")
     assert (done.code, done.out.splitlines()[-1]) == (0, "no findings")
+
+
+UNNAMED = """
+from fastapi import Depends, FastAPI
+from asgi_ratelimit import RateLimit
+
+app = FastAPI()
+several = RateLimit("1/hour")
+
+@app.get("/search", dependencies=[Depends(RateLimit("5/minute"))])
+def search() -> None: ...
+
+@app.post("/a", dependencies=[Depends(several)])
+@app.post("/b", dependencies=[Depends(several)])
+def both() -> None: ...
+"""
+
+
+def test_check_says_the_names_of_limits_without_one(folder: Path, run: Callable[..., Run]) -> None:
+    """Those after their routes; one that has several routes needs a name, and is a finding."""
+    (folder / "main.py").write_text(UNNAMED, "utf-8")
+    done = run("check", "main:app")
+    assert done.code == 1
+    assert "GET /search: 5/minute\n" in done.out
+    assert (
+        """finding: RateLimit("1/hour") is used on several routes, such as 'POST /b' and 'POST /a', and""" in done.out
+    )
 
 
 def test_messages_are_shown_and_explained(folder: Path, run: Callable[..., Run]) -> None:

@@ -182,8 +182,8 @@ def test_limits_are_changed_live(redis_url: str, run: Callable[..., Any]) -> Non
     assert shown["overrides"]["/login"]["until"] is None
     _, table = run("history")
     assert table.splitlines()[1].split() == ["/login", "shadow", "unset", "bob"]
-    assert run("unset", "/login")[0] == 0
-    assert run("unset", "/login")[0] == 1
+    assert run("unset", "/login") == (0, "'/login' is no longer overridden\n")
+    assert run("unset", "/login") == (1, "'/login' was not overridden\n")
 
 
 def test_watch_shows_what_processes_count(redis_url: str, run: Callable[..., Any]) -> None:

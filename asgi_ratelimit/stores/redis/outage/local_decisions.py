@@ -29,6 +29,14 @@ MAX_VALUES = 10_000
 logger = logging.getLogger("asgi_ratelimit")
 
 
+MEANWHILE = {
+    "local": "each process now limits by itself",
+    "allow": "every request now passes",
+    "deny": "every request is now refused",
+}
+"""What happens while the store is out, by ``on_error``."""
+
+
 class LocalDecisions:
     """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
 
@@ -90,8 +98,8 @@ class LocalDecisions:
         reason = node, str(error)
         reported_us = self._reasons.get(reason, -math.inf)
         if is_first:
-            text = "the rate limit store%s is out, and its on_error=%r decides where no limit has its own on_error: %s"
-            logger.error(text, _at(node), self._on_error, error)
+            text = "the rate limit store%s is out; %s (on_error=%r, unless a limit has its own): %s"
+            logger.error(text, _at(node), MEANWHILE[self._on_error], self._on_error, error)
         elif now - reported_us >= REPORT_EVERY_US:
             logger.error("the rate limit store%s is out for another reason: %s", _at(node), error)
         else:

@@ -47,6 +47,21 @@ def test_local_admits_a_share(quota: Quota, replicas: int, admitted: int) -> Non
     assert all(decision.degraded for decision in decisions)
 
 
+@pytest.mark.parametrize(
+    ("on_error", "what"),
+    [
+        ("local", "each process now limits by itself"),
+        ("allow", "every request now passes"),
+        ("deny", "every request is now refused"),
+    ],
+)
+def test_the_log_says_what_happens_meanwhile(on_error: Any, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In plain words, with the option, which a limit may have for itself."""
+    LocalDecisions(on_error, 1, SteppedClock()).store_is_out(StoreTimeout("too late"))
+    text = f"the rate limit store is out; {what} (on_error={on_error!r}, unless a limit has its own): too late"
+    assert caplog.messages == [text]
+
+
 @pytest.mark.parametrize("quota", [TokenBucket(10, 60), FixedWindow(10, 60), RollingWindow(10, 60)], ids=repr)
 def test_a_take_that_fits_the_quota_fits_a_share_now_and_then(quota: Quota) -> None:
     """A share is at least one take, if the whole quota can grant it; what it can not is never granted."""
@@ -159,7 +174,7 @@ def test_each_transition_is_logged_once(on_error: Any, caplog: pytest.LogCapture
             decide(local, Charge(QUOTA, "key"))
     levels = [record.levelname for record in caplog.records]
     assert levels == ["ERROR", "WARNING", "ERROR"]
-    assert f"its on_error={on_error!r} decides where no limit has its own" in caplog.messages[0]
+    assert f"(on_error={on_error!r}, unless a limit has its own)" in caplog.messages[0]
     assert "too late" in caplog.messages[0]
 
 

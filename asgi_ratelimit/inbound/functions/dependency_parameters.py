@@ -1,0 +1,52 @@
+"""Functions that are dependencies of FastAPI by their parameters, and that only FastAPI can call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
+from typing import Any
+
+from ...errors import ConfigurationError
+
+_INSTEAD = {
+    "key": "write key=Depends({name}), which a RateLimit takes",
+    "quota": "let a dependency set request.state.plan, which quota=lambda request: QUOTAS[request.state.plan] reads",
+    "cost": "let a dependency set request.state.cost, which cost=lambda request: request.state.cost reads",
+}
+"""What to write instead, for each argument that may be a function of the request."""
+
+
+def require_no_dependency(what: str, function: Callable[..., object]) -> None:
+    """Raise ``ConfigurationError`` for a function with a parameter that FastAPI fills, as with ``Header()``.
+
+    Called with a request instead, it would return no key, or a wrong one.
+    """
+    parameter = next((name for name, each in _parameters(function).items() if _is_filled(each)), None)
+    if parameter is None or what not in _INSTEAD:
+        return
+    name = getattr(function, "__name__", repr(function))
+    raise ConfigurationError(
+        f"{what}={name} is a dependency of FastAPI, because of its parameter {parameter!r}, and only FastAPI can call "
+        f"it: {_INSTEAD[what].format(name=name)}"
+    )
+
+
+def _parameters(function: Callable[..., object]) -> Mapping[str, Parameter]:
+    try:
+        return signature(function, eval_str=True).parameters
+    except Exception:  # noqa: BLE001  # an annotation as text is an expression of the program, and may raise anything
+        pass
+    try:
+        return signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _is_filled(parameter: Parameter) -> bool:
+    """Whether the default, or a part of the annotation, is a ``Depends``, ``Header`` or the like of FastAPI."""
+    marks = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
+    return any(_is_of_fastapi(mark) for mark in marks)
+
+
+def _is_of_fastapi(mark: Any) -> bool:
+    return type(mark).__module__ == "fastapi.params"
