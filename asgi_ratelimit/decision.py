@@ -240,7 +240,7 @@ class Decision:
     before: list[Any] | None = field(default=None, repr=False, compare=False)
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
-    settled_buckets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    settled_buckets: tuple[str, ...] = field(default=(), repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     birth: int = field(default=0, repr=False, compare=False)
     parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)

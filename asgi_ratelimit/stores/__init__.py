@@ -197,14 +197,14 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float | None
     if decision.parts:
         await _settle_parts(store, decision, actual)
     costs = {charge.bucket: cost for charge, cost in zip(decision.charges, actual)}
-    buckets = {bucket for bucket, cost in costs.items() if cost is not None} - decision.settled_buckets
+    buckets = [bucket for bucket, cost in costs.items() if cost is not None and bucket not in decision.settled_buckets]
     settlement = settled_as(decision, [0.0 if cost is None else cost for cost in actual])
     if settlement is not None and len(buckets) < len(costs):
         chosen = [each for each in settlement.settled_charges if each.charge.bucket in buckets]
         settlement = replace(settlement, settled_charges=tuple(chosen), undone=None) if chosen else None
     if settlement is not None:
         await apply_settlement(store, settlement, is_unused=is_unused)
-    decision.settled_buckets |= buckets
+    decision.settled_buckets = (*decision.settled_buckets, *buckets)
     decision.settled = len(decision.settled_buckets) == len(costs)
 
 
