@@ -20,6 +20,9 @@ FIRST_BACKOFF_US = 500_000.0
 
 LONGEST_BACKOFF_US = 60_000_000.0
 
+MOST_DOUBLINGS = 7
+"""After so many, it is the longest one."""
+
 TOO_MANY = 429
 
 
@@ -46,7 +49,7 @@ class Refusals:
             yield from self._pauses.begin(paced.key, pause_s)
         if paced.attempts > self._retries or not can_be_sent_again(paced.request):
             return None
-        longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
+        longest_us = min(FIRST_BACKOFF_US * 2 ** min(paced.attempts - 1, MOST_DOUBLINGS), LONGEST_BACKOFF_US)
         wait_us = float(math.ceil(random() * longest_us if pause_s is None else pause_s * SECOND_US))
         if self._now_us() + wait_us > paced.deadline_us:
             return None

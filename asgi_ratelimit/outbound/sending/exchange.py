@@ -38,14 +38,18 @@ class Discard:
     read: bool = True
 
     async def in_task(self) -> None:
-        if self._is_worth_reading():
-            await self.response.aread()
-        await self.response.aclose()
+        try:
+            if self._is_worth_reading():
+                await self.response.aread()
+        finally:
+            await self.response.aclose()
 
     def in_thread(self) -> None:
-        if self._is_worth_reading():
-            self.response.read()
-        self.response.close()
+        try:
+            if self._is_worth_reading():
+                self.response.read()
+        finally:
+            self.response.close()
 
     def _is_worth_reading(self) -> bool:
         length = self.response.headers.get("content-length", "")

@@ -54,7 +54,7 @@ class Pauses:
         """Pause a key for this long, if it is not already paused for longer; ``quota`` differs only in its name."""
         if seconds > 0.0:
             now_us = self._now_us()
-            for ended in [paused for paused, end_us in self._ends.items() if end_us <= now_us]:
+            for ended in [paused for paused, end_us in list(self._ends.items()) if end_us <= now_us]:
                 self._ends.pop(ended, None)
             self._ends[key] = max(self._ends.get(key, 0.0), now_us + seconds * SECOND_US)
             level = math.ceil(seconds * SECOND_US) + PAUSE.burst

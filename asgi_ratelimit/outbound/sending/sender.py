@@ -233,24 +233,45 @@ class Sender:
         It is another one if a pause has begun after the slot was booked. To find out, the store is queried, and calls
         that pile up meanwhile must not leave together. So the call departs only afterwards.
         """
-        store = self._waiter.store
         while True:
-            if decision.degraded:
-                yield from self._wait_for_own_pause(paced)
-            if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
-                yield from self._waiter.depart(paced.charges if decision.take is None else decision.take.charges)
+            try:
+                has_left = yield from self._departs_unless_paused(paced, decision)
+            except GeneratorExit:
+                raise
+            except BaseException:
+                yield from self._pass_on(paced, decision)
+                raise
+            if has_left:
                 if self._has_hooks:
                     self._end_wait(paced, without_condition(decision))
                 return decision
-            self._end_spending(paced)
-            yield GiveBack(store, partial(settle, store, decision, [0.0] * len(decision.states)))
+            yield from self._give_back(paced, decision)
             decision = yield from self._wait(paced, self._take_later(paced))
 
-    def _wait_for_own_pause(self, paced: PacedRequest) -> Flow[None]:
-        """Wait for the end of a pause that this process has begun: without the store, it knows of no others."""
-        wait_us = self._pauses.left_here_us(paced.key)
-        if wait_us > 0.0:
-            yield from self._sleep_in_time(paced, wait_us)
+    def _departs_unless_paused(self, paced: PacedRequest, decision: Decision) -> Flow[bool]:
+        """Whether a request whose slot has come leaves; if not, its key is paused."""
+        if decision.degraded:  # without the store, only pauses that began here are known
+            wait_us = self._pauses.left_here_us(paced.key)
+            if wait_us > 0.0:
+                yield from self._sleep_in_time(paced, wait_us)
+        if decision.delay > 0.0 and (yield from self._pauses.left_us(paced.key)) > 0.0:
+            return False
+        yield from self._waiter.depart(paced.charges if decision.take is None else decision.take.charges)
+        return True
+
+    def _pass_on(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
+        """Let another request go at the slot of one that gives up, or give back what it has taken."""
+        if self._spends is None:
+            yield from self._waiter.pass_on(decision)
+        else:
+            yield from self._give_back(paced, decision)
+
+    def _give_back(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
+        """Give back what was taken for a request that does not go yet."""
+        self._end_spending(paced)
+        store, nothing = self._waiter.store, [0.0] * len(decision.states)
+        has_departed = store.in_process  # over a remote store, a departure is recorded only at the end
+        yield GiveBack(store, partial(settle, store, decision, nothing, is_unused=not has_departed))
 
     def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
         """Sleep, or give up if that is longer than the request may wait."""

@@ -60,8 +60,9 @@ class ManyCallers:
         self._ahead -= 1
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
-        for closed in [each for each in self._turns if each.is_closed()]:
-            del self._turns[closed]
+        for each in list(self._turns):  # callers on the loops of other threads come and go meanwhile
+            if each.is_closed():
+                self._turns.pop(each, None)
         loop.call_soon(self._next_turns, loop)
         turns = self._turns[loop] = deque[asyncio.Future[None]]()
         return turns
