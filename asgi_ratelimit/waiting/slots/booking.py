@@ -95,10 +95,10 @@ class SlotBooking:
         else:
             booking = keep(self._store, asyncio.ensure_future(answer))
             booking.add_done_callback(partial(self._answered, waiter, take, sent_us))
-            waiter.is_booking, waiter.under_way = True, (booking,)
+            waiter.bookings, waiter.under_way = 1, (booking,)
 
     def _answered(self, waiter: Waiter, take: Take, sent_us: float, booking: asyncio.Future[Decision]) -> None:
-        waiter.is_booking = False
+        waiter.bookings -= 1
         error = asyncio.CancelledError() if booking.cancelled() else booking.exception()
         if error is None:
             self._booked(waiter, take, sent_us, booking.result())
@@ -142,6 +142,7 @@ class SlotBooking:
         all move down by one slot, and those for whom that is too late fail at their deadlines.
         """
         if not self._in_process:
+            waiter.bookings += 1
             rebooking = self._rebooked(waiter, missed)
             if isinstance(waiter, TaskWaiter):
                 waiter.under_way += (start(self._store, rebooking),)
@@ -158,8 +159,11 @@ class SlotBooking:
             take, sent_us = self._anew(waiter), self._now_us()
             (decision,) = await self._store.take((take,))
         except BaseException as error:  # noqa: BLE001  # as above
-            self._queues.failed(waiter, error)
+            if waiter.bookings:  # otherwise, the queue has dropped it
+                waiter.bookings -= 1
+                self._queues.failed(waiter, error)
         else:
+            waiter.bookings -= 1
             self._booked(waiter, take, sent_us, decision, missed)
 
     def _anew(self, waiter: Waiter) -> Take:

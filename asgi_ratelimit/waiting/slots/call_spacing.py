@@ -128,6 +128,12 @@ class CallSpacing:
             quota = _without_margin(quota, margin)
         return _together(quota) if self._on_the_way_us and quota.limit * SPACED_US > quota.period_us else quota
 
+    def on_the_way_us(self, quota: Quota) -> float:
+        """The time that the first call of a burst of a quota has to arrive, which is 0 without a burst."""
+        if type(quota) is not TokenBucket or quota.burst_floor < SPACED_US * quota.limit or not self._on_the_way_us:
+            return 0.0
+        return max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
+
     def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
         buckets = [
@@ -163,12 +169,8 @@ class CallSpacing:
         elapsed_us = at_us - state[1]
         level = admit(quota, state[0], elapsed_us, cost)
         if level is not None:
-            if (
-                self._on_the_way_us
-                and quota.burst_floor >= SPACED_US * quota.limit
-                and state[0] <= elapsed_us * quota.limit
-            ):  # the first one
-                at_us += max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
+            if state[0] <= elapsed_us * quota.limit:  # the first one
+                at_us += self.on_the_way_us(quota)
             return (level, at_us, 0, (), (), b""), 0.0
         refusal = refused(quota, state[0], elapsed_us, cost)
         if refusal is not None:

@@ -156,6 +156,8 @@ class SlotQueues:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
+            if self._is_shared and waiter.waiting.margin:  # other processes may have made the first calls of its burst
+                slot.put_off(max([self._spacing.on_the_way_us(each.quota) for each in waiter.take.charges]))
             return self._add(queue, slot, sent_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
@@ -194,7 +196,7 @@ class SlotQueues:
         """Whether anyone waits behind a waiter, so that the end of the store's queue is not this waiter's place."""
         with self._lock:
             queue = waiter.queue
-            return queue is not None and queue.waiters[-1] is not waiter
+            return queue is not None and bool(queue.waiters) and queue.waiters[-1] is not waiter
 
     def take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
         """The slot at which a waiter leaves now, or one that it has missed, which has to be booked anew.

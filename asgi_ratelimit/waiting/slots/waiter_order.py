@@ -44,7 +44,8 @@ class Waiting:
 class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
-    ``under_way`` is what a task that is cancelled sees through: the booking of its slot, and what is given back of it.
+    ``bookings`` counts those that a remote store has not answered, of its own slot and in place of missed ones.
+    ``under_way`` is what a task that is cancelled sees through: these bookings, and what is given back of them.
     ``deadline_us`` is set only where callers move down: others know their slots when they come, at ``came_us``.
     """
 
@@ -61,7 +62,7 @@ class _QueuedCaller:
         self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
-        self.is_booking = False
+        self.bookings = 0
         self.under_way: tuple[asyncio.Future[Any], ...] = ()
 
     def gives_back(self, giving_back: asyncio.Task[None]) -> None:
@@ -71,7 +72,7 @@ class _QueuedCaller:
     @property
     def has_ended(self) -> bool:
         """Whether nothing is under way for it any more."""
-        return not self.is_booking and all(each.done() for each in self.under_way)
+        return not self.bookings and all(each.done() for each in self.under_way)
 
     def left_us(self, now_us: float) -> float:
         """Microseconds until its ``max_wait`` is over; a negative number if it is."""
@@ -82,11 +83,11 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
     """A caller in a task."""
 
     __slots__ = (
+        "bookings",
         "came_us",
         "deadline_us",
         "error",
         "has_left",
-        "is_booking",
         "order",
         "priority",
         "queue",
@@ -176,8 +177,8 @@ class Queue:
         while self.waiters and (first := self.waiters[0]).is_dead:
             first.has_left = True
             del self.waiters[0]
-            if first.is_booking:  # no answer will come
-                self.booking -= 1
+            self.booking -= first.bookings  # no answer to them will come
+            first.bookings = 0
             self.set_missed_aside(time_of(first.waiting.clock)())
             surplus = self.remove_surplus()
             if surplus is not None:
