@@ -65,10 +65,13 @@ class SlotBooking:
             if waiter.take.max_wait_us < math.inf:
                 self._require_in_time(waiter, slot)
             return
+        is_task = isinstance(waiter, TaskWaiter)
+        if not (is_task or self._in_process):
+            background_loop.require_other_thread()
         self._queues.join(waiter, self._now_us())
         if self._in_process:
             self._book_in_process(waiter, self._take_of(waiter))
-        elif isinstance(waiter, TaskWaiter):
+        elif is_task:
             self._send(waiter)
         else:
             background_loop.call_soon(self._send, waiter)
