@@ -39,16 +39,16 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     routes = list(walk(app, builds=True))
     middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
     calls = {id(call): call for route in routes for call in route.dependencies}
-    rules, found = list[CompiledRule](), list[str]()
+    rules, problems = list[CompiledRule](), list[str]()
     limiting = [each for each in middlewares.values() if isinstance(each, RateLimitMiddleware)]
     for middleware in limiting:
         table = middleware.rule_table
         rules += table.charging
-        found += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
-        found += _beside_own(table.charging)
-    found += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
+        problems += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
+        problems += _beside_own(table.charging)
+    problems += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
     rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
-    return rules, [*_lacking_depends(app), *found, *_findings_of(rules)]
+    return rules, [*_lacking_depends(app), *problems, *_findings_of(rules)]
 
 
 def _lacking_depends(app: Any) -> Iterator[str]:

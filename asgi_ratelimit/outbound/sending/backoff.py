@@ -44,7 +44,7 @@ class Refusals:
         pause_s = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
         is_jitter = False
         if pause_s is not None and response.status_code == TOO_MANY:
-            is_jitter = self._slowdown.is_jitter(paced.key, pause_s, not is_degraded, self._now_us())
+            is_jitter = self._slowdown.slow_if_jitter(paced.key, pause_s, not is_degraded, self._now_us())
         if pause_s is not None and not is_jitter:
             yield from self._pauses.begin(paced.key, pause_s)
         if paced.attempts > self._retries or not can_be_sent_again(paced.request):

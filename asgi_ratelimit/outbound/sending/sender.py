@@ -57,7 +57,7 @@ class Sender:
     ) -> None:
         store, renewed = limiter.store, limiter.live.renewed
         self._waiter = SlotWaiter(store, margin=margin, departs_later=True, renewed=renewed)
-        self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
+        self._now_us, self._try_depart = self._waiter.now_us, self._waiter.try_depart
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(store, departs_later=True, renewed=renewed)
         self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
@@ -83,7 +83,7 @@ class Sender:
                     booked = await self._waiter.acquire_slot(take)
                 else:
                     booked = await run_async(self._wait(paced, take))
-                if self._has_hooks or not _is_at_once(booked) or not self._departs(take.charges):
+                if self._has_hooks or not _is_at_once(booked) or not self._try_depart(take.charges):
                     booked = await run_async(self._confirmed(paced, _decision_of(booked)))
                 self._leaves(paced, booked)
                 paced.waited_us = self._now_us() - started_us
@@ -115,7 +115,7 @@ class Sender:
                     booked = self._waiter.acquire_slot_in_thread(take)
                 else:
                     booked = run_sync(self._wait(paced, take))
-                if self._has_hooks or not _is_at_once(booked) or not self._departs(take.charges):
+                if self._has_hooks or not _is_at_once(booked) or not self._try_depart(take.charges):
                     booked = run_sync(self._confirmed(paced, _decision_of(booked)))
                 self._leaves(paced, booked)
                 paced.waited_us = self._now_us() - started_us

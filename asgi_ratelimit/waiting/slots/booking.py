@@ -126,7 +126,7 @@ class SlotBooking:
         self.ahead_us = slot.ahead_us
         surplus = self._queues.answered(waiter, slot, sent_us)
         if surplus is not None:
-            self._unused.give_back_later(surplus, waiter.gives_back)
+            self._unused.give_back_later(surplus, waiter.add_under_way)
         if missed is None:
             self._require_in_time(waiter, slot)
 

@@ -65,9 +65,9 @@ class _QueuedCaller:
         self.bookings = 0
         self.under_way: tuple[asyncio.Future[Any], ...] = ()
 
-    def gives_back(self, giving_back: asyncio.Task[None]) -> None:
-        """What was booked for it is given back."""
-        self.under_way += (giving_back,)
+    def add_under_way(self, task: asyncio.Task[None]) -> None:
+        """See this task through as well, if the caller is cancelled."""
+        self.under_way += (task,)
 
     @property
     def has_ended(self) -> bool:
@@ -139,7 +139,7 @@ class Queue:
     """The waiters and the slots of the same charges."""
 
     key: Hashable
-    unused: list[tuple[Waiter, Slot]]
+    left_over: list[tuple[Waiter, Slot]]
     """The slots that waiters on closed event loops have left over, each with one of them; for all queues."""
     waiters: list[Waiter] = field(default_factory=list)
     """By priority, the highest first, and then in the order in which they came."""
@@ -149,7 +149,7 @@ class Queue:
     """Slots whose time is over: before the first waiter sleeps, it books another one in place of each."""
     keeps_deadlines: bool = False
     """Whether callers have moved down, for a higher priority or a missed slot: each wakes at its deadline as well."""
-    is_shared: bool = False
+    has_operation: bool = False
     """Whether its callers take under one operation, so that some of the slots repeat others."""
     booking: int = 0
     """How many slots are being booked."""
@@ -182,7 +182,7 @@ class Queue:
             self.set_missed_aside(time_of(first.waiting.clock)())
             surplus = self.remove_surplus()
             if surplus is not None:
-                self.unused.append((first, surplus))
+                self.left_over.append((first, surplus))
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
         """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
@@ -299,7 +299,7 @@ class Queue:
             return None
         if self.missed:
             return self.missed.pop()
-        if self.is_shared:
+        if self.has_operation:
             for at in reversed(range(len(slots))):
                 if slots[at].repeats:
                     return slots.pop(at)
