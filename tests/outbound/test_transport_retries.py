@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from asgi_ratelimit import MemoryStore, Overrides, PacedTransport, PaceTimeout
-from asgi_ratelimit.outbound.sending.exchange import Discard
 from tests.support.paced_clients import OTHER, URL, Client, Unread
 
 LATER = (429, {"retry-after": "2"})
@@ -38,35 +37,6 @@ def test_it_backs_off_however_often_it_is_refused(client: Client, monkeypatch: p
     client.get(URL, answers=[503] * 1_100, retries=1_200, quota="1000000/s")
     assert len(client.service.times) == 1_101
     assert client.service.times[-1] - client.service.times[-2] == 60.0
-
-
-class Broken:
-    """An answer whose body breaks off when it is read."""
-
-    headers: ClassVar = {"content-length": "5"}
-    closed = False
-
-    def read(self) -> bytes:
-        raise OSError("reset")
-
-    async def aread(self) -> bytes:
-        raise OSError("reset")
-
-    def close(self) -> None:
-        self.closed = True
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
-def test_an_unwanted_answer_is_closed_even_if_its_body_breaks_off() -> None:
-    """Its connection must not leak."""
-    answers = Broken(), Broken()
-    with pytest.raises(OSError, match="reset"):
-        Discard(answers[0]).in_thread()
-    with pytest.raises(OSError, match="reset"):
-        asyncio.run(Discard(answers[1]).in_task())
-    assert [answer.closed for answer in answers] == [True, True]
 
 
 def test_requests_back_off_apart_from_each_other(client: Client) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from ...clock import SystemClock
 from ...quotas import SECOND_US
 from ...waiting import Flow, SlotWaiter
+from .exchange import can_be_sent_again
 from .pauses import Pauses
-from .replayable_bodies import can_be_sent_again
 from .request_values import PacedRequest
 from .retry_after_parsing import pause_of
 from .slowdown import Slowdown
