@@ -11,15 +11,8 @@ from typing import Any
 from ..clock import Clock, SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..stores import Store
-from .flow_drivers import (
-    BookSlot,
-    Flow,
-    TaskOrThread,
-    block,
-    no_event_loop,
-    run_async,
-    sleep,
-)
+from ..stores.event_loops import running_loop
+from .flow_drivers import BookSlot, Flow, TaskOrThread, block, run_async, sleep
 from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
@@ -67,13 +60,14 @@ class SlotWaiter:
         ``PaceTimeout`` if the slot is further away than the take's ``max_wait``; then nothing is booked.
         """
         own = own_part(take)
+        slot: Slot
         if own is not None:
-            slot: Slot = yield from self._wait_with_own_keys(take, own, priority)
+            slot = yield from self._wait_with_own_keys(take, own, priority)
             return slot.decision
-        decision: Decision = yield TaskOrThread(
-            partial(self.acquire, take, priority), partial(self.acquire_in_thread, take, priority)
+        slot = yield TaskOrThread(
+            partial(self.acquire_slot, take, priority), partial(self.acquire_slot_in_thread, take, priority)
         )
-        return decision
+        return slot.decision
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
@@ -95,7 +89,10 @@ class SlotWaiter:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise no_event_loop() from None
+            running_loop(
+                "a call that waits for its slot with async",
+                "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
+            )
         if len(take.charges) > 1 and (own := own_part(take)) is not None:
             return run_async(self._wait_with_own_keys(take, own, priority))
         slot = self._booking.slot_at_once(take, priority)
@@ -104,12 +101,8 @@ class SlotWaiter:
         waiter = TaskWaiter(self._waiting, take, priority)
         return self.sleep_in_task(waiter, slot)
 
-    def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
-        """``wait`` for code without ``async``, for charges of one key."""
-        return self.acquire_slot_in_thread(take, priority).decision
-
     def acquire_slot_in_thread(self, take: Take, priority: float = 0.0) -> Slot:
-        """Like ``acquire_in_thread``, but returns the slot, whose decision is made when it is read."""
+        """Like ``acquire_slot``, but blocks this thread; for charges of one key."""
         slot = self._booking.slot_at_once(take, priority)
         if slot is not None and self._try_leave(take, slot):
             return slot

@@ -36,9 +36,8 @@ class ManyCallers:
             self._count += 1
             if self._count <= AT_ONCE and self._count != FEW:
                 return None
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # the caller finds out by itself
+        loop = asyncio._get_running_loop()
+        if loop is None:  # the caller finds out by itself
             return None
         if self._count == FEW and not self._ahead:
             loop.call_soon(self._begin_count)
