@@ -82,7 +82,7 @@ class RequestSlots:
         """
         while True:
             try:
-                has_left = yield from self._departs_unless_paused(paced, decision)
+                has_left = yield from self._depart_unless_paused(paced, decision)
             except GeneratorExit:
                 raise
             except BaseException:
@@ -95,8 +95,8 @@ class RequestSlots:
             yield from self._give_back(paced, decision)
             decision = yield from self.wait_again(paced)
 
-    def _departs_unless_paused(self, paced: PacedRequest, decision: Decision) -> Flow[bool]:
-        """Whether a request whose slot has come leaves; if not, its key is paused."""
+    def _depart_unless_paused(self, paced: PacedRequest, decision: Decision) -> Flow[bool]:
+        """Record that a request whose slot has come leaves, and return true; or return false if its key is paused."""
         if decision.degraded:  # without the store, only pauses that began here are known
             wait_us = self.pauses.left_here_us(paced.key)
             if wait_us > 0.0:
