@@ -98,7 +98,8 @@ class SlotBooking:
         else:
             booking = keep(self._store, asyncio.ensure_future(answer))
             booking.add_done_callback(partial(self._answered, waiter, take, sent_us))
-            waiter.bookings, waiter.under_way = 1, (booking,)
+            waiter.bookings += 1
+            waiter.under_way += (booking,)
 
     def _answered(self, waiter: Waiter, take: Take, sent_us: float, booking: asyncio.Future[Decision]) -> None:
         waiter.bookings -= 1
