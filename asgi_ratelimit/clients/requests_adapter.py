@@ -138,7 +138,11 @@ class _Raw:
         self._close()
 
     def _read(self, method: Callable[..., bytes], *args: Any, **options: Any) -> bytes:
-        chunk = method(*args, **options)
+        try:
+            chunk = method(*args, **options)
+        except Exception:
+            self._close()
+            raise
         self._saw(chunk)
         size = args[0] if args else options.get("amt")
         if size is None or (not chunk and size != 0):

@@ -103,17 +103,21 @@ class PacedTransport(WrappingTransport):
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
-        self._transport.close()
-        self._limiter.hooks.close()
-        if self._owns_store and not self._limiter.store.in_process:
-            background_loop.run(self._limiter.aclose())
+        try:
+            self._transport.close()
+        finally:
+            self._limiter.hooks.close()
+            if self._owns_store and not self._limiter.store.in_process:
+                background_loop.run(self._limiter.aclose())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
-        await self._transport.aclose()
-        await self._limiter.hooks.aclose()
-        if self._owns_store:
-            await self._limiter.aclose()
+        try:
+            await self._transport.aclose()
+        finally:
+            await self._limiter.hooks.aclose()
+            if self._owns_store:
+                await self._limiter.aclose()
 
 
 def _require_count(what: str, count: object, least: int) -> None:

@@ -28,8 +28,8 @@ def openai_usage(answer: Answer) -> Usage | None:
     """
     if _is_refused(answer):
         return {"tokens": 0}
-    for found in objects(answer, b'"usage"'):
-        tokens = _total_tokens(_usage(found, "response"))
+    for entry in objects(answer, b'"usage"'):
+        tokens = _total_tokens(_usage(entry, "response"))
         if tokens is not None:
             return {"tokens": tokens}
     return None
@@ -46,8 +46,8 @@ def anthropic_usage(answer: Answer) -> Usage | None:
     if _is_refused(answer):
         return {"input_tokens": 0, "output_tokens": 0}
     used: dict[str, int] = {}
-    for found in objects(answer, b'"usage"'):  # the last one first, because it is up to date
-        used = {**_anthropic_tokens(found), **used}
+    for entry in objects(answer, b'"usage"'):  # the last one first, because it is up to date
+        used = {**_anthropic_tokens(entry), **used}
         if len(used) == 2:
             break
     return used or None
@@ -57,10 +57,10 @@ def _is_refused(answer: Answer) -> bool:
     return 400 <= answer.status_code < 500
 
 
-def _usage(found: Mapping[str, Any], envelope: str) -> Mapping[str, Any]:
+def _usage(entry: Mapping[str, Any], envelope: str) -> Mapping[str, Any]:
     """The usage of an object, or of the one within its envelope."""
-    inner = found.get(envelope)
-    usage = (inner if isinstance(inner, dict) else found).get("usage")
+    inner = entry.get(envelope)
+    usage = (inner if isinstance(inner, dict) else entry).get("usage")
     return usage if isinstance(usage, dict) else {}
 
 
@@ -68,23 +68,22 @@ def _total_tokens(usage: Mapping[str, Any]) -> int | None:
     if "total_tokens" in usage:
         return _units(usage["total_tokens"])
     parts = [_units(usage.get(old, usage.get(new))) for old, new in _PARTS]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return None if None in parts else sum(filter(None, parts))
 
 
 _PARTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 """The fields whose sum is the total, in chat completions and in responses."""
 
 
-def _anthropic_tokens(found: Mapping[str, Any]) -> dict[str, int]:
+def _anthropic_tokens(entry: Mapping[str, Any]) -> dict[str, int]:
     """The tokens in one object: a message has both numbers, the start of a stream its input, and the end its output."""
-    usage = _usage(found, "message")
+    usage = _usage(entry, "message")
     tokens: dict[str, int] = {}
     uncached = _units(usage.get("input_tokens"))
     if uncached is not None:
         tokens["input_tokens"] = uncached + (_units(usage.get("cache_creation_input_tokens")) or 0)
     output = _units(usage.get("output_tokens"))
-    if output is not None and found.get("type") != "message_start":  # there, it is only the beginning
+    if output is not None and entry.get("type") != "message_start":  # there, it is only the beginning
         tokens["output_tokens"] = output
     return tokens
 

@@ -9,9 +9,9 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from ..quotas import UNITS
+from ..quotas import SECOND_US, UNITS
+from .logs import time_us_of
 
 EXAMPLES = '"20/s", "20/s poisson", "50 every 10 s", and in a row "5/s for 10 s; 40/s for 2 s"'
 TIMES = "[10/Oct/2026:13:55:36 +0000], 2026-10-10T13:55:36Z or 1791640536"
@@ -81,7 +81,7 @@ def _phase(text: str, pattern: str, seconds: float) -> Phase:
     return Phase(float(words["count"]), interval, length, "burst")
 
 
-_COMMON = re.compile(r"\[(\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4})\]")
+_COMMON = re.compile(r"\[\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}\]")
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?")
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?(?=\s|$)")
 
@@ -101,13 +101,8 @@ def arrivals_in_log(lines: Iterable[str]) -> list[float]:
 
 
 def _time_of(line: str) -> float | None:
+    match = _COMMON.search(line) or _ISO.search(line) or _UNIX.match(line)
     try:
-        if match := _COMMON.search(line):
-            return datetime.strptime(match[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
-        if match := _ISO.search(line):
-            time = datetime.fromisoformat(match[0].replace(",", "."))
-            return (time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp()
+        return None if match is None else time_us_of(match[0].strip("[]")) / SECOND_US
     except ValueError:
         return None
-    match = _UNIX.match(line)
-    return float(match[0]) if match else None

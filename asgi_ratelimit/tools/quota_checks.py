@@ -39,16 +39,16 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
     routes = list(walk(app, builds=True))
     middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
-    rules, found = list[CompiledRule](), list[str]()
+    rules, problems = list[CompiledRule](), list[str]()
     limiting = [each for each in middlewares.values() if isinstance(each, RateLimitMiddleware)]
     for middleware in limiting:
         table = middleware.rule_table
         rules += table.charging
-        found += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
-        found += _beside_own(table.charging)
-    found += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
+        problems += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
+        problems += _beside_own(table.charging)
+    problems += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
-    return rules, [*_mistakes_at_start(app), *found, *_findings_of(rules)]
+    return rules, [*_mistakes_at_start(app), *problems, *_findings_of(rules)]
 
 
 def _mistakes_at_start(app: Any) -> Iterator[str]:

@@ -13,6 +13,8 @@ from contextvars import Context
 from threading import Lock, RLock, Thread
 from typing import Any, Protocol, TypeVar
 
+from ..errors import ConfigurationError
+
 T = TypeVar("T")
 
 LOOK_EVERY_S = 0.9
@@ -81,6 +83,17 @@ def watch(watched: Watched) -> None:
     _background.watch(watched)
 
 
+def require_other_thread(coroutine: Coroutine[Any, Any, Any] | None = None) -> None:
+    """Raise ``ConfigurationError``, and close the coroutine, on the background loop, whose thread must not block."""
+    if asyncio._get_running_loop() is _background.loop():
+        if coroutine is not None:
+            coroutine.close()
+        raise ConfigurationError(
+            "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
+            "asynchronous hook, make the call with async, or in a thread, await asyncio.to_thread(call)"
+        )
+
+
 def call_soon(function: Callable[..., object], *args: Any) -> None:
     """Call a function on the background loop."""
     _background.loop().call_soon_threadsafe(function, *args)
@@ -92,7 +105,11 @@ def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop, block this thread until it ends, and return its result."""
+    """Run a coroutine on the background loop, block this thread until it ends, and return its result.
+
+    Raises ``ConfigurationError`` on that loop.
+    """
+    require_other_thread(coroutine)
     future = asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
     try:
         return future.result()

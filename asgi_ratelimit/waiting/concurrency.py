@@ -8,6 +8,7 @@ its callers keep their places.
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -119,7 +120,7 @@ class ConcurrencyLimit:
 
     def enter(self, key: Hashable) -> Place | None:
         """Become active if the limit allows it; return the place, which ``leave`` takes."""
-        place = Place(key, _running_loop())
+        place = Place(key, _get_running_loop())
         return place if self._enter(place) else None
 
     def wait_and_enter(
@@ -129,7 +130,7 @@ class ConcurrencyLimit:
 
         Among the waiting callers, one with a higher ``priority`` goes first.
         """
-        place = Place(key, _running_loop(), priority)
+        place = Place(key, _get_running_loop(), priority)
         if self._enter(place):
             return place
         wake_up: WakeUp = yield NewWakeUp(clock)
@@ -213,10 +214,3 @@ class ConcurrencyLimit:
     def _forget_if_empty(self, key: Hashable, callers: _Callers) -> None:
         if not callers.active and self._callers.get(key) is callers:
             del self._callers[key]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

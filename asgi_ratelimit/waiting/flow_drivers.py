@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..clock import Clock, time_of
 from ..decision import Decision
-from ..errors import ConfigurationError, StoreError
+from ..errors import StoreError
 from ..logs import calling_line, see
 from ..stores import Store
 from ..stores.event_loops import LONGEST, keep, until_done_in_any_case
@@ -41,14 +41,6 @@ class Step(Protocol):
 
 
 Flow: TypeAlias = Generator[Step, Any, T]
-
-
-def no_event_loop() -> ConfigurationError:
-    """The error for a caller with ``async`` without a running event loop of asyncio."""
-    return ConfigurationError(
-        "a call that waits for its slot with async needs asyncio, and no event loop of it is running; under trio, "
-        "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
-    )
 
 
 async def run_async(flow: Flow[T]) -> T:
@@ -234,8 +226,7 @@ class Sleep:
 
 def block(wake_up: ThreadWakeUp) -> None:
     """Block this thread until the time of a wake-up."""
-    with contextlib.suppress(RuntimeError):  # usually, no loop runs in this thread
-        asyncio.get_running_loop()
+    if asyncio._get_running_loop() is not None:
         warn_of_blocked_loop()
     wake_up.block()
 

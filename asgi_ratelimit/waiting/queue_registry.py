@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, RLock
 
 from ..clock import SystemClock
 from ..counts import Row, outbound_sources
@@ -27,7 +27,7 @@ class OpenBlocks:
 
     def reset(self) -> None:
         """Forget all blocks."""
-        self._lock = Lock()
+        self._lock = RLock()  # the garbage collector may call end() in here, by closing a forgotten body
         self._counts: dict[str, int] = {}
 
     def begin(self, buckets: Iterable[str]) -> None:

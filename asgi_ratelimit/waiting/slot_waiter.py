@@ -11,15 +11,8 @@ from typing import Any
 from ..clock import Clock, SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..stores import Store
-from .flow_drivers import (
-    BookSlot,
-    Flow,
-    TaskOrThread,
-    block,
-    no_event_loop,
-    run_async,
-    sleep,
-)
+from ..stores.event_loops import running_loop
+from .flow_drivers import BookSlot, Flow, TaskOrThread, block, run_async, sleep
 from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
@@ -36,7 +29,7 @@ class SlotWaiter:
     ``margin`` is the part by which the limits of its takes are lower than the rate at which calls may leave.
     ``renewed`` returns a take under the quotas that now apply, for callers that have waited and booked nothing.
 
-    With ``departs_later``, a call over a remote store leaves only when its caller calls ``departs_at_once`` or
+    With ``departs_later``, a call over a remote store leaves only when its caller calls ``try_depart`` or
     ``depart``. In between, the caller can check for pauses in the store.
     """
 
@@ -49,7 +42,7 @@ class SlotWaiter:
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
         self._queues, self.many_callers = waiters.slots, waiters.many_callers
-        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots.goes_back)
+        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots.try_return)
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
@@ -67,13 +60,14 @@ class SlotWaiter:
         ``PaceTimeout`` if the slot is further away than the take's ``max_wait``; then nothing is booked.
         """
         own = own_part(take)
+        slot: Slot
         if own is not None:
-            slot: Slot = yield from self._wait_with_own_keys(take, own, priority)
+            slot = yield from self._wait_with_own_keys(take, own, priority)
             return slot.decision
-        decision: Decision = yield TaskOrThread(
-            partial(self.acquire, take, priority), partial(self.acquire_in_thread, take, priority)
+        slot = yield TaskOrThread(
+            partial(self.acquire_slot, take, priority), partial(self.acquire_slot_in_thread, take, priority)
         )
-        return decision
+        return slot.decision
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
@@ -95,23 +89,22 @@ class SlotWaiter:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise no_event_loop() from None
+            running_loop(
+                "a call that waits for its slot with async",
+                "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
+            )
         if len(take.charges) > 1 and (own := own_part(take)) is not None:
             return run_async(self._wait_with_own_keys(take, own, priority))
         slot = self._booking.slot_at_once(take, priority)
-        if slot is not None and self._leaves_at_once(take, slot):
+        if slot is not None and self._try_leave(take, slot):
             return slot
         waiter = TaskWaiter(self._waiting, take, priority)
         return self.sleep_in_task(waiter, slot)
 
-    def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
-        """``wait`` for code without ``async``, for charges of one key."""
-        return self.acquire_slot_in_thread(take, priority).decision
-
     def acquire_slot_in_thread(self, take: Take, priority: float = 0.0) -> Slot:
-        """Like ``acquire_in_thread``, but returns the slot, whose decision is made when it is read."""
+        """Like ``acquire_slot``, but blocks this thread; for charges of one key."""
         slot = self._booking.slot_at_once(take, priority)
-        if slot is not None and self._leaves_at_once(take, slot):
+        if slot is not None and self._try_leave(take, slot):
             return slot
         waiter = ThreadWaiter(self._waiting, take, priority)
         try:
@@ -131,18 +124,18 @@ class SlotWaiter:
         return decision
 
     def may_go_again(self, slot: Slot) -> bool:
-        """Whether a caller may go now at a slot that repeats another one: neither missed nor given back."""
-        return self.now_us() <= slot.until_us and self._queues.uses(slot)
+        """Let a caller go now at a slot that repeats another one; return false if that is missed, or given back."""
+        return self.now_us() <= slot.until_us and self._queues.try_use(slot)
 
-    def departs_at_once(self, charges: Sequence[Charge]) -> bool:
-        """Whether a call that departs later can leave now, because nobody is ahead; if so, that is recorded."""
+    def try_depart(self, charges: Sequence[Charge]) -> bool:
+        """Record that a call that departs later leaves now, and return true; or return false if it has to wait."""
         if not self._departs_later:
             return True
-        return self._departures.leaves_at_once(charges, self.now_us(), self._booking.ahead_us)
+        return self._departures.try_depart(charges, self.now_us(), self._booking.ahead_us)
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call that departs later may leave, behind earlier calls of its first bucket."""
-        if not self.departs_at_once(charges):
+        if not self.try_depart(charges):
             yield from self._departures.wait(charges, self.clock, self._booking.ahead_us)
 
     def pass_on(self, decision: Decision) -> Flow[None]:
@@ -204,7 +197,7 @@ class SlotWaiter:
         slot = self._booking.slot_of(take, decision)
         if decision.take is not None and decision.take.charges != take.charges:  # a limit has changed meanwhile
             take = replace(take, charges=decision.take.charges)
-        if self._leaves_at_once(take, slot):
+        if self._try_leave(take, slot):
             self._own_keys.leave(place)
             return slot
         waiter = yield NewWaiter(self._waiting, take, priority)
@@ -226,13 +219,14 @@ class SlotWaiter:
             raise
         return left
 
-    def _leaves_at_once(self, take: Take, slot: Slot) -> bool:
+    def _try_leave(self, take: Take, slot: Slot) -> bool:
+        """Record that a caller leaves at once, and return true; or return false if it has to wait."""
         now_us = slot.since_us
-        if slot.at_us > now_us or (self._queues and self._queues.has(take)):
+        if slot.at_us > now_us or (self._queues and self._queues.has_waiters(take)):
             return False
         self._booking.ahead_us = slot.ahead_us
         if take.operation is not None and slot.repeats:
-            return self._queues.uses(slot)
+            return self._queues.try_use(slot)
         return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us, self._margin) == 0.0
 
     def _give_up_at_once(self, waiter: Waiter) -> None:

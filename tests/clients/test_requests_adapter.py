@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
 from asgi_ratelimit.clients import PacedAdapter
@@ -189,6 +189,41 @@ def test_a_request_that_fails_is_not_under_way(service: str) -> None:
         with pytest.raises(requests.ConnectionError):
             session.get("http://127.0.0.1:1/")
         assert session.get(f"{service}/whole").content == BODY
+
+
+class Broken:
+    """A body that breaks off."""
+
+    def read(self, *_args: Any) -> bytes:
+        raise OSError("reset")
+
+    def stream(self, *_args: Any, **_options: Any) -> Iterator[bytes]:
+        yield b"hello"
+        raise OSError("reset")
+
+    def close(self) -> None: ...
+
+
+class Breaking(BaseAdapter):
+    """An adapter whose answers break off."""
+
+    def send(self, request: requests.PreparedRequest, *_args: Any, **_options: Any) -> requests.Response:  # type: ignore[override]
+        answer = requests.Response()
+        answer.status_code, answer.raw, answer.url = 200, Broken(), request.url or ""
+        return answer
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("read", [lambda answer: answer.raw.read(5), list], ids=["raw.read", "iter_content"])
+def test_a_request_whose_answer_breaks_off_is_not_under_way(read: Any) -> None:
+    """Although the answer is still there, and nobody has closed it."""
+    with requests.Session() as session:
+        session.mount("http://", PacedAdapter(Breaking(), "100/s burst 10", concurrency=1, max_delay=0.0))
+        for _ in range(2):
+            answer = session.get("http://one.example/", stream=True)
+            with pytest.raises(OSError, match="reset"):
+                read(answer)
 
 
 class Recorded(HTTPAdapter):

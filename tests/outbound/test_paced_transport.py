@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from asgi_ratelimit import (
+    AdaptiveTransport,
     ConfigurationError,
     Limiter,
     MemoryStore,
@@ -189,6 +192,41 @@ def test_a_store_that_it_opened_is_closed_with_it(redis_url: str) -> None:
     ) as transport:
         assert transport.handle_request(httpx.Request("GET", URL)).status_code == 200
     gc.collect()
+
+
+class Stuck(Inner):
+    """A transport that cannot be closed."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:  # type: ignore[override]
+        return httpx.Response(200, request=request)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:  # type: ignore[override]
+        return httpx.Response(200, request=request)
+
+    def close(self) -> None:
+        raise OSError("stuck")
+
+    async def aclose(self) -> None:
+        raise OSError("stuck")
+
+
+@pytest.mark.parametrize("wrap", [partial(PacedTransport, quota="100/s"), partial(AdaptiveTransport, quota="100/s")])
+def test_a_store_that_it_opened_is_closed_even_if_the_wrapped_transport_is_not(redis_url: str, wrap: Any) -> None:
+    """No connection stays open."""
+    transport = wrap(Stuck(), store=redis_url)
+    transport.handle_request(httpx.Request("GET", URL))
+    with pytest.raises(OSError, match="stuck"):
+        transport.close()
+
+    async def main() -> None:
+        transport = wrap(Stuck(), store=redis_url)
+        await transport.handle_async_request(httpx.Request("GET", URL))
+        with pytest.raises(OSError, match="stuck"):
+            await transport.aclose()
+
+    asyncio.run(main())
+    with redis.Redis.from_url(redis_url) as own:
+        assert [client["id"] for client in own.client_list()] == [str(own.client_id())]
 
 
 def test_the_repr() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
+from asgi_ratelimit import Charge, MemoryStore, PaceTimeout, RedisStore, Take, parse_quotas
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting import background_loop, run_sync
@@ -61,7 +61,33 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
     assert client.service.times == [5.003]
 
 
+class Moment(float):
+    """A time; the first time that it is compared, another thread begins a pause."""
+
+    meanwhile: Callable[[], object] = bool
+
+    def __ge__(self, other: float) -> bool:
+        meanwhile, self.meanwhile = self.meanwhile, bool
+        meanwhile()
+        return float(self) >= other
+
+
+def test_pauses_begin_in_several_threads_at_once(client: Client) -> None:
+    """All of them count."""
+    now = Moment(0.0)
+    pauses = Pauses(client.store, "outbound", lambda: now)
+    run_sync(pauses.begin("first", 1.0))
+    now.meanwhile = lambda: run_sync(pauses.begin("other", 2.0))
+    run_sync(pauses.begin("second", 3.0))
+    assert [pauses.left_here_us(key) for key in ("first", "other", "second")] == [1e6, 2e6, 3e6]
+
+
 # Answers of the store that come late
+
+
+def take_of(quota: str) -> Take:
+    """The take of a request."""
+    return Take((Charge(parse_quotas(quota, default_burst=1)[0], "one.example", 1, "outbound"),))
 
 
 def departures(client: Client, late: Callable[[float], float], starts: list[float], **options: Any) -> list[float]:
@@ -115,6 +141,64 @@ def test_a_request_that_gives_up_when_it_may_almost_leave_lets_the_others_go(mod
 
     client.clock.run(main())
     assert len(client.service.times) == 2
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_request_that_is_cancelled_before_it_leaves_passes_its_slot_on(module: Any, waiting: int) -> None:
+    """The store, which is asked for pauses when its slot has come, stalls. The next request goes instead."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 1.0 if now == 10.0 else 0.0)
+
+    async def main() -> None:
+        transport = client.transport("1 per 10 seconds", store=store)
+        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
+            await paced.get(URL)
+            cancelled = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(0)
+            others = [asyncio.ensure_future(paced.get(URL)) for _ in range(waiting)]
+            await asyncio.sleep(10.5)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            await asyncio.gather(*others, paced.get(URL))
+
+    client.clock.run(main())
+    assert client.service.times == [0.0, 10.5, 20.5][: 2 + waiting]
+
+
+def test_units_that_are_settled_come_back_if_the_request_is_cancelled_before_it_leaves(module: Any) -> None:
+    """It has taken them, and may not leave yet, because the request before it was late."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 0.0 if now else 1.95)
+
+    async def main() -> None:
+        transport = client.transport("1/s", store=store, settle=lambda answer: 1)
+        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
+            first = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(1.96)
+            cancelled = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(0.04)
+            cancelled.cancel()
+            await asyncio.wait([first, cancelled])
+
+    client.clock.run(main())
+    assert client.service.times == [1.95]
+    assert client.clock.run(client.store.peek(take_of("1/s"))).allowed
+
+
+def test_a_request_that_gives_its_slot_back_for_a_pause_does_not_let_others_leave_too_soon(module: Any) -> None:
+    """The call before it, which was late, still counts."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 0.08 if 0.09 < now < 0.11 else 0.0)
+
+    async def main() -> None:
+        async with client.module.AsyncClient(transport=client.transport("10/s", store=store), timeout=None) as paced:
+            requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(3)]
+            await asyncio.sleep(0.19)
+            run_sync(Pauses(client.store, "outbound", client.clock.now_us).begin("one.example", 0.03))
+            await asyncio.gather(*requests)
+
+    client.clock.run(main())
+    assert client.service.times == pytest.approx([0.0, 0.18, 0.28], abs=1e-4)
 
 
 # Concurrency

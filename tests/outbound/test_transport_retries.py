@@ -31,6 +31,14 @@ def test_without_retry_after_it_backs_off(client: Client) -> None:
     assert answer.status_code == 503
 
 
+def test_it_backs_off_however_often_it_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By at most a minute."""
+    monkeypatch.setattr("asgi_ratelimit.outbound.sending.backoff.random", lambda: 1.0)
+    client.get(URL, answers=[503] * 1_100, retries=1_200, quota="1000000/s")
+    assert len(client.service.times) == 1_101
+    assert client.service.times[-1] - client.service.times[-2] == 60.0
+
+
 def test_requests_back_off_apart_from_each_other(client: Client) -> None:
     """What failed together does not come again together."""
     again = []

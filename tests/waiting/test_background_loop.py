@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from asgi_ratelimit import ConfigurationError, MemoryStore, pace
 from asgi_ratelimit.waiting.background_loop import run, run_in_place
+from tests.support.late_stores import StoreOfProcess
 
 
 async def waits() -> int:
@@ -29,6 +32,31 @@ def test_results_and_errors_come_back() -> None:
     assert run(waits()) == 5
     with pytest.raises(KeyError, match="inside"):
         run(fails())
+
+
+@pace("10/s", store=StoreOfProcess(MemoryStore()))
+def paced() -> None: ...
+
+
+@pytest.mark.parametrize("call", [lambda: run(where()), paced], ids=["run", "wait"])
+def test_a_call_that_would_wait_for_itself_raises(call: Callable[[], object]) -> None:
+    """In an asynchronous hook, which is awaited on the loop, it would hang, and with it all calls without async."""
+
+    async def hook() -> None:
+        call()
+
+    errors: list[BaseException] = []
+
+    def calls() -> None:
+        try:
+            run(hook())
+        except ConfigurationError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=calls, daemon=True)
+    thread.start()
+    thread.join(15)
+    assert "would wait for itself" in str(errors)
 
 
 def test_all_threads_share_one_loop() -> None:

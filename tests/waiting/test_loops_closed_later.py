@@ -17,6 +17,7 @@ from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import ConcurrencyLimit, run_async, run_sync
 from asgi_ratelimit.waiting.queue_registry import waiters_of
 from tests.support.closed_loops import LONG, Call, Loop, in_thread, until
+from tests.support.late_stores import SlowStore
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -203,6 +204,33 @@ def test_a_booking_that_nobody_answers_hides_no_error() -> None:
     closing.begin(lambda: limiter.acquire("key"))
     closing.close()
     store.answers = True
+    with pytest.raises(StoreError, match="it is out"):
+        asyncio.run(asyncio.wait_for(limiter.acquire("key"), LONG))
+
+
+def test_a_slot_that_nobody_books_anew_hides_no_error() -> None:
+    """A store fails for a caller behind one of a closed loop, which had missed its slot and was booking another one."""
+
+    class Failing(SlowStore):
+        answers, stalled = True, False
+
+        async def take(self, takes: Any) -> Any:
+            if not self.answers and not self.stalled:
+                self.stalled = True
+                await asyncio.get_running_loop().create_future()
+            if self.stalled:
+                raise StoreError("it is out")
+            return await MemoryStore.take(self, takes)
+
+    clock = SteppedClock(0)
+    store = Failing(clock=clock)
+    limiter, closing = Limiter("10/s burst 1", store=store), Loop(clock.event_loop())
+    closing.begin(lambda: limiter.acquire("key"))
+    closing.begin(lambda: limiter.acquire("key"))
+    store.answers = False
+    clock.advance(10.0)
+    closing.loop.run_until_complete(until(lambda: store.stalled))
+    closing.close()
     with pytest.raises(StoreError, match="it is out"):
         asyncio.run(asyncio.wait_for(limiter.acquire("key"), LONG))
 

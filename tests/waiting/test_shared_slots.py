@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
-from asgi_ratelimit.waiting.slots.call_spacing import CallSpacing
+from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
+from asgi_ratelimit.waiting.slots.slot import Slot
+from asgi_ratelimit.waiting.slots.slot_queues import SlotQueues
 from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
+from asgi_ratelimit.waiting.slots.waiter_order import TaskWaiter, Waiting
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
@@ -94,6 +98,32 @@ def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
     departures, charges = CallSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
     waits = [departures.leave(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
     assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("burst", "is_shared", "margin", "delay_us", "begins_us"),
+    [
+        (50, True, 0.02, 20_000.0, 45_000.0),
+        (6, True, 0.02, 20_000.0, 25_000.0),
+        (50, True, 0.02, 0.0, 0.0),
+        (1, True, 0.02, 20_000.0, 20_000.0),
+        (50, False, 0.02, 20_000.0, 20_000.0),
+        (50, True, 0.0, 20_000.0, 20_000.0),
+    ],
+    ids=["burst", "small burst", "in the burst", "even", "one process", "no margin"],
+)
+@pytest.mark.anyio
+async def test_a_slot_behind_a_shared_burst_gives_its_first_call_time_to_arrive(
+    burst: float, is_shared: bool, margin: float, delay_us: float, begins_us: float
+) -> None:
+    """With a margin: another process may have made that call, a fortieth of the burst's time ago, or 5 ms at least."""
+    queues = SlotQueues(ON_THE_WAY_US, is_shared)
+    take = Take((Charge(TokenBucket(49, burst=burst), "key"),), float("inf"))
+    waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None, margin), take)
+    queues.join(waiter, 0.0)
+    decision, _ = decide(take, [None], 0.0)
+    queues.answered(waiter, Slot(0.0, delay_us, delay_us + 1e5, take, decision, 0.0), 0.0)
+    assert queues.wait_us(waiter, 0.0) == begins_us
 
 
 @pytest.mark.parametrize("late", [0.013, 0.05, 0.09])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
 from asgi_ratelimit.waiting.queue_registry import waiters_of
+from asgi_ratelimit.waiting.slots.many_callers import AT_ONCE, ManyCallers
+from asgi_ratelimit.waiting.slots.waiter_order import TaskWaiter, Waiting
 from tests.support.counting import CountingStore
 from tests.support.late_stores import SlowStore
 
@@ -48,6 +51,38 @@ def test_a_crowd_lets_the_event_loop_run_in_between() -> None:
     clock.run(main())
     assert order == list(range(10_000))
     assert max(after - before for before, after in pairwise(booked)) <= 300
+
+
+class Overtaken(asyncio.SelectorEventLoop):
+    """A loop; when another one asks whether it is closed, a crowd comes on a third one."""
+
+    others: Callable[[], None] | None = None
+
+    def is_closed(self) -> bool:
+        others, self.others = self.others, None
+        if others is not None:
+            others()
+        return super().is_closed()
+
+
+def test_crowds_on_several_event_loops_do_not_disturb_each_other() -> None:
+    """Each of them in a thread, at the same time."""
+    many = ManyCallers()
+
+    async def crowd(callers: int = 2 * AT_ONCE) -> None:
+        turns = [many.turn() for _ in range(callers)]
+        assert turns[-1] is not None
+
+    def on(loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_until_complete(crowd())
+
+    first, second, third = Overtaken(), asyncio.SelectorEventLoop(), asyncio.SelectorEventLoop()
+    first.run_until_complete(crowd(4 * AT_ONCE))
+    thread = Thread(target=on, args=[third])
+    first.others = lambda: (thread.start(), thread.join())[1]
+    on(second)
+    for loop in (first, second, third):
+        loop.close()
 
 
 def test_a_caller_that_is_cancelled_in_a_crowd_books_nothing() -> None:
@@ -122,6 +157,16 @@ def test_callers_of_a_higher_priority_go_first(kind: type[MemoryStore]) -> None:
     clock = SteppedClock(0)
     left = clock.run(in_order(SlotWaiter(kind(clock=clock)), [0.0, 1.0, -1.0, 0.5, 2.0, 1.5]))
     assert left == ([0.0, 2.0, 1.5, 1.0, 0.5, -1.0] if kind is MemoryStore else [2.0, 1.5, 1.0, 0.5, 0.0, -1.0])
+
+
+@pytest.mark.anyio
+async def test_nobody_follows_a_caller_that_has_left() -> None:
+    """Its answer is still to come."""
+    queues = waiters_of(MemoryStore()).slots
+    waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None), TAKE, priority=1.0)
+    queues.join(waiter, 0.0)
+    queues.leave(waiter)
+    assert not queues.has_followers(waiter)
 
 
 def test_a_priority_counts_for_max_delay() -> None:

@@ -15,8 +15,7 @@ from ...profiles import Profile
 from ...quotas import SECOND_US, TokenBucket
 from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.flow_drivers import NewWakeUp, Sleep
-from ..sending.exchange import Discard, Send
-from ..sending.replayable_bodies import can_be_sent_again
+from ..sending.exchange import Discard, Send, can_be_sent_again
 from .admission import NAME, LockedModel, admission_over
 from .learned_changes import Changes
 from .learned_state import LearnedBucket, learned_buckets

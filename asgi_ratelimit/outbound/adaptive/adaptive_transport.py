@@ -106,12 +106,16 @@ class AdaptiveTransport(WrappingTransport):
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
-        self._transport.close()
-        if self._owns_store and not self._store.in_process:
-            background_loop.run(self._store.aclose())
+        try:
+            self._transport.close()
+        finally:
+            if self._owns_store and not self._store.in_process:
+                background_loop.run(self._store.aclose())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
-        await self._transport.aclose()
-        if self._owns_store:
-            await self._store.aclose()
+        try:
+            await self._transport.aclose()
+        finally:
+            if self._owns_store:
+                await self._store.aclose()

@@ -9,8 +9,8 @@ from typing import Any
 from ...clock import SystemClock
 from ...quotas import SECOND_US
 from ...waiting import Flow, SlotWaiter
+from .exchange import can_be_sent_again
 from .pauses import Pauses
-from .replayable_bodies import can_be_sent_again
 from .request_values import PacedRequest
 from .retry_after_parsing import pause_of
 from .slowdown import Slowdown
@@ -19,6 +19,9 @@ FIRST_BACKOFF_US = 500_000.0
 """The longest first back-off after a refusal without a ``Retry-After``; each later one may be twice as long."""
 
 LONGEST_BACKOFF_US = 60_000_000.0
+
+MOST_DOUBLINGS = 7
+"""After so many, it is the longest one."""
 
 TOO_MANY = 429
 
@@ -41,12 +44,12 @@ class Refusals:
         pause_s = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
         is_jitter = False
         if pause_s is not None and response.status_code == TOO_MANY:
-            is_jitter = self._slowdown.is_jitter(paced.key, pause_s, not is_degraded, self._now_us())
+            is_jitter = self._slowdown.slow_if_jitter(paced.key, pause_s, not is_degraded, self._now_us())
         if pause_s is not None and not is_jitter:
             yield from self._pauses.begin(paced.key, pause_s)
         if paced.attempts > self._retries or not can_be_sent_again(paced.request):
             return None
-        longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
+        longest_us = min(FIRST_BACKOFF_US * 2 ** min(paced.attempts - 1, MOST_DOUBLINGS), LONGEST_BACKOFF_US)
         wait_us = float(math.ceil(random() * longest_us if pause_s is None else pause_s * SECOND_US))
         if self._now_us() + wait_us > paced.deadline_us:
             return None

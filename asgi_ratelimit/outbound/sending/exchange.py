@@ -1,4 +1,7 @@
-"""One exchange with the service: a request is sent, an answer is discarded; steps of a flow, in a task or a thread."""
+"""One exchange with the service: a request is sent, perhaps again, and an answer may be discarded.
+
+Both are steps of a flow, in a task or a thread.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +41,43 @@ class Discard:
     read: bool = True
 
     async def in_task(self) -> None:
-        if self._is_worth_reading():
-            await self.response.aread()
-        await self.response.aclose()
+        try:
+            if self._is_worth_reading():
+                await self.response.aread()
+        finally:
+            await self.response.aclose()
 
     def in_thread(self) -> None:
-        if self._is_worth_reading():
-            self.response.read()
-        self.response.close()
+        try:
+            if self._is_worth_reading():
+                self.response.read()
+        finally:
+            self.response.close()
 
     def _is_worth_reading(self) -> bool:
         length = self.response.headers.get("content-length", "")
         return self.read and length.isdecimal() and int(length) <= SMALL_BODY
+
+
+def can_be_sent_again(request: Any) -> bool:
+    """Whether the whole body of a request of httpx or httpx2 is at hand, so that a second attempt carries all of it."""
+    try:
+        return isinstance(request.content, bytes)
+    except Exception:  # noqa: BLE001  # the error of a body that is not in memory; each of them has its own
+        return _can_be_read_twice(request.stream)
+
+
+def _can_be_read_twice(stream: Any) -> bool:
+    """Whether a stream is one of bytes, says so, or is a multipart body whose files are in memory or seekable."""
+    fields = getattr(stream, "fields", None)
+    if not isinstance(fields, list):
+        return type(stream).__name__ == "ByteStream" or getattr(stream, "can_be_read_twice", False) is True
+    files = [getattr(field, "file", b"") for field in fields]
+    return all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files)
+
+
+def _is_seekable(file: Any) -> bool:
+    try:
+        return bool(file.seekable())
+    except Exception:  # noqa: BLE001  # the program may give any object as a file
+        return False

@@ -54,7 +54,7 @@ class Pauses:
         """Pause a key for this long, if it is not already paused for longer; ``quota`` differs only in its name."""
         if seconds > 0.0:
             now_us = self._now_us()
-            for ended in [paused for paused, end_us in self._ends.items() if end_us <= now_us]:
+            for ended in [paused for paused, end_us in list(self._ends.items()) if end_us <= now_us]:
                 self._ends.pop(ended, None)
             self._ends[key] = max(self._ends.get(key, 0.0), now_us + seconds * SECOND_US)
             level = math.ceil(seconds * SECOND_US) + PAUSE.burst
@@ -78,15 +78,9 @@ class Pauses:
         return [state.retry_after * SECOND_US for state in peeked.states]
 
     def left_us(self, key: str) -> Flow[float]:
-        """Microseconds until the end of a key's pause; without the store, only of a pause that began here."""
-        if self._begins_all and key not in self._ends:
-            return 0.0
-        condition = Condition(PAUSE, key, 0, self._name)
-        try:
-            peeked: Decision = yield CallStore(self._store, self._store.peek(Take((condition,), math.inf)))
-        except StoreError:
-            return self.left_here_us(key)
-        return peeked.delay * SECOND_US
+        """Microseconds until the end of a key's pause, as in ``each_left_us``."""
+        (left_us,) = yield from self.each_left_us((key,))
+        return left_us
 
     def left_here_us(self, key: str) -> float:
         """Microseconds until the end of a pause that began here; 0 or less if there is none."""

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
-from ...decision import Decision, Take
+from ...decision import Decision
 from ...hooks.calling import Hooks
-from ...limiter import CallCounts, Limiter, count_take
-from ...limiter.spend_waiter import SpendWaiter
+from ...limiter import Limiter
 from ...quotas import SECOND_US
-from ...stores import settle
-from ...waiting import (
-    CallStore,
-    ConcurrencyLimit,
-    Flow,
-    GiveBack,
-    PaceTimeout,
-    Slot,
-    SlotWaiter,
-    as_refused,
-    of_all,
-    pace_timeout,
-    run_async,
-    run_sync,
-    sleep,
-)
+from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, Slot, run_async, run_sync, sleep
 from .backoff import Refusals
 from .exchange import Discard, Send
-from .pauses import Pauses, without_condition
+from .request_slots import RequestSlots, decision_of, is_at_once
 from .request_values import PacedRequest
 from .retry_after_parsing import THROTTLED
-from .settling import Settler, answer_of
-from .slowdown import Slowdown
+from .settling import Settler
 from .watched_bodies import watched
 
 
@@ -55,37 +37,31 @@ class Sender:
         settler: Settler | None,
         hooks: Hooks,
     ) -> None:
-        store, renewed = limiter.store, limiter.live.renewed
-        self._waiter = SlotWaiter(store, margin=margin, departs_later=True, renewed=renewed)
-        self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
-        self._spends = None if settler is None else SpendWaiter(store, departs_later=True, renewed=renewed)
-        self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
+        self._live = limiter.live
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._settler = settler
-        self._hooks = hooks
         self._has_hooks = bool(hooks)
-        hooks.watch(limiter.store)
-        self._pauses = Pauses(limiter.store, limiter.name, self._now_us)
-        self._slowdown = Slowdown()
-        self._refusals = Refusals(self._pauses, self._slowdown, retries, self._waiter)
+        self._slots = slots = RequestSlots(limiter, margin, settler is not None, hooks)
+        self._waiter, self._now_us, self._try_depart = slots.waiter, slots.now_us, slots.waiter.try_depart
+        self._refusals = Refusals(slots.pauses, slots.slowdown, retries, slots.waiter)
 
     async def send_in_task(self, paced: PacedRequest) -> Any:
         """Send a request without blocking the event loop, and return its answer."""
-        started_us = self._begin(paced)
+        started_us = self._slots.begin(paced)
         try:
             if self._live.word is not None or not self._has_place(paced):
                 return await run_async(self._go_on(paced))
             try:
-                take = self._take(paced, paced.max_wait)
+                take = self._slots.take(paced, paced.max_wait)
                 booked: Slot | Decision
-                if self._spends is None:
+                if self._settler is None:
                     booked = await self._waiter.acquire_slot(take)
                 else:
-                    booked = await run_async(self._wait(paced, take))
-                if self._has_hooks or not _is_at_once(booked) or not self._departs(take.charges):
-                    booked = await run_async(self._confirmed(paced, _decision_of(booked)))
-                self._leaves(paced, booked)
+                    booked = await run_async(self._slots.wait(paced, take))
+                if self._has_hooks or not is_at_once(booked) or not self._try_depart(take.charges):
+                    booked = await run_async(self._slots.confirmed(paced, decision_of(booked)))
+                self._slots.count(paced, booked)
                 paced.waited_us = self._now_us() - started_us
                 response = await self._transport.handle_async_request(paced.request)
             except BaseException:
@@ -93,31 +69,31 @@ class Sender:
                 raise
             paced.attempts = 1
             if self._settler is not None or response.status_code in THROTTLED:
-                return await run_async(self._go_on(paced, (_decision_of(booked), response)))
+                return await run_async(self._go_on(paced, (decision_of(booked), response)))
             return self._answer(paced, None, response)
         except PaceTimeout as error:
-            self._timed_out(paced, error.decision)
+            self._slots.timed_out(paced, error.decision)
             raise
         finally:
             if paced.wait is not None:
-                self._end_wait(paced)
+                self._slots.end_wait(paced)
 
     def send_in_thread(self, paced: PacedRequest) -> Any:
         """Send a request, blocking this thread, and return its answer."""
-        started_us = self._begin(paced)
+        started_us = self._slots.begin(paced)
         try:
             if self._live.word is not None or not self._has_place(paced):
                 return run_sync(self._go_on(paced))
             try:
-                take = self._take(paced, paced.max_wait)
+                take = self._slots.take(paced, paced.max_wait)
                 booked: Slot | Decision
-                if self._spends is None and len(paced.charges) == 1:
+                if self._settler is None and len(paced.charges) == 1:
                     booked = self._waiter.acquire_slot_in_thread(take)
                 else:
-                    booked = run_sync(self._wait(paced, take))
-                if self._has_hooks or not _is_at_once(booked) or not self._departs(take.charges):
-                    booked = run_sync(self._confirmed(paced, _decision_of(booked)))
-                self._leaves(paced, booked)
+                    booked = run_sync(self._slots.wait(paced, take))
+                if self._has_hooks or not is_at_once(booked) or not self._try_depart(take.charges):
+                    booked = run_sync(self._slots.confirmed(paced, decision_of(booked)))
+                self._slots.count(paced, booked)
                 paced.waited_us = self._now_us() - started_us
                 response = self._transport.handle_request(paced.request)
             except BaseException:
@@ -125,23 +101,14 @@ class Sender:
                 raise
             paced.attempts = 1
             if self._settler is not None or response.status_code in THROTTLED:
-                return run_sync(self._go_on(paced, (_decision_of(booked), response)))
+                return run_sync(self._go_on(paced, (decision_of(booked), response)))
             return self._answer(paced, None, response)
         except PaceTimeout as error:
-            self._timed_out(paced, error.decision)
+            self._slots.timed_out(paced, error.decision)
             raise
         finally:
             if paced.wait is not None:
-                self._end_wait(paced)
-
-    def _begin(self, paced: PacedRequest) -> float:
-        """Set the deadline of a request, and return the time now."""
-        if self._has_hooks:
-            paced.wait = self._hooks.waiting(self._limiter.name)
-        now_us = self._now_us()
-        if paced.max_wait < math.inf:
-            paced.deadline_us = now_us + paced.max_wait * SECOND_US
-        return now_us
+                self._slots.end_wait(paced)
 
     def _go_on(self, paced: PacedRequest, sent: tuple[Decision, Any] | None = None) -> Flow[Any]:
         """Send a request until its answer is final; ``sent`` is the decision and the answer of an earlier attempt."""
@@ -162,30 +129,21 @@ class Sender:
             yield from sleep(self._waiter.clock, backoff_us)
             paced.waited_us += backoff_us
             if self._has_hooks:
-                paced.wait = self._hooks.waiting(self._limiter.name)
+                self._slots.begin_wait(paced)
             sent = None
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; return the decision whose slot is used, and the answer."""
         started_us = self._now_us()
         if self._live.word is not None:
-            decision = yield from self._wait_for_pause(paced)
+            decision = yield from self._slots.wait_for_pause(paced)
         else:
-            decision = yield from self._wait(paced, self._take_later(paced))
-            decision = yield from self._confirmed(paced, decision)
-            self._leaves(paced, decision)
+            decision = yield from self._slots.wait_again(paced)
+            decision = yield from self._slots.confirmed(paced, decision)
+            self._slots.count(paced, decision)
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))
-
-    def _wait_for_pause(self, paced: PacedRequest) -> Flow[Decision]:
-        """Wait as under an override in words: for the end of a pause, but for no slot. The decision is counted."""
-        while (wait_us := (yield from self._pauses.left_us(paced.key))) > 0.0:
-            yield from self._sleep_in_time(paced, wait_us)
-        self._end_wait(paced)
-        take, paced.is_counted = Take(paced.charges), True
-        decision: Decision = yield CallStore(self._limiter.store, count_take(self._limiter, take))
-        return decision
 
     def _has_place(self, paced: PacedRequest) -> bool:
         """Whether fewer than ``concurrency`` requests were under way; then this one is added."""
@@ -202,62 +160,10 @@ class Sender:
         clock, deadline_us = self._waiter.clock, paced.deadline_us
         paced.place = yield from self._concurrency.wait_and_enter(paced.key, clock, deadline_us)
         if paced.place is None:
-            yield from self._give_up(
+            yield from self._slots.give_up(
                 paced, 0.0, f"as many requests as concurrency={self._concurrency.limit} are under way"
             )
         paced.waited_us += self._now_us() - started_us
-
-    def _wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
-        """Wait for a slot; without booking ahead if costs are settled, so that returned units are used at once."""
-        with of_all(take, paced.max_wait):
-            if self._spends is None:
-                return (yield from self._waiter.wait(take))
-            decision = yield from self._spends.wait(take)
-        paced.spent = take
-        return decision
-
-    def _take_later(self, paced: PacedRequest) -> Take:
-        """The take of a request that may already have waited."""
-        return self._take(paced, max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US)
-
-    def _take(self, paced: PacedRequest, left: float) -> Take:
-        """The take of a request that waits at most ``left`` seconds from now on."""
-        charges = paced.charges
-        if self._slowdown.keys:
-            charges = self._slowdown.slowed(charges, left, self._now_us())
-        return self._pauses.take(charges, left, self._settler is not None)
-
-    def _confirmed(self, paced: PacedRequest, decision: Decision) -> Flow[Decision]:
-        """The decision whose slot is used, when its call may leave.
-
-        It is another one if a pause has begun after the slot was booked. To find out, the store is queried, and calls
-        that pile up meanwhile must not leave together. So the call departs only afterwards.
-        """
-        store = self._waiter.store
-        while True:
-            if decision.degraded:
-                yield from self._wait_for_own_pause(paced)
-            if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
-                yield from self._waiter.depart(paced.charges if decision.take is None else decision.take.charges)
-                if self._has_hooks:
-                    self._end_wait(paced, without_condition(decision))
-                return decision
-            self._end_spending(paced)
-            yield GiveBack(store, partial(settle, store, decision, [0.0] * len(decision.states)))
-            decision = yield from self._wait(paced, self._take_later(paced))
-
-    def _wait_for_own_pause(self, paced: PacedRequest) -> Flow[None]:
-        """Wait for the end of a pause that this process has begun: without the store, it knows of no others."""
-        wait_us = self._pauses.left_here_us(paced.key)
-        if wait_us > 0.0:
-            yield from self._sleep_in_time(paced, wait_us)
-
-    def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
-        """Sleep, or give up if that is longer than the request may wait."""
-        too_long_us = self._now_us() + wait_us - paced.deadline_us
-        if too_long_us > 0.0:
-            yield from self._give_up(paced, too_long_us)
-        yield from sleep(self._waiter.clock, wait_us)
 
     def _received(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
         """Microseconds to sleep before the request is sent again, ``None`` if the answer is final.
@@ -282,8 +188,7 @@ class Sender:
     ) -> Flow[None]:
         """Settle now, unless that needs the body, and the body is still to come."""
         if not settler.reads_body or response.is_closed:
-            body = response.content if settler.reads_body else b""
-            yield from settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
+            yield from settler.settle(paced, decision, response, response.content if settler.reads_body else b"")
 
     def _answer(self, paced: PacedRequest, decision: Decision | None, response: Any) -> Any:
         """The answer for the caller; the request is under way until its body is closed.
@@ -294,65 +199,17 @@ class Sender:
         response.extensions = {**response.extensions, "pace": sent}
         settle_body = None
         if self._settler is not None and decision is not None and self._settler.reads_body:
-            settle_body = partial(self._settle_body, self._settler, paced, decision, response)
+            settle_body = partial(self._settler.settle, paced, decision, response)
         if response.is_closed:  # its body has been read, and nobody will close it again
             self._finish(paced)
         elif self._concurrency is not None or settle_body is not None:
             response.stream = watched(response.stream, partial(self._finish, paced), settle_body)
         else:
-            self._end_spending(paced)
+            self._slots.end_spending(paced)
         return response
-
-    def _settle_body(
-        self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any, body: bytes
-    ) -> Flow[None]:
-        return settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
 
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
-        self._end_spending(paced)
+        self._slots.end_spending(paced)
         if self._concurrency is not None and paced.place is not None:
             self._concurrency.leave(paced.place)
-
-    def _end_spending(self, paced: PacedRequest) -> None:
-        """Note that nothing that was taken for this request can come back any longer."""
-        take, paced.spent = paced.spent, None
-        if take is not None and self._spends is not None:
-            self._spends.finish(take)
-
-    def _give_up(self, paced: PacedRequest, too_long_us: float, because: str = "") -> Flow[None]:
-        """Raise ``PaceTimeout``, which says that the slot is too far away, or that there is no place."""
-        take = self._pauses.take(paced.charges, paced.max_wait, False)
-        peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
-        decision = as_refused(peeked, too_long_us)
-        if because:
-            raise PaceTimeout(f"no place for {paced.key!r}: {because}, max_delay is {paced.max_wait:g} s", decision)
-        raise pace_timeout(take, decision)
-
-    def _leaves(self, paced: PacedRequest, booked: Slot | Decision) -> None:
-        """Count a request that goes."""
-        if type(booked) is Slot and booked.is_plain:
-            self._counts.count_admitted(paced.charges[0].bucket)
-        else:
-            self._counts.count(_decision_of(booked))
-        paced.is_counted = True
-
-    def _timed_out(self, paced: PacedRequest, decision: Decision) -> None:
-        """Note that a request gives up, or that a limit of the wrapped transport has refused one that has gone."""
-        self._end_wait(paced, decision)
-        if not paced.is_counted:
-            self._counts.count(decision)
-
-    def _end_wait(self, paced: PacedRequest, decision: Decision | None = None) -> None:
-        """End the wait of a request that goes or gives up; call hooks with its decision, if there is one."""
-        wait, paced.wait = paced.wait, None
-        if wait is not None:
-            wait.end(decision)
-
-
-def _is_at_once(booked: Slot | Decision) -> bool:
-    return booked.is_at_once if type(booked) is Slot else not (booked.delay or booked.degraded)
-
-
-def _decision_of(booked: Slot | Decision) -> Decision:
-    return booked.decision if type(booked) is Slot else booked

@@ -17,7 +17,7 @@ from ...logs import FailureLog
 from ...stores import Store, settle
 from ...waiting import Flow, GiveBack
 from .pauses import without_condition
-from .request_values import CostOfRequest, require_function_of_one
+from .request_values import CostOfRequest, PacedRequest, require_function_of_one
 
 MAX_BODY = 1_048_576
 """The least bytes of a body that are kept for ``settle``, half from its beginning and half from its end."""
@@ -57,11 +57,11 @@ class Settler:
         self._hooks = hooks
         self._log = FailureLog()
 
-    def settle(self, request: Any, charged: Cost, decision: Decision, answer: Answer) -> Flow[None]:
+    def settle(self, paced: PacedRequest, decision: Decision, response: Any, body: bytes) -> Flow[None]:
         """Settle the decision of a request at the cost of its answer."""
         plain = without_condition(decision)
         try:
-            actual = self._function(answer)
+            actual = self._function(Answer(response.status_code, response.headers, body))
             units = None if actual is None else settled_units(plain, actual, charged_units(plain))
         except Exception as error:  # noqa: BLE001  # the function is the user's, and may raise anything
             self._report("settle", error)
@@ -71,7 +71,7 @@ class Settler:
         try:
             if units != charged_units(plain):
                 yield GiveBack(self._store, partial(settle, self._store, plain, units))
-            self._learn(request, charged, actual)
+            self._learn(paced.request, paced.cost, actual)
         except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
             self._report("settle", error)
 
@@ -88,8 +88,3 @@ class Settler:
     def _report(self, what: str, error: Exception) -> None:
         self._log.report(f"{what}= of {self._name!r} failed, so the charge stands", error, what)
         self._hooks.failed(Failure(self._name, what, error))
-
-
-def answer_of(response: Any, body: bytes) -> Answer:
-    """The part of a response that ``settle`` gets."""
-    return Answer(response.status_code, response.headers, body)

@@ -38,10 +38,11 @@ class Slowdown:
         """The number of refusals for which a key is slowed down."""
         return sum(end > now_us for end in self.keys.get(key, ()))
 
-    def is_jitter(self, key: str, retry_after_s: float, within_quota: bool, now_us: float) -> bool:
-        """Whether a refusal that asks to come back in ``retry_after_s`` seconds is jitter; then its key is slowed down.
+    def slow_if_jitter(self, key: str, retry_after_s: float, within_quota: bool, now_us: float) -> bool:
+        """Slow a key down if a refusal is jitter; return whether it is.
 
-        ``within_quota`` says that the store has admitted the request, and not this process on its behalf.
+        The refusal asks to come back in ``retry_after_s`` seconds. ``within_quota`` says that the store has admitted
+        the request, and not this process on its behalf.
         """
         if retry_after_s >= CERTAIN_S and not (retry_after_s <= ROUNDED_S and within_quota):
             return False

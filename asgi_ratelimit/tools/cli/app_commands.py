@@ -79,21 +79,21 @@ def _row(covered: Covered) -> tuple[str, str, str]:
 def check(options: argparse.Namespace) -> int:
     """Explain limits, and print what is wrong with them; exit code 1 if anything is."""
     if _IS_APP(options.app) or options.app.endswith(".toml"):
-        rules, found = _rules(options)
+        rules, problems = _rules(options)
         limits = [_explained(rule.name, quotas_as_text(rule), rule.quota, rule.messages) for rule in rules]
     else:
         _require_quota(options.app)
         quotas = parse_quotas(options.app)
-        limits, found = [_explained("", as_text(quotas), quotas)], [*findings(quotas, checked_cost(options.cost))]
+        limits, problems = [_explained("", as_text(quotas), quotas)], [*findings(quotas, checked_cost(options.cost))]
     if options.json:
-        print_json({"limits": limits, "findings": found})
-        return int(bool(found))
+        print_json({"limits": limits, "findings": problems})
+        return int(bool(problems))
     for limit in limits:
         if limit["name"]:
             print(f"{limit['name']}: {limit['quotas']}")
         print(*limit["explained"], "", sep="\n")
-    print(*[f"finding: {each}" for each in found] or ["no findings"], sep="\n")
-    return int(bool(found))
+    print(*[f"finding: {each}" for each in problems] or ["no findings"], sep="\n")
+    return int(bool(problems))
 
 
 def _require_quota(text: str) -> None:

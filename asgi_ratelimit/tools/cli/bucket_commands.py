@@ -17,7 +17,7 @@ from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
 from .arguments import add_json, positive, seconds_of
-from .live_store import TIMEOUT, add_store, seen, store_url, warn_of_name, warn_of_no_program, with_store
+from .live_store import TIMEOUT, add_store, recent_rules, store_url, warn_of_name, warn_of_no_program, with_store
 from .output import Row, duration, print_json, print_table
 
 MOST = 1_000_000
@@ -67,20 +67,20 @@ def _add(commands: Any, name: str, run: Any, what: str, example: str) -> Any:
 
 def peek(options: argparse.Namespace) -> int:
     """Print the buckets of a key, and how long it is blocked; exit code 1 if there is nothing."""
-    found = [each for each in _stored(options) if each.quota.name not in RESERVED_NAMES]
+    buckets = [each for each in _stored(options) if each.quota.name not in RESERVED_NAMES]
     blocked_for = with_store(options, lambda store: Blocks(store=store, name=options.name).blocked_for(options.key))
     if options.json:
-        print_json({"blocked_for": blocked_for, "buckets": [_as_dict(each) for each in found]})
+        print_json({"blocked_for": blocked_for, "buckets": [_as_dict(each) for each in buckets]})
     else:
-        if found:
-            print_table(_COLUMNS[2:], [_row(each)[2:] for each in found])
+        if buckets:
+            print_table(_COLUMNS[2:], [_row(each)[2:] for each in buckets])
         if blocked_for:
             print(f"blocked for {duration(blocked_for)}")
-        if not found and not blocked_for:
+        if not buckets and not blocked_for:
             print(f"{options.key!r} has used nothing of {options.name!r}")
-    if not found and not blocked_for:
-        warn_of_name(options.name, with_store(options, seen))
-    return 0 if found or blocked_for else 1
+    if not buckets and not blocked_for:
+        warn_of_name(options.name, with_store(options, recent_rules))
+    return 0 if buckets or blocked_for else 1
 
 
 def _stored(options: argparse.Namespace) -> list[StoredBucket]:
@@ -91,13 +91,13 @@ def _stored(options: argparse.Namespace) -> list[StoredBucket]:
 
 
 async def _peeked(store: RedisStore, options: argparse.Namespace) -> list[StoredBucket]:
-    found = []
+    buckets = []
     for quota in as_quotas(options.quota):
         charge = Charge(quota, options.key, 1, options.name)
         state = (await store.peek(Take((charge,)))).states[0]
         used = quota.most - state.remaining
-        found.append(StoredBucket(options.name, options.key, quota, used, state.reset_after))
-    return found
+        buckets.append(StoredBucket(options.name, options.key, quota, used, state.reset_after))
+    return buckets
 
 
 def reset(options: argparse.Namespace) -> int:
@@ -111,7 +111,7 @@ def reset(options: argparse.Namespace) -> int:
     else:
         print(f"reset: {', '.join(names)}" if names else f"{options.key!r} has used nothing of {options.name!r}")
     if not names:
-        warn_of_name(options.name, with_store(options, seen))
+        warn_of_name(options.name, with_store(options, recent_rules))
     return 0 if names else 1
 
 
@@ -121,7 +121,7 @@ def block(options: argparse.Namespace) -> int:
 
     async def add(store: RedisStore) -> tuple[bool, Sequence[RuleSummary]]:
         is_new = await Blocks(store=store, name=options.name).block(options.key, seconds)
-        return is_new, await seen(store)
+        return is_new, await recent_rules(store)
 
     is_new, rules = with_store(options, add)
     if options.json:
@@ -161,8 +161,8 @@ def unblock(options: argparse.Namespace) -> int:
 def top(options: argparse.Namespace) -> int:
     """Print the keys that have used the largest parts of their quotas."""
     scan = _scan(options)
-    found = asyncio.run(scan.buckets(options.name, most=options.scan))
-    limited = [each for each in found if each.quota.name not in RESERVED_NAMES]
+    buckets = asyncio.run(scan.buckets(options.name, most=options.scan))
+    limited = [each for each in buckets if each.quota.name not in RESERVED_NAMES]
     most = heapq.nlargest(options.count, limited, key=lambda each: (each.share, each.used))
     if options.json:
         print_json({"is_whole": scan.is_whole, "buckets": [_as_dict(each) for each in most]})
@@ -177,7 +177,7 @@ def top(options: argparse.Namespace) -> int:
 
 def _warn_of_nothing(options: argparse.Namespace) -> None:
     """Warn about a name or a store that no program has used in the last hour."""
-    rules = with_store(options, seen)
+    rules = with_store(options, recent_rules)
     if options.name is None:
         warn_of_no_program(rules)
     else:

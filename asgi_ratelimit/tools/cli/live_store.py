@@ -58,7 +58,7 @@ def with_store(options: argparse.Namespace, work: Callable[[RedisStore], Awaitab
     return asyncio.run(run())
 
 
-async def seen(store: RedisStore) -> Sequence[RuleSummary]:
+async def recent_rules(store: RedisStore) -> Sequence[RuleSummary]:
     """The rules and limiters that programs on the store have used in the last hour."""
     return (await summary(store)).rules
 

@@ -16,23 +16,21 @@ RIGHT = ">"
 """The first character of the name of a column whose values are right-aligned."""
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Print a table; the values are shown by ``text``."""
     shown = [[text(value) for value in row] for row in rows]
     rich = _rich_tables() if sys.stdout.isatty() else None
     if rich is not None:
-        rich(columns, shown, title)
+        rich(columns, shown)
         return
     names = [column.lstrip(RIGHT).upper() for column in columns]
     widths = [max(map(len, each)) for each in zip(names, *shown)]
     aligns = [RIGHT if column.startswith(RIGHT) else "<" for column in columns]
-    if title:
-        print(printable(title))
     for row in [names, *shown]:
         print("  ".join([f"{value:{align}{width}}" for value, align, width in zip(row, aligns, widths)]).rstrip())
 
 
-def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]], str], None] | None:
+def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]]], None] | None:
     """A function that prints tables with rich; ``None`` without rich."""
     try:
         from rich.console import Console
@@ -41,10 +39,8 @@ def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]], str], No
     except ImportError:
         return None
 
-    def show(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-        table = Table(
-            title=escape(printable(title)) or None, title_justify="left", header_style="bold", box=None, pad_edge=False
-        )
+    def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table(header_style="bold", box=None, pad_edge=False)
         for column in columns:
             table.add_column(escape(column.lstrip(RIGHT)), justify="right" if column.startswith(RIGHT) else "left")
         for row in rows:

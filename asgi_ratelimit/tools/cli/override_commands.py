@@ -11,7 +11,7 @@ from ...dashboard import RuleSummary
 from ...overrides import Change, Override, Overrides
 from ...stores import RedisStore
 from .arguments import add_json, seconds_of
-from .live_store import add_store, seen, warn_of_name, with_store
+from .live_store import add_store, recent_rules, warn_of_name, with_store
 from .output import duration, moment, print_json, print_table
 
 _STORE = "--store redis://localhost:6379/0"
@@ -64,7 +64,7 @@ def set_limit(options: argparse.Namespace) -> int:
 
     async def change(store: RedisStore) -> Sequence[RuleSummary]:
         await Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by)
-        return await seen(store)
+        return await recent_rules(store)
 
     rules = with_store(options, change)
     print(f"{options.name!r} is {options.quota}{'' if seconds is None else f' for {duration(seconds)}'}")

@@ -180,8 +180,8 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Co
             "too low; a log with fractions, or a recording, is exact"
         )
     if unused:
-        seen = f"; the recording has {listed(sorted(recorded))}" if recorded else ""
-        warnings.append(f"no request is for {listed(unused)}{seen}")
+        instead = f"; the recording has {listed(sorted(recorded))}" if recorded else ""
+        warnings.append(f"no request is for {listed(unused)}{instead}")
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 

@@ -66,18 +66,7 @@ def _show(summary: Summary) -> None:
     if sys.stdout.isatty():
         print(CLEAR, end="")
     print(f"{moment(summary.now)} UTC, {counted(len(summary.processes), 'process', 'processes')}\n")
-    columns = (
-        "rule",
-        "quota",
-        ">in 2 minutes",
-        ">refused",
-        ">in the hour",
-        ">refused",
-        ">share",
-        ">shadowed",
-        ">degraded",
-    )
-    print_table(columns, map(_rule_row, summary.rules))
+    print_table(_COLUMNS, map(_rule_row, summary.rules))
     if summary.keys:
         print()
         print_table(("rule", "key", ">in the hour", ">refused"), map(_key_row, summary.keys[:KEYS]))

@@ -53,19 +53,19 @@ def json_parser(first: Sequence[str], key: str, fields: Fields) -> ParseLine:
     field that is missing in them.
     """
     entries = [json.loads(line) for line in first if is_object(line)]
-    found = _names(entries, fields)
+    name_of = _names(entries, fields)
     if key.startswith("field:"):
-        found["client"] = key.removeprefix("field:")
+        name_of["client"] = key.removeprefix("field:")
     elif key not in ("client", "all"):
         raise ConfigurationError(
             f"--key must be client, all or field:NAME for a log of JSON, not {key!r}: --key field:user_id"
         )
     wanted = ["time", "path", *([] if key == "all" else ["client"])]
-    missing = next((field for field in wanted if field not in found), None)
+    missing = next((field for field in wanted if field not in name_of), None)
     if missing is not None:
         names = ", ".join(dict.fromkeys(chain.from_iterable(entries)))
         raise ConfigurationError(f"the log has no field for the {missing}, but {names}: --field {missing}=NAME")
-    return _parser({field: getter(name) for field, name in found.items()}, key == "all")
+    return _parser({field: getter(name) for field, name in name_of.items()}, key == "all")
 
 
 def _parser(get: Mapping[str, Callable[[Any], Any]], is_for_all: bool) -> ParseLine:
@@ -81,7 +81,7 @@ def _parser(get: Mapping[str, Callable[[Any], Any]], is_for_all: bool) -> ParseL
             if duration_of is not None:
                 time_us -= round(float(duration_of(entry)) * SECOND_US)
             return time_us, _key(key_of, entry), method_of(entry), path_of(path_in(entry)), 1
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     return parse
@@ -123,7 +123,7 @@ def getter(name: str) -> Callable[[Any], Any]:
 
 def _names(entries: Sequence[Any], fields: Fields) -> dict[str, str]:
     """The name of each field that one of the objects has."""
-    found = dict(fields)
+    name_of = dict(fields)
     for field, name in fields.items():
         if not any(_has(entry, name) for entry in entries):
             others = ", ".join(dict.fromkeys(chain.from_iterable(entries)))
@@ -131,10 +131,10 @@ def _names(entries: Sequence[Any], fields: Fields) -> dict[str, str]:
     for field, names in NAMES.items():
         present = next((name for name in names if any(_has(entry, name) for entry in entries)), None)
         if present is not None:
-            found.setdefault(field, present)
-    if "duration" not in fields and _ENDS.get(found.get("time", "")) != found.get("duration"):
-        found.pop("duration", None)
-    return found
+            name_of.setdefault(field, present)
+    if "duration" not in fields and _ENDS.get(name_of.get("time", "")) != name_of.get("duration"):
+        name_of.pop("duration", None)
+    return name_of
 
 
 def _has(entry: Any, name: str) -> bool:
@@ -148,5 +148,5 @@ def is_object(line: str) -> bool:
     """Whether a line is an object of JSON."""
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -97,21 +97,21 @@ class LogReader:
                 return access_log.access_log_parser(self.key)
             if line.lstrip()[:1] == "{" and json_lines.is_object(line):
                 return by_line(json_lines.json_parser(first, self.key, self.fields))
-        seen = next((line for line in first if line.strip()), "")
-        problem = f"no line of {file.name} is a request, such as{_FORMATS}\nbut {seen[:200]!r}"
-        raise ConfigurationError(f"{problem}\n{hint}" if (hint := _hint(first, seen)) else problem)
+        sample = next((line for line in first if line.strip()), "")
+        problem = f"no line of {file.name} is a request, such as{_FORMATS}\nbut {sample[:200]!r}"
+        raise ConfigurationError(f"{problem}\n{hint}" if (hint := _hint(first, sample)) else problem)
 
 
-def _hint(first: Sequence[str], seen: str) -> str:
+def _hint(first: Sequence[str], sample: str) -> str:
     """What to do with a log of an unreadable kind."""
-    if "\0" in seen or "\ufffd" in seen:
+    if "\0" in sample or "\ufffd" in sample:
         return "it is not text, or compressed: decompress it first"
     if any(_UVICORN.search(line) for line in first):
         return (
             "a log of uvicorn has no times: record requests instead, asgi-ratelimit record main:app --out "
             "requests.jsonl, or read the log of the proxy in front of it"
         )
-    if seen.lstrip()[:1] in ("[", "{"):
-        each = ".[]" if seen.lstrip()[:1] == "[" else "."
+    if sample.lstrip()[:1] in ("[", "{"):
+        each = ".[]" if sample.lstrip()[:1] == "[" else "."
         return f"each line has to be an object of JSON: jq -c '{each}' makes such lines"
     return ""

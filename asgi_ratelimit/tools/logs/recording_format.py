@@ -89,6 +89,6 @@ def recording_parser(key: str, *, by_rule: bool, add_salt: Callable[[str], None]
 def _entry(line: str) -> Any:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}

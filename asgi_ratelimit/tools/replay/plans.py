@@ -155,9 +155,9 @@ def _of_any_keys(
 
     def decide(key: str | None, now: float, cost: float, request: LoggedRequest) -> int:
         scope = scope_of(request)
-        found = [key_of(scope) for key_of in key_functions]
-        present = [each for each in found if each is not None]
-        if len(present) < len(found):
+        own_keys = [key_of(scope) for key_of in key_functions]
+        present = [each for each in own_keys if each is not None]
+        if len(present) < len(own_keys):
             return UNDECIDED if present else UNLIMITED
         outcome = enforced.decide(present, now, cost) if enforced.charges else ALLOWED
         if outcome != UNDECIDED:

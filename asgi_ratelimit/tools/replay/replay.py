@@ -93,8 +93,8 @@ class Replay:
             self._of_plan[plan] = decider(plan, self._buckets, self.rules)
         if len(self._of_path) >= MOST_PATHS:
             self._of_path.clear()
-        found = self._of_path[method, path] = plan, self._of_plan[plan]
-        return found
+        self._of_path[method, path] = plan_and_decide = plan, self._of_plan[plan]
+        return plan_and_decide
 
     def _unplanned(self, _key: str | None, _now: float, _cost: float, request: LoggedRequest) -> int:
         """Count a request that no rule covers."""

@@ -65,10 +65,13 @@ class SlotBooking:
             if waiter.take.max_wait_us < math.inf:
                 self._require_in_time(waiter, slot)
             return
+        is_task = isinstance(waiter, TaskWaiter)
+        if not (is_task or self._in_process):
+            background_loop.require_other_thread()
         self._queues.join(waiter, self._now_us())
         if self._in_process:
             self._book_in_process(waiter, self._take_of(waiter))
-        elif isinstance(waiter, TaskWaiter):
+        elif is_task:
             self._send(waiter)
         else:
             background_loop.call_soon(self._send, waiter)
@@ -95,10 +98,11 @@ class SlotBooking:
         else:
             booking = keep(self._store, asyncio.ensure_future(answer))
             booking.add_done_callback(partial(self._answered, waiter, take, sent_us))
-            waiter.is_booking, waiter.under_way = True, (booking,)
+            waiter.bookings += 1
+            waiter.under_way += (booking,)
 
     def _answered(self, waiter: Waiter, take: Take, sent_us: float, booking: asyncio.Future[Decision]) -> None:
-        waiter.is_booking = False
+        waiter.bookings -= 1
         error = asyncio.CancelledError() if booking.cancelled() else booking.exception()
         if error is None:
             self._booked(waiter, take, sent_us, booking.result())
@@ -123,7 +127,7 @@ class SlotBooking:
         self.ahead_us = slot.ahead_us
         surplus = self._queues.answered(waiter, slot, sent_us)
         if surplus is not None:
-            self._unused.give_back_later(surplus, waiter.gives_back)
+            self._unused.give_back_later(surplus, waiter.add_under_way)
         if missed is None:
             self._require_in_time(waiter, slot)
 
@@ -142,6 +146,7 @@ class SlotBooking:
         all move down by one slot, and those for whom that is too late fail at their deadlines.
         """
         if not self._in_process:
+            waiter.bookings += 1
             rebooking = self._rebooked(waiter, missed)
             if isinstance(waiter, TaskWaiter):
                 waiter.under_way += (start(self._store, rebooking),)
@@ -158,8 +163,11 @@ class SlotBooking:
             take, sent_us = self._anew(waiter), self._now_us()
             (decision,) = await self._store.take((take,))
         except BaseException as error:  # noqa: BLE001  # as above
-            self._queues.failed(waiter, error)
+            if waiter.bookings:  # otherwise, the queue has dropped it
+                waiter.bookings -= 1
+                self._queues.failed(waiter, error)
         else:
+            waiter.bookings -= 1
             self._booked(waiter, take, sent_us, decision, missed)
 
     def _anew(self, waiter: Waiter) -> Take:

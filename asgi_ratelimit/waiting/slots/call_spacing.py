@@ -38,7 +38,7 @@ however short.
 AT_ONCE_US = 1.0
 """The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
 
-_UNUSED: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
+_NO_CALLS: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
 
 
 class CallSpacing:
@@ -57,7 +57,7 @@ class CallSpacing:
 
     def give_back(self, bucket: str, units: float) -> bool:
         """Uncount ``units`` that have left on a bucket, the oldest first; return whether any had left."""
-        charged, quota, state = self._states.get(bucket, _UNUSED)
+        charged, quota, state = self._states.get(bucket, _NO_CALLS)
         if charged is None or units <= 0.0:
             return False
         if units == math.inf:
@@ -85,36 +85,36 @@ class CallSpacing:
         A negative number says that ``leave`` has to decide.
         """
         charge = charges[0]
-        charged, quota, state = self._states.get(charge.bucket, _UNUSED)
+        charged, quota, state = self._states.get(charge.bucket, _NO_CALLS)
         if charged is not charge.quota or len(charges) != 1 or type(quota) is not TokenBucket or not quota.is_simple:
             return -1.0
         limit, scaled, (level, at_us, _, _, _, _) = quota.limit, charge.cost * quota.period_us, state
-        left, target = level, quota.burst_level - scaled
+        target = quota.burst_level - scaled
         if at_us < now_us:
-            left -= (now_us - at_us) * limit
+            level -= (now_us - at_us) * limit
             at_us = now_us
-            if left <= 0.0:
-                left = 0.0
+            if level <= 0.0:
+                level = 0.0
         # the first call of a burst has time to arrive, and nothing drains until then
-        is_first = left == 0.0 and quota.burst > 1.0
-        if is_first or left > target or scaled % 1.0 or at_us - now_us > quota.period_us:
+        is_first = level == 0.0 and quota.burst > 1.0
+        if is_first or level > target or scaled % 1.0 or at_us - now_us > quota.period_us:
             return -1.0
-        left += scaled
-        self._states[charge.bucket] = charged, quota, (left, at_us, 0, (), (), b"")
-        over = left - target
+        level += scaled
+        self._states[charge.bucket] = charged, quota, (level, at_us, 0, (), (), b"")
+        over = level - target
         return at_us - now_us - (-over / limit // 1.0) if over > 0.0 else 0.0
 
     def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
         """``leave`` with any charges, including the first call of a burst, and a call that may not leave."""
-        left: list[tuple[Charge, Quota, State]] = []
+        taken: list[tuple[Charge, Quota, State]] = []
         for charge in charges:
             quota = self._metered(charge.quota, margin)
             if type(quota) is not FixedWindow and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us, ahead_us)
                 if state is None or wait_us > 0.0:
                     return max(wait_us, AT_ONCE_US)
-                left.append((charge, quota, state))
-        for charge, quota, state in left:
+                taken.append((charge, quota, state))
+        for charge, quota, state in taken:
             if charge.bucket not in self._states:
                 self._drop_drained(now_us, ahead_us)
             self._states[charge.bucket] = charge.quota, quota, state
@@ -127,6 +127,12 @@ class CallSpacing:
         if margin:
             quota = _without_margin(quota, margin)
         return _together(quota) if self._on_the_way_us and quota.limit * SPACED_US > quota.period_us else quota
+
+    def on_the_way_us(self, quota: Quota) -> float:
+        """The time that the first call of a burst of a quota has to arrive, which is 0 without a burst."""
+        if type(quota) is not TokenBucket or quota.burst_floor < SPACED_US * quota.limit or not self._on_the_way_us:
+            return 0.0
+        return max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
 
     def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
@@ -142,7 +148,7 @@ class CallSpacing:
         at_us = now_us
         if isinstance(quota, RollingWindow):
             at_us += ahead_us + (quota.part_us // 2.0 if self._on_the_way_us else 0.0)
-        charged, last_quota, state = self._states.get(charge.bucket, _UNUSED)
+        charged, last_quota, state = self._states.get(charge.bucket, _NO_CALLS)
         if charged is None or (last_quota is not quota and last_quota != quota):
             state = ALGORITHMS[type(quota)].fresh(at_us)
         elif state[1] > at_us:
@@ -163,12 +169,8 @@ class CallSpacing:
         elapsed_us = at_us - state[1]
         level = admit(quota, state[0], elapsed_us, cost)
         if level is not None:
-            if (
-                self._on_the_way_us
-                and quota.burst_floor >= SPACED_US * quota.limit
-                and state[0] <= elapsed_us * quota.limit
-            ):  # the first one
-                at_us += max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
+            if state[0] <= elapsed_us * quota.limit:  # the first one
+                at_us += self.on_the_way_us(quota)
             return (level, at_us, 0, (), (), b""), 0.0
         refusal = refused(quota, state[0], elapsed_us, cost)
         if refusal is not None:

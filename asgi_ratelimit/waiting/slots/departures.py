@@ -28,8 +28,8 @@ class Departures:
         self._settled = settled
         self._margin = margin
 
-    def leaves_at_once(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> bool:
-        """Whether a call can leave now, and no other waits; if so, that is recorded."""
+    def try_depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> bool:
+        """Record that a call leaves now, and return true; or return false if others wait, or it may not leave yet."""
         return not self._departing and self._queues.depart(charges, now_us, ahead_us, self._margin) == 0.0
 
     def wait(self, charges: Sequence[Charge], clock: Clock | None, ahead_us: float) -> Flow[None]:

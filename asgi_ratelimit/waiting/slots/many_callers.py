@@ -36,9 +36,8 @@ class ManyCallers:
             self._count += 1
             if self._count <= AT_ONCE and self._count != FEW:
                 return None
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # the caller finds out by itself
+        loop = asyncio._get_running_loop()
+        if loop is None:  # the caller finds out by itself
             return None
         if self._count == FEW and not self._ahead:
             loop.call_soon(self._begin_count)
@@ -60,8 +59,9 @@ class ManyCallers:
         self._ahead -= 1
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
-        for closed in [each for each in self._turns if each.is_closed()]:
-            del self._turns[closed]
+        for each in list(self._turns):  # callers on the loops of other threads come and go meanwhile
+            if each.is_closed():
+                self._turns.pop(each, None)
         loop.call_soon(self._next_turns, loop)
         turns = self._turns[loop] = deque[asyncio.Future[None]]()
         return turns

@@ -39,6 +39,12 @@ class Slot:
             self.at_us -= ahead_us - self.ahead_us
             self.ahead_us = ahead_us
 
+    def put_off(self, later_us: float) -> None:
+        """Begin and end later, unless its caller can go at once."""
+        if self.at_us > self.since_us:
+            self.at_us += later_us
+            self.until_us += later_us
+
     @property
     def decision(self) -> Decision:
         """The decision that booked it, the same one each time."""

@@ -31,7 +31,7 @@ from ..forks import reset_in_child
 from .call_spacing import CallSpacing
 from .missed_slots import is_too_late
 from .slot import Slot
-from .unused_slots import SharedSlots
+from .unused_slots import OperationSlots
 from .waiter_order import GRACE_US, Queue, TaskWaiter, Waiter, fail
 
 _order = attrgetter("order")
@@ -55,10 +55,10 @@ class SlotQueues:
         self._queues: dict[Hashable, Queue] = {}
         self._mixed: set[Hashable] = set()
         """The keys of the queues with waiters of several event loops."""
-        self._unused: list[tuple[Waiter, Slot]] = []
+        self._left_over: list[tuple[Waiter, Slot]] = []
         self._numbers = count()
         self._spacing = CallSpacing(self._on_the_way_us)
-        self._shared = SharedSlots()
+        self._operation_slots = OperationSlots()
 
     def __bool__(self) -> bool:
         """Whether any caller waits."""
@@ -83,22 +83,22 @@ class SlotQueues:
         with self._lock:
             buckets = {charge.bucket for charge, units in came_back if self._spacing.give_back(charge.bucket, units)}
             for queue in self._queues.values() if buckets else ():
-                held = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
-                if any(charge.bucket in buckets for charge in held):
+                charges = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
+                if any(charge.bucket in buckets for charge in charges):
                     queue.not_before_us = 0.0
                     queue.wake_first_in_time()
 
-    def uses(self, slot: Slot) -> bool:
-        """Whether a caller may go at a slot that repeats another one, which was not given back; if so, it is noted."""
+    def try_use(self, slot: Slot) -> bool:
+        """As in ``OperationSlots``."""
         with self._lock:
-            return self._shared.uses(slot)
+            return self._operation_slots.try_use(slot)
 
-    def goes_back(self, slot: Slot) -> bool:
-        """Whether the slot of an operation may go back: it repeats none, and no caller used it. If so, it is noted."""
+    def try_return(self, slot: Slot) -> bool:
+        """As in ``OperationSlots``."""
         with self._lock:
-            return self._shared.goes_back(slot)
+            return self._operation_slots.try_return(slot)
 
-    def has(self, take: Take) -> bool:
+    def has_waiters(self, take: Take) -> bool:
         """Whether any caller waits in the queue of this take."""
         return key_of(take) in self._queues
 
@@ -108,7 +108,7 @@ class SlotQueues:
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key, self._unused, is_shared=waiter.take.operation is not None)
+                queue = self._queues[key] = Queue(key, self._left_over, has_operation=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
             waiter.came_us = now_us - waiter.waited_us
             if waiters and (first := waiters[0]).loop is not waiter.loop:
@@ -144,9 +144,9 @@ class SlotQueues:
                 else:
                     queue.wake_first_in_time()
                     self._drop_if_empty(queue)
-            unused, self._unused[:] = self._unused[:], []
+            left_over, self._left_over[:] = self._left_over[:], []
             is_mixed = bool(self._mixed)
-        for waiter, slot in unused:
+        for waiter, slot in left_over:
             waiter.waiting.give_back(slot)
         return is_mixed
 
@@ -156,6 +156,8 @@ class SlotQueues:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
+            if self._is_shared and waiter.waiting.margin:  # other processes may have made the first calls of its burst
+                slot.put_off(max([self._spacing.on_the_way_us(each.quota) for each in waiter.take.charges]))
             return self._add(queue, slot, sent_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
@@ -194,7 +196,7 @@ class SlotQueues:
         """Whether anyone waits behind a waiter, so that the end of the store's queue is not this waiter's place."""
         with self._lock:
             queue = waiter.queue
-            return queue is not None and queue.waiters[-1] is not waiter
+            return queue is not None and bool(queue.waiters) and queue.waiters[-1] is not waiter
 
     def take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
         """The slot at which a waiter leaves now, or one that it has missed, which has to be booked anew.
@@ -223,12 +225,12 @@ class SlotQueues:
                 return None
             slots = queue.slots
             if queue.waiters[0] is not waiter:
-                return self._sleeps(queue, waiter, math.inf, now_us)
+                return self._let_sleep(queue, waiter, math.inf, now_us)
             if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
                 self._set_missed_aside(queue, waiter, now_us)
             if not slots or slots[0].at_us > now_us:
                 at_us = slots[0].at_us if slots else math.inf
-                return queue.next_missed(waiter) or self._sleeps(queue, waiter, at_us, now_us)
+                return queue.next_missed(waiter) or self._let_sleep(queue, waiter, at_us, now_us)
             slot, take = slots[0], waiter.take
             following_us = -1.0
             if not (waiter.waiting.departs_later or take.operation):
@@ -236,7 +238,7 @@ class SlotQueues:
             if following_us < 0.0:
                 following_us = self._leave(queue, waiter, slot, now_us)
                 if following_us < 0.0:
-                    return self._waits(queue, waiter)
+                    return self._let_wait(queue, waiter)
             del slots[0], queue.waiters[0]
             waiter.has_left = True
             if not queue.waiters:
@@ -245,7 +247,7 @@ class SlotQueues:
             queue.not_before_us = now_us + following_us
             return slot, queue.next_of_loop(waiter.loop, now_us)
 
-    def _sleeps(
+    def _let_sleep(
         self, queue: Queue, waiter: Waiter, until_us: float, now_us: float
     ) -> tuple[BaseException, TaskWaiter | None] | None:
         """Set the wake-up of a waiter that cannot leave yet; or fail one that others overtake, at its deadline."""
@@ -259,7 +261,7 @@ class SlotQueues:
         waiter.set(until_us)
         return None
 
-    def _waits(self, queue: Queue, waiter: Waiter) -> tuple[Slot, None] | None:
+    def _let_wait(self, queue: Queue, waiter: Waiter) -> tuple[Slot, None] | None:
         """The missed slot that the first waiter books anew; or set the wake-up of one that may not leave yet."""
         missed = queue.next_missed(waiter)
         if missed is None:
@@ -282,7 +284,7 @@ class SlotQueues:
         if slot.repeats:
             queue.put_original_first()
         if slot.repeats:
-            if self._shared.uses(slot):
+            if self._operation_slots.try_use(slot):
                 return 0.0
             queue.set_missed_aside(now_us, 1)
             return -1.0
@@ -293,7 +295,7 @@ class SlotQueues:
         if wait_us > 0.0:
             queue.not_before_us = now_us + wait_us
             return -1.0
-        if len(queue.waiters) == 1 or queue.is_shared:
+        if len(queue.waiters) == 1 or queue.has_operation:
             return 0.0
         return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin)
 

@@ -1,4 +1,4 @@
-"""Gives unused slots back to the store, and tracks which slots others use under the same operation."""
+"""Gives unused slots back to the store, and remembers which slots of operations are used, and which are given back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..flow_drivers import GiveBack, start
 from .many_callers import ManyCallers
 from .slot import Slot
 
-MOST_SHARED = 10_000
+MOST_REMEMBERED = 10_000
 """How many slots of operations are remembered as used, and as given back."""
 
 
-class SharedSlots:
+class OperationSlots:
     """The slots of operations that callers of this process have recently used as repeated ones, or given back.
 
     So no caller goes at a slot that was given back, and no slot is given back at which a caller has gone. Not
@@ -30,12 +30,12 @@ class SharedSlots:
         self._used: OrderedDict[int, None] = OrderedDict()
         self._given_back: OrderedDict[int, None] = OrderedDict()
 
-    def uses(self, slot: Slot) -> bool:
-        """Whether a caller may go at a slot that repeats another one; if so, that is noted."""
+    def try_use(self, slot: Slot) -> bool:
+        """Note that a caller goes at a slot that repeats another one; return false if that one was given back."""
         return self._note(slot, self._used, self._given_back)
 
-    def goes_back(self, slot: Slot) -> bool:
-        """Whether the slot of an operation may go back to the store; if so, that is noted. A repeated one never may."""
+    def try_return(self, slot: Slot) -> bool:
+        """Note that a slot goes back to the store; return false if it must not: it repeats another one, or is used."""
         return not slot.repeats and self._note(slot, self._given_back, self._used)
 
     def _note(self, slot: Slot, noted: OrderedDict[int, None], others: OrderedDict[int, None]) -> bool:
@@ -44,7 +44,7 @@ class SharedSlots:
             return False
         if birth:  # a repeated slot has the same birth
             noted[birth] = None
-            if len(noted) > MOST_SHARED:
+            if len(noted) > MOST_REMEMBERED:
                 noted.popitem(last=False)
         return True
 
@@ -52,18 +52,18 @@ class SharedSlots:
 class UnusedSlots:
     """Gives slots back to one store. While the store is out, they stay booked: later callers wait longer.
 
-    ``goes_back`` says whether a slot that was booked under an operation may go back.
+    ``try_return`` is that of ``SlotQueues``.
     """
 
-    def __init__(self, store: Store, many_callers: ManyCallers, goes_back: Callable[[Slot], bool]) -> None:
+    def __init__(self, store: Store, many_callers: ManyCallers, try_return: Callable[[Slot], bool]) -> None:
         self._store = store
         self._many_callers = many_callers
-        self._goes_back = goes_back
+        self._try_return = try_return
 
     async def give_back(self, slot: Slot) -> None:
         """Give a slot back, unless another caller has booked it, or goes at it, under the same operation."""
         decision = slot.decision
-        if decision.take is not None and decision.take.operation is not None and not self._goes_back(slot):
+        if decision.take is not None and decision.take.operation is not None and not self._try_return(slot):
             return
         with contextlib.suppress(StoreError):
             await settle(self._store, decision, [0.0] * len(decision.states), is_unused=True)

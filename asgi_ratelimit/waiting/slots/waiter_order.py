@@ -44,7 +44,8 @@ class Waiting:
 class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
-    ``under_way`` is what a task that is cancelled sees through: the booking of its slot, and what is given back of it.
+    ``bookings`` counts those that a remote store has not answered, of its own slot and in place of missed ones.
+    ``under_way`` is what a task that is cancelled sees through: these bookings, and what is given back of them.
     ``deadline_us`` is set only where callers move down: others know their slots when they come, at ``came_us``.
     """
 
@@ -61,17 +62,17 @@ class _QueuedCaller:
         self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
-        self.is_booking = False
+        self.bookings = 0
         self.under_way: tuple[asyncio.Future[Any], ...] = ()
 
-    def gives_back(self, giving_back: asyncio.Task[None]) -> None:
-        """What was booked for it is given back."""
-        self.under_way += (giving_back,)
+    def add_under_way(self, task: asyncio.Task[None]) -> None:
+        """See this task through as well, if the caller is cancelled."""
+        self.under_way += (task,)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing is under way for it any more."""
-        return not self.is_booking and all(each.done() for each in self.under_way)
+        return not self.bookings and all(each.done() for each in self.under_way)
 
     def left_us(self, now_us: float) -> float:
         """Microseconds until its ``max_wait`` is over; a negative number if it is."""
@@ -82,11 +83,11 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
     """A caller in a task."""
 
     __slots__ = (
+        "bookings",
         "came_us",
         "deadline_us",
         "error",
         "has_left",
-        "is_booking",
         "order",
         "priority",
         "queue",
@@ -138,7 +139,7 @@ class Queue:
     """The waiters and the slots of the same charges."""
 
     key: Hashable
-    unused: list[tuple[Waiter, Slot]]
+    left_over: list[tuple[Waiter, Slot]]
     """The slots that waiters on closed event loops have left over, each with one of them; for all queues."""
     waiters: list[Waiter] = field(default_factory=list)
     """By priority, the highest first, and then in the order in which they came."""
@@ -148,7 +149,7 @@ class Queue:
     """Slots whose time is over: before the first waiter sleeps, it books another one in place of each."""
     keeps_deadlines: bool = False
     """Whether callers have moved down, for a higher priority or a missed slot: each wakes at its deadline as well."""
-    is_shared: bool = False
+    has_operation: bool = False
     """Whether its callers take under one operation, so that some of the slots repeat others."""
     booking: int = 0
     """How many slots are being booked."""
@@ -176,12 +177,12 @@ class Queue:
         while self.waiters and (first := self.waiters[0]).is_dead:
             first.has_left = True
             del self.waiters[0]
-            if first.is_booking:  # no answer will come
-                self.booking -= 1
+            self.booking -= first.bookings  # no answer to them will come
+            first.bookings = 0
             self.set_missed_aside(time_of(first.waiting.clock)())
             surplus = self.remove_surplus()
             if surplus is not None:
-                self.unused.append((first, surplus))
+                self.left_over.append((first, surplus))
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
         """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
@@ -298,7 +299,7 @@ class Queue:
             return None
         if self.missed:
             return self.missed.pop()
-        if self.is_shared:
+        if self.has_operation:
             for at in reversed(range(len(slots))):
                 if slots[at].repeats:
                     return slots.pop(at)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import fields_of
+from asgi_ratelimit.tools.logs import LogReader, fields_of, first_line, request_line
 from asgi_ratelimit.tools.logs.json_lines import EXAMPLE, json_parser
 from asgi_ratelimit.tools.logs.times import time_us_of
 
@@ -100,6 +101,16 @@ def test_a_request_without_the_key_has_none() -> None:
 def test_any_other_line_is_unreadable(line: str) -> None:
     """It is not fatal."""
     assert json_parser([EXAMPLE], "client", {})(line) is None
+
+
+def test_a_line_that_is_nested_too_deeply_is_unreadable(tmp_path: Path) -> None:
+    """In a log of JSON, among the first lines as well, and in a recording."""
+    deep, recorded = '{"a":' * 100_000, request_line(1.0, "key", "GET", "/")
+    for number, lines in enumerate(([deep, EXAMPLE, deep], [first_line(""), recorded, deep])):
+        (tmp_path / str(number)).write_text("\n".join([*lines, ""]))
+        reader = LogReader([str(tmp_path / str(number))])
+        assert len(list(reader.requests())) == 1
+        assert reader.unreadable > 0
 
 
 def test_the_first_lines_may_be_no_requests() -> None:

@@ -1,19 +1,20 @@
-"""Requests that can be sent again: only those whose second attempt carries all of the body."""
+"""Requests that can be sent again: only those whose second attempt carries all of the body; and unwanted answers."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import httpx2
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport
-from asgi_ratelimit.outbound.sending.replayable_bodies import can_be_sent_again
+from asgi_ratelimit.outbound.sending.exchange import Discard, can_be_sent_again
 
 URL = "http://service/"
 
@@ -88,3 +89,32 @@ def test_a_pipe_is_never_sent_empty(module: Any) -> None:
     with module.Client(transport=AdaptiveTransport(Service())) as client, pipe() as file:
         assert client.post(URL, files={"file": ("a.txt", file)}).status_code == 429
     assert [b"precious data" in body for body in bodies] == [True]
+
+
+class Broken:
+    """An answer whose body breaks off when it is read."""
+
+    headers: ClassVar = {"content-length": "5"}
+    closed = False
+
+    def read(self) -> bytes:
+        raise OSError("reset")
+
+    async def aread(self) -> bytes:
+        raise OSError("reset")
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def test_an_unwanted_answer_is_closed_even_if_its_body_breaks_off() -> None:
+    """Its connection must not leak."""
+    answers = Broken(), Broken()
+    with pytest.raises(OSError, match="reset"):
+        Discard(answers[0]).in_thread()
+    with pytest.raises(OSError, match="reset"):
+        asyncio.run(Discard(answers[1]).in_task())
+    assert [answer.closed for answer in answers] == [True, True]
