@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route, Router
+from starlette.routing import Host, Mount, Route, Router
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
@@ -82,6 +82,40 @@ async def test_rules_within_a_mount_do_not_share_with_others() -> None:
         for path in ("/a", "/b")
     ]
     assert await statuses(Starlette(routes=mounts), "/a/x", "/b/x", "/a/x") == [200, 200, 429]
+
+
+def shop(*limits: RateLimit) -> FastAPI:
+    app = FastAPI()
+    app.add_api_route("/items", lambda: 1, dependencies=[Depends(each) for each in limits])
+    return app
+
+
+async def statuses_on(app: Any, *hosts: str) -> list[int]:
+    """The statuses of a request to each of these hosts."""
+    return [(await ask(app, http("/items", headers=[(b"host", host.encode())]))).status for host in hosts]
+
+
+async def test_hosts_do_not_share() -> None:
+    """A route under two hosts is two routes, whether a dependency limits it or a middleware."""
+    store = a_store()
+    app = Starlette(
+        routes=[
+            Host("a.example", shop(RateLimit("1/minute"))),
+            Host("b.example", shop(RateLimit("2/minute"))),
+            Host("c.example", Starlette(routes=[Route("/items", hello)], middleware=limiting(store))),
+            Host("{shop}.example", Starlette(routes=[Route("/items", hello)], middleware=limiting(store))),
+        ],
+        middleware=limiting(a_store(), None),
+    )
+    hosts = ["a.example", "b.example", "c.example", "d.example"]
+    assert await statuses_on(app, *hosts, *hosts) == [200] * 4 + [429, 200, 429, 429]
+
+
+async def test_a_limit_under_several_hosts_is_one() -> None:
+    """Such as the same app under two names."""
+    app = shop(RateLimit("1/minute"))
+    both = Starlette(routes=[Host("example", app), Host("www.example", app)], middleware=limiting(a_store(), None))
+    assert await statuses_on(both, "example", "www.example") == [200, 429]
 
 
 async def test_failures_within_a_mount_have_its_name() -> None:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from stat import S_ISREG
 from typing import Protocol
 from weakref import ref
 
@@ -77,6 +79,7 @@ class LimitsFile(Repeating):
         if subscriber is None:
             return
         try:
+            self._require_file()
             content = self._read()
             if content == self._content:
                 return
@@ -112,6 +115,12 @@ class LimitsFile(Repeating):
             what = "has nothing but comments" if lines else "is empty"
             raise ConfigurationError(f'{self._path} {what}: quota = "100/minute"')
         return content
+
+    def _require_file(self) -> None:
+        """Raise ``ConfigurationError`` for anything but a file: to open a pipe could block for ever."""
+        with suppress(OSError):  # of which ``_read`` says more
+            if not S_ISREG(os.stat(self._path).st_mode):
+                raise ConfigurationError(f'{os.path.abspath(self._path)} is no file: config="limits.toml"')
 
     def _signed(self) -> tuple[int, ...] | None:
         """A signature that changes whenever the file is written; ``None`` if there is no file."""

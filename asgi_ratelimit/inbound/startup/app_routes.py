@@ -35,7 +35,7 @@ class RouteMiddleware:
 class AppRoute:
     """A route: its whole path, its methods (``None``: any), the middlewares around it, and FastAPI's dependencies.
 
-    An app that is not a router is one route, for all paths below its own.
+    An app that is not a router is one route, for all paths below its own. ``host`` is that of the ``Host`` around it.
     """
 
     path: str
@@ -44,21 +44,23 @@ class AppRoute:
     middlewares: tuple[RouteMiddleware, ...]
     dependencies: tuple[Callable[..., Any], ...] = ()
     endpoint: Any = None
+    host: str = ""
 
     @property
     def place(self) -> str:
-        """Its methods and path, after which limits on it are named."""
-        return place_text(self.path, self.methods)
+        """Its methods, host and path, after which limits on it are named."""
+        return place_text(self.host + self.path, self.methods)
 
 
 @dataclass(frozen=True, slots=True)
 class _Surroundings:
-    """What is around a route: the path of its mounts, and the middlewares and routers, the outermost first.
+    """What is around a route: its host, the path of its mounts, and the middlewares and routers, the outermost first.
 
     With ``builds``, the middleware of a Starlette app is built.
     """
 
     builds: bool
+    host: str = ""
     base: str = ""
     middlewares: tuple[RouteMiddleware, ...] = ()
     routers: tuple[Router, ...] = ()
@@ -77,9 +79,9 @@ def walk(app: Any, *, builds: bool = False) -> Iterator[AppRoute]:
 
 
 def _walk(app: Any, around: _Surroundings) -> Iterator[AppRoute]:
-    around, core = _unwrapped(app, around.base, around)
+    around, core = _unwrapped(app, around.host + around.base, around)
     if not isinstance(core, Router):
-        yield AppRoute(around.base + _REST, None, False, around.middlewares, endpoint=core)
+        yield AppRoute(around.base + _REST, None, False, around.middlewares, endpoint=core, host=around.host)
     elif not any(core is router for router in around.routers):
         around = replace(around, routers=(*around.routers, core))
         for route in core.routes:
@@ -125,7 +127,7 @@ def _routes(route: Any, around: _Surroundings) -> Iterator[AppRoute]:
     elif isinstance(route, Mount):
         yield from _walk(route.app, replace(around, base=around.base + route.path))
     elif isinstance(route, Host):
-        yield from _walk(route.app, around)
+        yield from _walk(route.app, replace(around, host=route.host))
     elif _is_path(getattr(route, "path", None)):
         yield _app_route(route, around)
 
@@ -138,10 +140,10 @@ def _is_path(path: object) -> bool:
 def _app_route(route: Any, around: _Surroundings) -> AppRoute:
     path = around.base + route.path
     methods = frozenset(route.methods) if getattr(route, "methods", None) else None
-    inside, _ = _unwrapped(getattr(route, "app", None), place_text(path, methods), around)
+    inside, _ = _unwrapped(getattr(route, "app", None), place_text(around.host + path, methods), around)
     dependencies = tuple(_dependencies(getattr(route, "dependant", None)))
     is_websocket, endpoint = isinstance(route, WebSocketRoute), getattr(route, "endpoint", None)
-    return AppRoute(path, methods, is_websocket, inside.middlewares, dependencies, endpoint)
+    return AppRoute(path, methods, is_websocket, inside.middlewares, dependencies, endpoint, around.host)
 
 
 def _dependencies(dependant: Any) -> Iterable[Callable[..., Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from starlette.types import Scope
 
@@ -69,15 +69,25 @@ def require_names(app: Any) -> None:
 
 
 def names_by_limit(app: Any) -> dict[NamedLimit, NamesByPlace]:
-    """The names of each limit that is named after its routes in an app."""
+    """The names of each limit that is named after its routes in an app; one on several hosts has the names of none."""
+    routes = list(walk(app))
+    limits = [dict.fromkeys([each for each in route.dependencies if _is_unnamed(each)]) for route in routes]
+    hosts: dict[NamedLimit, set[str]] = {}
+    for route, of_route in zip(routes, limits):
+        for limit in of_route:
+            hosts.setdefault(limit, set()).add(route.host)
     names: dict[NamedLimit, NamesByPlace] = {}
-    for route in walk(app):
+    for route, of_route in zip(routes, limits):
         number = 1
-        for limit in dict.fromkeys(route.dependencies):
-            if isinstance(limit, NamedLimit) and limit.names.unnamed:
-                names.setdefault(limit, {})[route.place] = limit.names.after(route.place, number)
-                number += limit.names.unnamed
+        for limit in of_route:
+            place = route.place if len(hosts[limit]) == 1 else place_text(route.path, route.methods)
+            names.setdefault(limit, {})[place] = limit.names.after(place, number)
+            number += limit.names.unnamed
     return names
+
+
+def _is_unnamed(dependency: object) -> TypeGuard[NamedLimit]:
+    return isinstance(dependency, NamedLimit) and dependency.names.unnamed > 0
 
 
 def _numbered(place: str, number: int) -> str:

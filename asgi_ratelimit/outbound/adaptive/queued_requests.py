@@ -155,7 +155,7 @@ class Call:
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
     taken: list[Any] = field(default_factory=list)
-    """The takes for it in a store that processes share."""
+    """What was taken for it in the store."""
     polls: int = 0
     """How often it has checked whether the pioneer of another process has its answer."""
 

@@ -131,6 +131,20 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
         await until(lambda: len(lines_of(caplog, path)) == len(broken) + 2)
 
 
+async def test_a_pipe_in_place_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """To open it would block for ever, and the file that comes after it would never be read."""
+    path = tmp_path / "limits.toml"
+    middleware = limited(path, RULE.format("3/hour"), store=MemoryStore())
+    async with client_of(middleware) as client:
+        await client.get("/x")
+        path.unlink()
+        os.mkfifo(path)
+        await until(lambda: any("is no file" in line for line in lines_of(caplog, path)))
+        path.unlink()
+        rewrite(path, RULE.format("5/hour"))
+        await until(lambda: limit_of(middleware, "x") == [5])
+
+
 async def test_an_override_wins_over_the_file_and_unset_brings_it_back(tmp_path: Path) -> None:
     """As the file is by then."""
     path, store = tmp_path / "limits.toml", MemoryStore()

@@ -13,6 +13,7 @@ from asgi_ratelimit import AdaptiveTransport, MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.adaptive_clients import CHANNEL, HOST, Service, bucket_headers
 from tests.support.redis_server import RedisServer
+from tests.support.simulated_fleet import Server
 
 OTHER = "/channels/2/messages"
 
@@ -38,6 +39,30 @@ def test_a_pause_is_shared_in_memory() -> None:
     service.script = lambda path, number: refuses_first(path, number - 1)
     assert clock.run(main()) == [429, 200, 200]
     assert service.times == [0.0, 0.0, 0.0, 0.5]
+
+
+def test_a_slot_of_the_quota_is_not_lost_to_a_pause() -> None:
+    """A request whose slot comes during a pause goes at the end of the pause, and waits for no other slot."""
+    clock, times = SteppedClock(), list[float]()
+    store, start = MemoryStore(clock=clock), clock.now
+
+    def answer(path: str) -> tuple[int, dict[str, str], Any]:
+        times.append(clock.now - start)
+        return (429, {"retry-after": "2"}, None) if path == "/refused" else (200, {}, None)
+
+    slow, fast = Server(answer, (9.0, 9.0)), Server(answer, (0.0, 0.0))
+    limited = AdaptiveTransport(fast, quota="1 per 10 seconds", store=store)
+    other = AdaptiveTransport(slow, store=store, retries=0)
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=limited) as one, httpx.AsyncClient(transport=other, timeout=None) as two:
+            await one.get(f"{HOST}/")
+            refused = asyncio.ensure_future(two.get(f"{HOST}/refused"))
+            await one.get(f"{HOST}/")
+            await refused
+
+    clock.run(main())
+    assert times == [0.0, 4.5, 11.0]
 
 
 @pytest.mark.anyio

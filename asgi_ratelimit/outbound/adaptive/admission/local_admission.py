@@ -28,7 +28,7 @@ class LocalAdmission:
         """Whether an admitted request is sent now; if not, it waits in the model again."""
         take = None if self._limiter is None else self._take(self._limiter, call)
         if take is not None:
-            yield from self._slots.wait(take)
+            call.taken.append((yield from self._slots.wait(take)))
         lefts_us: list[float] = []
         if self._pauses:
             lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
@@ -39,11 +39,18 @@ class LocalAdmission:
             for (bucket, _), left_us in zip(call.admitted, lefts_us):
                 if left_us > 0.0:
                     bucket.pause(now_us + left_us)
-            return model.sends(call, now_us)
+            is_sent = model.sends(call, now_us)
+        if is_sent:
+            call.taken.clear()
+        else:
+            yield from self.leave(call)
+        return is_sent
 
-    def leave(self, _call: Call) -> Flow[None]:
-        """Note that a request is not sent. If it had a slot of the declared quota, that slot is lost."""
-        yield from ()
+    def leave(self, call: Call) -> Flow[None]:
+        """Give back the slot of the declared quota of a request that is not sent."""
+        taken, call.taken = call.taken, []
+        for decision in taken:
+            yield from self._slots.pass_on(decision)
 
     def answered(self, call: Call, paused: tuple[Bucket, ...]) -> Flow[None]:
         """Let all transports on the store wait for the buckets that an answer has paused."""
