@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -165,6 +166,33 @@ def test_a_caller_that_is_cancelled_gives_its_slot_back() -> None:
 
     processes.clock.run(main())
     assert processes.served[1] >= 0.9 * 2 * RATE
+
+
+class Refusing(Api):
+    """An API that refuses everything for a second, once it has served many requests."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        super().__init__(clock)
+        self.refuses_from, self.times = math.inf, list[float]()
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], Any]:
+        """Serve a request, or refuse it."""
+        now = self._clock.now
+        self.times.append(now)
+        if len(self.times) == 5 * RATE:
+            self.refuses_from = now
+        if self.refuses_from <= now < self.refuses_from + 1:
+            return 429, {"retry-after": "1"}, {}
+        return super().answer(path)
+
+
+def test_a_refusal_stops_those_that_have_booked_slots() -> None:
+    """Also in other processes: only what was under way arrives, and one more from each that was looking just then."""
+    processes = Processes([0.001] * 4, Refusing)
+    processes.run()
+    refused_from = processes.api.refuses_from
+    assert sum(refused_from < each < refused_from + 1 for each in processes.api.times) <= 2 * len(processes.stores)
+    assert sum(refused_from + 0.02 < each < refused_from + 1 for each in processes.api.times) == 0
 
 
 def test_callers_in_a_hurry_are_served_from_the_first_second_on() -> None:

@@ -163,9 +163,9 @@ class SharedAdmission:
         if decision.allowed:
             call.taken.append(Taken(needs, decision))
             if decision.delay > 0.0:
-                yield from sleep(self._slots.clock, decision.delay * SECOND_US)
-            if not is_unknown or not (yield from self._read(call, decision)):
-                return True
+                needs, decision = yield from self._wait_for_slot(needs, decision)
+        if decision.allowed and not (is_unknown and (yield from self._read(call, decision))):
+            return True
         with self._locked as model:
             self._hold(call, needs, decision.states)
             model.again(call, self._slots.now_us())
@@ -174,6 +174,17 @@ class SharedAdmission:
         if not decision.allowed and (is_unknown or self._may_have_changed(call, needs, decision)):
             yield from self._read(call, decision)
         return False
+
+    def _wait_for_slot(self, needs: Sequence[Need], decision: Decision) -> Flow[tuple[Sequence[Need], Decision]]:
+        """Sleep until a booked slot; return the decision, or the refusal of the pauses that have begun meanwhile."""
+        yield from sleep(self._slots.clock, decision.delay * SECOND_US)
+        pauses = [need for need in needs if need.purpose == "pause"]
+        conditions = Take(tuple([need.charge for need in pauses]))
+        with contextlib.suppress(StoreError):
+            peeked: Decision = yield CallStore(self._store, self._store.peek(conditions))
+            if not peeked.allowed:
+                return pauses, peeked
+        return needs, decision
 
     def _renew(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[None]:
         """Empty long windows that have ended at the server; the rolling windows that stand for them end later."""
