@@ -165,6 +165,11 @@ class RateLimitMiddleware:
         return self.rule_table.limit_texts()
 
     @property
+    def is_unnamed(self) -> bool:
+        """Whether its own quota is named after the place where it stands."""
+        return self._options.name is None
+
+    @property
     def limits_nothing(self) -> bool:
         """Whether it charges nobody, nor lets anybody in or not, and no route behind it has a limit either."""
         charges = any(not rule.is_exemption for rule in self.rule_table.declared)

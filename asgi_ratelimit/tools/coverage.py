@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
+from ..buckets import DEFAULT_NAME
 from ..inbound.dependency import RateLimit, named_rules
 from ..inbound.middleware import RateLimitMiddleware
 from ..inbound.rules import CompiledRule
@@ -78,7 +79,8 @@ def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
     middlewares = [each for each in route.middlewares if isinstance(each.app, RateLimitMiddleware)]
     scopes = [_scope(route, each, method) for each in middlewares]
     plans = [each.app.rule_table.plan_for(scope) for each, scope in zip(middlewares, scopes)]
-    enforced = [rule for plan in plans if plan for rule in plan.rules if not rule.shadow]
+    charging = [named_rule(rule, each) for plan, each in zip(plans, middlewares) if plan for rule in plan.rules]
+    enforced = [rule for rule in charging if not rule.shadow]
     rules = [rule for rule in enforced if rule.quota or (rule.messages and route.is_websocket)]
     rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in named[call]]
     is_exempt = any(each.app.rule_table.exempts(scope) for each, scope in zip(middlewares, scopes))
@@ -86,6 +88,12 @@ def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
     limiting = [rule for rule in rules if not rule.key_watch.is_silent]
     texts, silent_texts = ([_limit_text(rule, route) for rule in some] for some in (limiting, silent))
     return tuple(texts), is_exempt and not any(rule.quota for rule in rules), tuple(silent_texts)
+
+
+def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
+    """A rule of a middleware, whose own quota is named after its place as soon as it has had a request there."""
+    is_own = rule.source is None and rule.name == DEFAULT_NAME and middleware.app.is_unnamed
+    return replace(rule, name=f"{DEFAULT_NAME} {middleware.place}") if is_own and middleware.place else rule
 
 
 def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:

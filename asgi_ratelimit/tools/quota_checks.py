@@ -21,6 +21,7 @@ from ..inbound.startup.route_names import require_names
 from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_rules, unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .coverage import named_rule
 
 
 def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
@@ -38,15 +39,15 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
 def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
     routes = list(walk(app, builds=True))
-    middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
+    middlewares = {id(each.app): each for route in routes for each in route.middlewares}
     rules, problems = list[CompiledRule](), list[str]()
-    limiting = [each for each in middlewares.values() if isinstance(each, RateLimitMiddleware)]
+    limiting = [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
     for middleware in limiting:
-        table = middleware.rule_table
-        rules += table.charging
-        problems += [*unused_rules(table.rules, middleware.app), *evadable_rules(table.rules)]
+        table = middleware.app.rule_table
+        rules += [named_rule(rule, middleware) for rule in table.charging]
+        problems += [*unused_rules(table.rules, middleware.app.app), *evadable_rules(table.rules)]
         problems += _beside_own(table.charging)
-    problems += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
+    problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
     return rules, [*_mistakes_at_start(app), *problems, *_findings_of(rules)]
 

@@ -13,7 +13,16 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import FixedWindow, RateLimit, RateLimitMiddleware, RollingWindow, Rule, TokenBucket
+from asgi_ratelimit import (
+    FixedWindow,
+    Limiter,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    RollingWindow,
+    Rule,
+    TokenBucket,
+)
 from asgi_ratelimit.tools import Covered, coverage
 from tests.support.asgi import ask, http, ok
 
@@ -213,3 +222,22 @@ def test_limits_of_messages_are_shown() -> None:
         Covered("/chat", ("GET",), False, ("both: 2/second",), False),
         Covered("/ws", ("GET",), False, (), True),
     ]
+
+
+async def test_limits_have_the_names_under_which_they_count() -> None:
+    """Before the first request as after it, so that a command can change what another one lists."""
+    store = MemoryStore()
+    mounted = Starlette(routes=[Route("/x", hello)], middleware=within("2/hour", store=store))
+    route = Route("/y", hello, middleware=within("3/hour", store=store))
+    app = Starlette(routes=[Mount("/a", mounted), route], middleware=within("4/hour", store=store))
+    before = coverage(app)
+    assert [each.limits for each in before] == [
+        ("default: 4/hour", "default /a: 2/hour"),
+        ("default: 4/hour", "default GET /y: 3/hour"),
+    ]
+    for path in ("/a/x", "/y"):
+        await ask(app, http(path))
+    assert coverage(app) == before
+    names = {"default": 4, "default /a": 2, "default GET /y": 3}
+    for name, limit in names.items():
+        assert (await Limiter(f"{limit}/hour", store=store, name=name).peek("192.0.2.1")).remaining < limit
