@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -96,6 +96,14 @@ def _require_names(what: str, given: Key | Cost, quotas: Sequence[Quota], exampl
 def _renamed(what: str, quota: Quota, name: str) -> str:
     """How a quota is named as a function or a profile names it, where all of its names are other ones."""
     return f", or name the quotas as the {what} does: {_example(replace(quota, name=name))}"
+
+
+def checked_charges(charges: Iterable[Charge]) -> list[Charge]:
+    """``charges`` as a list; ``ValueError`` for anything but charges."""
+    listed = list(charges) if isinstance(charges, Iterable) else [charges]
+    if all(isinstance(each, Charge) for each in listed):
+        return listed
+    raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
 
 
 def checked_decision(decision: Decision, example: str) -> Decision:

@@ -32,6 +32,7 @@ from .charges import (
     charged_units,
     charges_of,
     charges_under,
+    checked_charges,
     checked_decision,
     checked_name,
     checked_operation,
@@ -258,8 +259,9 @@ class Limiter:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead.
 
         An override in words applies if all charges have the limiter's name; an override of quotas changes no charge.
+        Raises ``ValueError`` for anything but charges.
         """
-        take = Take(tuple(map(self._named, charges)), max_wait, may_settle=True)
+        take = Take(tuple(map(self._named, checked_charges(charges))), max_wait, may_settle=True)
         is_own = all(charge.name == self.name for charge in take.charges)
         return await (self._take(take) if is_own else self._enforce(take))
 

@@ -403,3 +403,10 @@ async def test_a_decision_is_settled_once(store: Store) -> None:
     await limiter.settle(decision, 50)
     await limiter.refund(decision)
     assert (await limiter.peek("key")).remaining == 95
+
+
+@pytest.mark.parametrize("charges", ["x", 5, [("10/s", "key", 1)]])
+async def test_only_charges_are_taken(charges: Any) -> None:
+    """The error quotes what is wrong, and shows what is right."""
+    with pytest.raises(ValueError, match=r"take is called with charges, not .*: take\(\[Charge\("):
+        await Limiter("10/s").take(charges)

@@ -43,6 +43,8 @@ def require_valid(url: str, kind: str) -> None:
 
     ``kind`` is "", "cluster" or "sentinel".
     """
+    if url != url.strip():  # such as a line read from a file, which ``urlsplit`` would accept
+        raise InvalidUrl("there is a space or a line break around it")
     if url.partition("://")[0] not in SCHEMES:
         raise InvalidUrl(f"the scheme must be one of {', '.join(SCHEMES)}")
     parts = urlsplit(url)

@@ -29,6 +29,8 @@ from tests.support.server import HOST
         ("redis://localhost:7000/limits", "the database is not a number"),
         ("redis://one:7000,two:7000/0", r"several hosts need redis\+cluster://"),
         ("redis://localhost/0#1", 'there is a "#"'),
+        ("redis://localhost\n", "a line break around it"),
+        (" redis://localhost", "a space or a line break around it"),
         ("unix://run/redis.sock", "third slash"),
         ("redis://localhost?retry=3", "the option 'retry' needs an object"),
     ],
