@@ -43,10 +43,10 @@ def require_valid(url: str, kind: str) -> None:
 
     ``kind`` is "", "cluster" or "sentinel".
     """
-    if url != url.strip():  # such as a line read from a file, which ``urlsplit`` would accept
-        raise InvalidUrl("there is a space or a line break around it")
     if url.partition("://")[0] not in SCHEMES:
         raise InvalidUrl(f"the scheme must be one of {', '.join(SCHEMES)}")
+    if url != url.rstrip():  # such as a line read from a file, which ``urlsplit`` would accept
+        raise InvalidUrl("there is a space or a line break at its end")
     parts = urlsplit(url)
     if parts.fragment:
         raise InvalidUrl(f'there is a "#": {_QUOTED}')
