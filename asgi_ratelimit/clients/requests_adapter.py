@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
@@ -125,11 +125,18 @@ class _Raw:
         return attribute if watch is None else partial(watch, self, attribute)
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._iterate(self._raw.__iter__)
+        return self._watched(self._raw)
 
     def _iterate(self, method: Callable[..., Iterator[bytes]], *args: Any, **options: Any) -> Iterator[bytes]:
+        for chunk in self._watched(method(*args, **options)):
+            if self._is_over():
+                self._close()
+            yield chunk
+
+    def _watched(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The chunks, which may be lines of which more have been read than are returned."""
         try:
-            for chunk in method(*args, **options):
+            for chunk in chunks:
                 self._saw(chunk)
                 yield chunk
         except Exception:
@@ -145,13 +152,18 @@ class _Raw:
             raise
         self._saw(chunk)
         size = args[0] if args else options.get("amt")
-        if size is None or (not chunk and size != 0):
+        if size is None or (not chunk and size != 0) or self._is_over():
             self._close()
         return chunk
 
     def _end(self, method: Callable[[], None]) -> None:
         method()
         self._close()
+
+    def _is_over(self) -> bool:
+        """Whether all of a body was read; of a compressed one, more may be decoded."""
+        is_closed = getattr(self._raw, "isclosed", None)  # a wrapped adapter may have a body of another kind
+        return is_closed is not None and is_closed() and "content-encoding" not in self._raw.headers
 
     def _saw(self, chunk: bytes) -> None:
         if chunk and not self._is_closed:
