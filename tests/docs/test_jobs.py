@@ -19,7 +19,7 @@ from tests.support.server import ROOT
 EARLY = 0.005
 JOBS = 8
 WITHIN = 60.0
-CALLED = re.compile(r"called (\S+) (\S+) slot=(\S+) now=(\S+)")
+CALLED = re.compile(r"called (\S+) (\S+) slot=([\d.]+) now=([\d.]+)\s")  # a line that is being written has no end
 
 CELERY = """
 from examples.jobs.celery_app import send_later
