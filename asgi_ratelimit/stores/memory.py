@@ -87,13 +87,12 @@ class MemoryStore:
         self._tickets: Operations[float] = Operations(max_keys)
         self._clock = clock or SystemClock()
         self._now_ns = ns_of(self._clock)
-        self._lock = Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release  # takes half the time of a with statement
         self._values = BoundedValues(max_keys)
         self._shards, self._mask = self._values.shards, self._values.mask
         self._documents = MemoryDocuments(self._clock.now_us)
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
-        _locks.update((self._lock, self._documents.lock))
+        self.replace_locks()
+        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -104,6 +103,12 @@ class MemoryStore:
 
     def __bool__(self) -> bool:
         return True
+
+    def replace_locks(self) -> None:
+        """Replace all locks in a forked child: the threads that have them, or wait for them, do not exist there."""
+        self._lock = Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release  # takes half the time of a with statement
+        self._documents.lock = Lock()
 
     @property
     def clock(self) -> Clock:
@@ -349,14 +354,12 @@ class MemoryStore:
         self._values.put(charge.bucket, value_of(quota, pack(quota, state), now, (units, more_us, full_us)), now)
 
 
-_locks: WeakSet[Lock] = WeakSet()
+_stores: WeakSet[MemoryStore] = WeakSet()
 
 
-def _release_locks() -> None:
-    """Release all locks in a child: the threads that held them at the fork do not exist there."""
-    for lock in list(_locks):
-        if lock.locked():
-            lock.release()
+def _replace_locks() -> None:
+    for store in list(_stores):
+        store.replace_locks()
 
 
-os.register_at_fork(after_in_child=_release_locks)
+os.register_at_fork(after_in_child=_replace_locks)
