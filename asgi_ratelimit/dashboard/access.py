@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ..errors import ConfigurationError
+from ..inbound.functions.function_arguments import require_function
 from ..logs import FailureLog
 from ..overrides import checked_by
 
@@ -30,7 +31,7 @@ class Access:
             raise ConfigurationError(
                 f"allow must be a function of the request that says who may see the page, not {allow!r}: {EXAMPLE}"
             )
-        self._allow = allow
+        self._allow: Allow = require_function("allow", allow, 1, EXAMPLE)
         self._log = FailureLog()
 
     async def permits(self, request: Request) -> bool:

@@ -117,17 +117,14 @@ class Enforcer:
             self.observe([decision], scope, latency)
         return [decision]
 
-    async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken] | None) -> Decision:
+    async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
 
-        ``taken`` are the takes that came before it, if there are several; ``None`` if it is the only one. Only a
-        refusal is counted: the request was counted when it was admitted.
+        ``taken`` are the takes that came before it; a request that is cancelled gives all of them back. Only a refusal
+        is counted: the request was counted when it was admitted.
         """
         since_ns = monotonic_ns()
-        if taken is None:
-            (decision,) = await store.take((take,))
-        else:
-            decision = await self.successive_takes.take(store, take, taken)
+        decision = await self.successive_takes.take(store, take, taken)
         if not decision.allowed:
             counts_of(store).count((decision,))
         if self.is_observed:

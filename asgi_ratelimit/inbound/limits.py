@@ -61,8 +61,7 @@ class Limits:
         taken: list[Taken] = []
         takes = self._takes(checked_cost(cost), name) if cost != 0 else []
         for store, take in takes:
-            before = taken if len(takes) > 1 else None
-            decision = await enforcer.take_more(store, take, self._connection.scope, before)
+            decision = await enforcer.take_more(store, take, self._connection.scope, taken)
             if not decision.allowed:
                 await enforcer.successive_takes.give_back(taken)
                 if required:
@@ -98,7 +97,7 @@ class Limits:
         Each charge is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an outage
         of the store, it is done once the store is back.
         """
-        units = math.inf if cost is None else checked_cost(cost)
+        units = math.inf if cost is None else checked_actual(cost)
         self._check_name("refund", name)
         await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
 

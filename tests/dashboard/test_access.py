@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from fastapi import Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -31,6 +32,16 @@ def test_allow_is_a_function(allow: Any) -> None:
     """Anything else is refused with an example of a right one."""
     with pytest.raises(ConfigurationError, match=r"allow must be a function .*not .*: dashboard\(store, allow=lambda"):
         dashboard(MemoryStore(), allow=allow)
+
+
+def is_staff(user: Annotated[str, Depends(print)]) -> bool:
+    return True
+
+
+def test_allow_is_no_dependency() -> None:
+    """Called with a request as the user, it would let everybody in."""
+    with pytest.raises(ConfigurationError, match="allow=is_staff is a dependency of FastAPI"):
+        dashboard(MemoryStore(), allow=is_staff)  # type: ignore[arg-type]
 
 
 def test_by_is_a_function() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -38,6 +39,7 @@ from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import CLIENT, Peer, ask, http, ok, websocket
+from tests.support.late_stores import SlowStore
 
 pytestmark = pytest.mark.anyio
 
@@ -312,6 +314,29 @@ async def test_a_part_may_be_given_back() -> None:
 
     app = an_app(endpoint, cost=3)
     assert [left(await ask(app)) for _ in range(3)] == [[7], [6], [5]]
+
+
+async def test_nothing_may_be_given_back() -> None:
+    """As where an estimate was right."""
+    assert [left(await ask(an_app(lambda request: request.refund(0)))) for _ in range(2)] == [[9], [9]]
+
+
+async def test_a_charge_that_is_cancelled_is_given_back() -> None:
+    """Its endpoint never learns whether it was charged."""
+    store = SlowStore()
+
+    async def answer(request: Request) -> Response:
+        charging = asyncio.ensure_future(limits(request).charge(5))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        charging.cancel()
+        await asyncio.wait([charging])
+        await limits(request).refund()
+        return PlainTextResponse("")
+
+    app = Starlette(routes=[Route("/", answer)], middleware=[Middleware(RateLimitMiddleware, "10/day", store=store)])
+    await ask(app, http())
+    assert (await Limiter("10/day", store=store).peek(CLIENT[0])).remaining == 10
 
 
 async def test_of_one_rule_may_be_given_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any
+from uuid import UUID
 
 from ...errors import ConfigurationError
 
@@ -12,18 +13,30 @@ _INSTEAD = {
     "key": "write key=Depends({name}), which a RateLimit takes",
     "quota": "let a dependency set request.state.plan, which quota=lambda request: QUOTAS[request.state.plan] reads",
     "cost": "let a dependency set request.state.cost, which cost=lambda request: request.state.cost reads",
+    "allow": "write a function of the request, allow=lambda request: request.headers.get('x-staff') == SECRET",
+    "deny": "write a function of the request, deny=lambda request: request.headers.get('user-agent') in BOTS",
 }
 """What to write instead, for each argument that may be a function of the request."""
 
 
-def require_no_dependency(what: str, function: Callable[..., object]) -> None:
-    """Raise ``ConfigurationError`` for a function with a parameter that FastAPI fills, as with ``Header()``.
+_VALUES = (str, int, float, bool, bytes, UUID)
+"""Annotations of parameters that are no requests."""
 
-    Called with a request instead, it would return no key, or a wrong one.
+
+def require_no_dependency(what: str, function: Callable[..., object]) -> None:
+    """Raise ``ConfigurationError`` for a function with parameters that FastAPI fills, as with ``Header()``.
+
+    So it does if the first one is a text or a number. Called with a request instead, such a function would return no
+    key, or a wrong one.
     """
-    parameter = next((name for name, each in _parameters(function).items() if _is_filled(each)), None)
-    if parameter is None or what not in _INSTEAD:
+    if what not in _INSTEAD:
         return
+    parameters = _parameters(function)
+    parameter = next((name for name, each in parameters.items() if _is_filled(each)), None)
+    if parameter is None:
+        parameter = next((name for name, each in parameters.items() if each.default is Parameter.empty), "")
+        if parameter == "" or parameters[parameter].annotation not in _VALUES:
+            return
     name = getattr(function, "__name__", repr(function))
     raise ConfigurationError(
         f"{what}={name} is a dependency of FastAPI, because of its parameter {parameter!r}, and only FastAPI can call "

@@ -28,6 +28,8 @@ SettleFunction: TypeAlias = (
 """The actual cost in units, from the status and headers of the answer and the bytes of its body; ``None``: as
 charged."""
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 _KEY = 'key=client_ip(), or key=lambda request: request.headers.get("x-user")'
 _DEPENDENCY = 'Depends(RateLimit("5/minute", key=Depends(current_user_id)))'
 _QUOTA = 'quota=lambda request: "100/minute"'
@@ -43,6 +45,8 @@ def checked_key(key: Any) -> KeyFunction:
         raise ConfigurationError(f"key={key!r} is for a RateLimit, whose dependencies FastAPI calls: {_DEPENDENCY}")
     if key in (combine, first_of):
         raise _lacks_its_call("key", key)
+    for part in getattr(key, "parts", ()):
+        checked_key(part)
     function: KeyFunction = require_function("key", key, 1, _KEY)
     return function
 
@@ -74,6 +78,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
     if callable(settle) and not isinstance(settle, type):
         count = _count_of_parameters(settle)
         if 2 <= count <= 3 and takes(settle, count):
+            _require_no_default_of_bytes(settle)
             return count == 3
     raise ConfigurationError(
         f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
@@ -89,6 +94,8 @@ def require_function(what: str, function: Any, count: int, example: str) -> Any:
     if not callable(function):
         raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")
     require_no_dependency(what, function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(f"{what} is a function that returns, and {_text(function)} yields: {example}")
     if not takes(function, count):
         raise ConfigurationError(f"{what} is called with {arguments}, which {_text(function)} does not take: {example}")
     return function
@@ -117,11 +124,24 @@ def _text(function: Callable[..., object]) -> str:
     return f"{name}{inspect.signature(function)}"
 
 
+def _require_no_default_of_bytes(settle: SettleFunction) -> None:
+    """Raise ``ConfigurationError`` for a third parameter that looks like the bytes, but never gets them."""
+    try:
+        parameters = list(inspect.signature(settle).parameters.values())
+    except (TypeError, ValueError):
+        return
+    third = next((each for each in parameters[2:] if each.kind in _POSITIONAL), None)
+    if third is not None and (third.default is None or (type(third.default) is int and third.default == 0)):
+        raise ConfigurationError(
+            f"settle gets the bytes sent as its third argument only if that has no default, unlike {str(third)!r} of "
+            f"{_text(settle)}: settle=lambda status, headers, sent: sent / 1000"
+        )
+
+
 def _count_of_parameters(function: Callable[..., object]) -> int:
     """How many arguments a function takes by position; those with a default do not count."""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return 2
-    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
+    return sum(each.kind in _POSITIONAL and each.default is inspect.Parameter.empty for each in parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from asgi_ratelimit import (
     client_ip,
     pace,
 )
-from asgi_ratelimit.keys import combine, header
+from asgi_ratelimit.keys import combine, first_of, header
 from tests.support.asgi import ok
 from tests.support.names import named
 
@@ -43,6 +44,22 @@ def by_second(request: Request, db: Annotated[str, Depends(ok)] = "") -> str:
 
 def by_two(x_user: Annotated[str, Header()], other: int) -> str:
     return x_user
+
+
+def by_tenant(tenant: str) -> str:
+    return tenant
+
+
+def by_number(number: int, request: Request) -> str:
+    return str(number)
+
+
+def yields(request: Request) -> Iterator[str]:
+    yield "key"
+
+
+async def yields_later(request: Request) -> AsyncIterator[bool]:
+    yield False
 
 
 def of_request(request: Annotated[Request, "the request"], plan: str = "free") -> str:
@@ -77,6 +94,19 @@ WRONG = [
     ({"key": by_second}, "because of its parameter 'db', and only FastAPI can call it: write key=Depends(by_second)"),
     ({"key": by_two}, "because of its parameter 'x_user', and only FastAPI can call it: write key=Depends(by_two)"),
     (
+        {"key": by_tenant},
+        "because of its parameter 'tenant', and only FastAPI can call it: write key=Depends(by_tenant)",
+    ),
+    (
+        {"key": by_number},
+        "because of its parameter 'number', and only FastAPI can call it: write key=Depends(by_number)",
+    ),
+    ({"key": combine(client_ip(), by_header)}, "write key=Depends(by_header)"),
+    ({"key": first_of(combine(by_tenant, header("x")), client_ip())}, "write key=Depends(by_tenant)"),
+    ({"key": yields}, "key is a function that returns, and yields("),
+    ({"quota": by_tenant}, "let a dependency set request.state.plan"),
+    ({"cost": by_tenant}, "let a dependency set request.state.cost"),
+    (
         {"quota": by_header},
         "quota=by_header is a dependency of FastAPI, because of its parameter 'x_user', and only Fa",
     ),
@@ -93,6 +123,9 @@ OF_MIDDLEWARE = [
     ({"on_limited": lambda request: None}, "the connection and the decision, which <lambda>(request) does not take"),
     ({"on_limited": "no"}, "not 'no': on_limited=lambda"),
     ({"allow": lambda: True}, "does not take: allow=client_ip().within"),
+    ({"allow": by_header}, "allow=by_header is a dependency of FastAPI, because of its parameter 'x_user'"),
+    ({"deny": by_tenant}, "only FastAPI can call it: write a function of the request, deny=lambda request"),
+    ({"allow": yields_later}, "allow is a function that returns, and yields_later("),
     ({"deny": 7}, "not 7: deny=client_ip().within"),
     ({"hooks": [print, 7]}, "not 7"),
 ]
@@ -156,6 +189,14 @@ def test_wrong_settle_functions(settle: Any) -> None:
     """They take the status and the headers, and perhaps the bytes."""
     with refused("settle=lambda status, headers:"):
         RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
+
+
+@pytest.mark.parametrize("settle", [lambda status, headers, sent=0: sent, lambda a, b, sent=None: sent], ids=range(2))
+def test_bytes_with_a_default(settle: Any) -> None:
+    """Such a function would never get them."""
+    with refused("only if that has no default"):
+        RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
+    RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=lambda status, headers, free=400: free)])
 
 
 @pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "incomplete", "bytes"])
