@@ -34,8 +34,11 @@ time."""
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
 
-AHEAD_S = 1.0
+AHEAD_S = 5.0
 """The furthest slot, in seconds, that a request books in the store. One that is further away is not booked."""
+
+LEAST_BURST = 4.0
+"""The smallest burst below the limit of which slots are booked: half of it is used, and one unit bears no overtaking."""
 
 LOOK_EVERY_US = 1 * SECOND_US
 """How often a process looks again at an exhausted bucket, because its charge may have changed."""
@@ -237,20 +240,20 @@ class SharedAdmission:
 def _are_booked_ahead(needs: Sequence[Need]) -> bool:
     """Whether a request needs only units of which it is certain how they come back."""
     purposes = {need.purpose for need in needs}
-    rates = [_whole_rate(need) for need in needs if need.purpose == "units"]
+    rates = [_bookable_rate(need) for need in needs if need.purpose == "units"]
     is_only_units = "units" in purposes and purposes <= {"units", "pause"}
     return is_only_units and all(rate is not None and rate.is_sure for rate in rates)
 
 
-def _whole_rate(need: Need) -> Rate | None:
-    """The rate of a learned bucket of which all units may be there at once."""
+def _bookable_rate(need: Need) -> Rate | None:
+    """The rate of a learned bucket, unless its burst is so small that requests wait for answers instead."""
     rate = None if need.bucket is None else need.bucket.rate
-    return None if rate is None or rate.burst else rate
+    return None if rate is None or 0.0 < rate.burst < LEAST_BURST else rate
 
 
 def _note_left(needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
-    """Tell learned buckets what the store has left of them. Those with a small burst wait for answers instead."""
+    """Tell learned buckets what the store has left of them, if slots of them can be booked."""
     for need, state in zip(needs, states):
         if need.purpose == "units" and need.bucket is not None:
             left = state.remaining if state.allowed else 0.0
-            need.bucket.store_left = math.inf if _whole_rate(need) is None else left
+            need.bucket.store_left = math.inf if _bookable_rate(need) is None else left
