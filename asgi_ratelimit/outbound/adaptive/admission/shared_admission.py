@@ -38,7 +38,7 @@ AHEAD_S = 5.0
 """The furthest slot, in seconds, that a request books in the store. One that is further away is not booked."""
 
 LEAST_BURST = 4.0
-"""The smallest burst below the limit of which slots are booked: half of it is used, and one unit bears no overtaking."""
+"""The smallest burst of which slots are booked: half of it is used, and a single unit bears no overtaking."""
 
 LOOK_EVERY_US = 1 * SECOND_US
 """How often a process looks again at an exhausted bucket, because its charge may have changed."""
