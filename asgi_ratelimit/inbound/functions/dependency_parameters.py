@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 from uuid import UUID
 
@@ -44,13 +44,23 @@ def require_no_dependency(what: str, function: Callable[..., object]) -> None:
     )
 
 
+def call_signature(function: Callable[..., object], *, eval_str: bool = False) -> Signature:
+    """The signature by which a function is called; that of a function which it wraps only if it takes ``*args``.
+
+    Raises ``TypeError`` or ``ValueError`` if there is none.
+    """
+    own = signature(function, follow_wrapped=False, eval_str=eval_str)
+    passes_all = any(each.kind is Parameter.VAR_POSITIONAL for each in own.parameters.values())
+    return signature(function, eval_str=eval_str) if passes_all else own
+
+
 def _parameters(function: Callable[..., object]) -> Mapping[str, Parameter]:
     try:
-        return signature(function, eval_str=True).parameters
+        return call_signature(function, eval_str=True).parameters
     except Exception:  # noqa: BLE001  # an annotation as text is an expression of the program, and may raise anything
         pass
     try:
-        return signature(function).parameters
+        return call_signature(function).parameters
     except (TypeError, ValueError):
         return {}
 

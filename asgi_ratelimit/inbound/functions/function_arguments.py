@@ -13,7 +13,7 @@ from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip, combine, first_of
 from ...keys.base import ScopeKey, is_dependency, lacks_its_call
 from ...quota_text import QuotaLike
-from .dependency_parameters import require_no_dependency
+from .dependency_parameters import call_signature, require_no_dependency
 
 QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
 """The quota of a connection, ``None`` for no limit."""
@@ -109,7 +109,7 @@ def _lacks_its_call(what: str, function: Any) -> ConfigurationError:
 def takes(function: Callable[..., object], count: int) -> bool:
     """Whether a function can be called with ``count`` arguments; true if that cannot be determined."""
     try:
-        signature = inspect.signature(function)
+        signature = call_signature(function)
     except (TypeError, ValueError):
         return True
     try:
@@ -121,13 +121,13 @@ def takes(function: Callable[..., object], count: int) -> bool:
 
 def _text(function: Callable[..., object]) -> str:
     name = cast("str", getattr(function, "__name__", repr(function)))
-    return f"{name}{inspect.signature(function)}"
+    return f"{name}{call_signature(function)}"
 
 
 def _require_no_default_of_bytes(settle: SettleFunction) -> None:
     """Raise ``ConfigurationError`` for a third parameter that looks like the bytes, but never gets them."""
     try:
-        parameters = list(inspect.signature(settle).parameters.values())
+        parameters = list(call_signature(settle).parameters.values())
     except (TypeError, ValueError):
         return
     third = next((each for each in parameters[2:] if each.kind in _POSITIONAL), None)
@@ -141,7 +141,7 @@ def _require_no_default_of_bytes(settle: SettleFunction) -> None:
 def _count_of_parameters(function: Callable[..., object]) -> int:
     """How many arguments a function takes by position; those with a default do not count."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = call_signature(function).parameters.values()
     except (TypeError, ValueError):
         return 2
     return sum(each.kind in _POSITIONAL and each.default is inspect.Parameter.empty for each in parameters)

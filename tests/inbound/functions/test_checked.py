@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import pytest
@@ -182,6 +182,32 @@ def test_annotations_and_defaults_that_are_not_of_fastapi() -> None:
     unreadable.__annotations__["request"] = "NoSuchName"
     for key in (of_request, unreadable):
         RateLimit("1/s", key=key)
+
+
+def test_decorated_functions_are_judged_as_they_are_called() -> None:
+    """By their own parameters, or by those of the function to which they pass all that they get."""
+
+    def with_prefix(function: Any) -> Any:
+        @wraps(function)
+        def supplied(request: Request) -> Any:
+            return function(request, "prefix")
+
+        return supplied
+
+    def traced(function: Any) -> Any:
+        @wraps(function)
+        def passing(*args: Any) -> Any:
+            return function(*args)
+
+        return passing
+
+    RateLimit("1/s", key=with_prefix(lambda request, prefix: prefix))
+    RateLimit("1/s", key=with_prefix(by_second))
+    RateLimit("1/s", key=traced(of_request))
+    with refused("which <lambda>(one, two) does not take"):
+        RateLimit("1/s", key=traced(lambda one, two: one))
+    with refused("write key=Depends(by_header)"):
+        RateLimit("1/s", key=traced(by_header))
 
 
 @pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=range(5))
