@@ -216,9 +216,12 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
     parts: tuple[Take, ...] = ()
     if enforced:
         by_bucket: dict[str, tuple[CompiledRule, Charge]] = {}
+        settling: dict[str, CompiledRule] = {}
         for each in enforced:
             for charge in _charges(each):
                 by_bucket.setdefault(charge.bucket, (each.rule, charge))
+                if each.rule.settle:
+                    settling.setdefault(charge.bucket, each.rule)
         charges = [*[charge for _, charge in by_bucket.values()], *_by_bucket(checks)]
         rules = [each.rule for each in enforced]
         settles = any(rule.settle for rule in rules)
@@ -227,7 +230,7 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
         except ConfigurationError:  # too much for one take; the size is not checked for each request
             takes.append(LongTake(tuple(charges), on_error=strictest(rules), may_settle=True))
             parts = tuple([Take(part, on_error=strictest(rules), may_settle=True) for part in in_parts(charges)])
-        rules_of_takes.append([rule for rule, _ in by_bucket.values()])
+        rules_of_takes.append([settling.get(bucket, rule) for bucket, (rule, _) in by_bucket.items()])
         if not parts and any(rule.max_delay for rule in rules):
             max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
             max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # nobody waits for the end of a block

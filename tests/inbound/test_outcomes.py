@@ -296,6 +296,14 @@ async def test_two_rules_settle_each_by_its_own() -> None:
     assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6, "b per-minute";r=14;t=3'
 
 
+@pytest.mark.parametrize("order", [1, -1])
+async def test_rules_of_one_name_settle_by_the_one_that_can(order: int) -> None:
+    """Whichever comes first: the request is charged once, and settled as the rule with ``settle`` says."""
+    rules = [Rule("/", "10/minute", name="api"), Rule("/{rest:path}", "10/minute", name="api", settle=failures)]
+    app = limited(answering(), None, rules=rules[::order])
+    assert [(await ask(app)).headers["ratelimit"] for _ in range(2)] == ['"per-minute";r=9;t=6'] * 2
+
+
 async def test_a_shadow_rule_settles_too() -> None:
     """A rule in shadow counts as it would if it were enforced."""
     seen = []
