@@ -8,7 +8,7 @@ from itertools import repeat
 from numbers import Integral
 from random import getrandbits
 from threading import Lock
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from ..algorithms import (
     ALGORITHMS,
@@ -92,7 +92,7 @@ class MemoryStore:
         self._documents = MemoryDocuments(self._clock.now_us)
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
         self.replace_locks()
-        _stores.add(self)
+        _stores[id(self)] = self
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -354,11 +354,11 @@ class MemoryStore:
         self._values.put(charge.bucket, value_of(quota, pack(quota, state), now, (units, more_us, full_us)), now)
 
 
-_stores: WeakSet[MemoryStore] = WeakSet()
+_stores: WeakValueDictionary[int, MemoryStore] = WeakValueDictionary()  # a store need not be hashable
 
 
 def _replace_locks() -> None:
-    for store in list(_stores):
+    for store in list(_stores.values()):
         store.replace_locks()
 
 
