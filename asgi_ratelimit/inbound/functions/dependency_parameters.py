@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature, signature
 from typing import Any
 from uuid import UUID
@@ -18,30 +18,31 @@ _INSTEAD = {
 }
 """What to write instead, for each argument that may be a function of the request."""
 
-
 _VALUES = (str, int, float, bool, bytes, UUID)
 """Annotations of parameters that are no requests."""
 
 
 def require_no_dependency(what: str, function: Callable[..., object]) -> None:
-    """Raise ``ConfigurationError`` for a function with parameters that FastAPI fills, as with ``Header()``.
+    """Raise ``ConfigurationError`` for a function with parameters that only FastAPI fills.
 
-    So it does if the first one is a text or a number. Called with a request instead, such a function would return no
-    key, or a wrong one.
+    Called with a request instead, such a function would return no key, or a wrong one.
     """
-    if what not in _INSTEAD:
+    parameter = next(_filled_by_fastapi(function), None)
+    if parameter is None or what not in _INSTEAD:
         return
-    parameters = _parameters(function)
-    parameter = next((name for name, each in parameters.items() if _is_filled(each)), None)
-    if parameter is None:
-        parameter = next((name for name, each in parameters.items() if each.default is Parameter.empty), "")
-        if parameter == "" or parameters[parameter].annotation not in _VALUES:
-            return
     name = getattr(function, "__name__", repr(function))
     raise ConfigurationError(
         f"{what}={name} is a dependency of FastAPI, because of its parameter {parameter!r}, and only FastAPI can call "
         f"it: {_INSTEAD[what].format(name=name)}"
     )
+
+
+def _filled_by_fastapi(function: Callable[..., object]) -> Iterator[str]:
+    """The parameters that FastAPI fills, as with ``Header()``, and the first required one if it is no request."""
+    parameters = _parameters(function)
+    yield from [name for name, each in parameters.items() if _is_filled(each)]
+    required = [name for name, each in parameters.items() if each.default is Parameter.empty]
+    yield from [name for name in required[:1] if parameters[name].annotation in _VALUES]
 
 
 def call_signature(function: Callable[..., object], *, eval_str: bool = False) -> Signature:
