@@ -31,6 +31,9 @@ MAX_QUOTAS = 4096
 MAX_RENDERED = 256
 """The most headers that are stored for each quota; the oldest go first."""
 
+MAX_STEPS = 64
+"""The most steps of the level in one unit, if headers are stored by step: with more, hardly any would come again."""
+
 Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 """Renders the decisions on one request as headers of its answer."""
 
@@ -146,6 +149,20 @@ def policy(quota: Quota) -> tuple[int, int]:
     return _integer(quota.limit * window * SECOND_US / quota.period_us), _integer(window)
 
 
+def header_step(quota: TokenBucket) -> float:
+    """The step of the level, counted downwards from the burst level, within which no number in a header changes.
+
+    The units left change at multiples of the period; the whole seconds until one more change, from each of these on, at
+    multiples of what drains in a second. 0 if a step would be too short to be of use, or if a number is not whole.
+    """
+    second = quota.limit * SECOND_US
+    numbers = [quota.period_us, quota.burst_level, min(second, quota.period_us)]
+    if not quota.is_simple or not all(number.is_integer() for number in numbers):
+        return 0.0
+    step = math.gcd(*map(int, numbers))
+    return float(step) if quota.period_us <= step * MAX_STEPS else 0.0
+
+
 def quoted(name: str) -> str:
     """``name`` as a structured-field string."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -162,7 +179,7 @@ class QuotaHeaders:
     Recently rendered headers are stored, because the same few numbers come again and again.
     """
 
-    __slots__ = ("_form", "_policy_header", "_rendered", "after_one", "policy", "quota", "units")
+    __slots__ = ("_by_step", "_form", "_policy_header", "_rendered", "_step", "policy", "quota", "units")
 
     def __init__(self, quota: Quota, name: str) -> None:
         text, (units, window) = quoted(name), policy(quota)
@@ -173,11 +190,9 @@ class QuotaHeaders:
         self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
         self._rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
         """By the units left and the seconds until one more."""
-        self.after_one: tuple[Header, ...] | None = None
-        """The headers of a token bucket that was unused before a cost of 1, as most clients' buckets are."""
-        if isinstance(quota, TokenBucket) and quota.is_simple:
-            left, more_us = available(quota, quota.period_us)
-            self.after_one = self.of_numbers(left, ceil(more_us / SECOND_US))
+        self._step = header_step(quota) if isinstance(quota, TokenBucket) else 0.0
+        self._by_step: dict[float, tuple[Header, ...]] = {}
+        """The same headers by the step of the level, which is found in a fifth of the time."""
 
     def limit(self, state: QuotaState) -> bytes:
         """The item of ``RateLimit``."""
@@ -187,14 +202,17 @@ class QuotaHeaders:
     def of_outcome(self, outcome: Outcome) -> Sequence[Header]:
         """``draft`` for a request with one charge of this quota, as most requests are, without a ``Decision``."""
         if len(outcome) == PLAIN_PARTS:
-            quota, level = self.quota, outcome[4]
-            if level == quota.period_us and self.after_one is not None:
-                return self.after_one
-            units, more_us = available(quota, level)  # type: ignore[arg-type]  # it is a token bucket
-        else:
-            units, more_us, _ = outcome[0][2]
-        numbers = (units, ceil(more_us / SECOND_US))
-        return self._rendered.get(numbers) or self._render(numbers)
+            level = outcome[4]
+            if not self._step:
+                return self._of_level(level)
+            step = -level // self._step
+            return self._by_step.get(step) or _stored(self._by_step, step, self._of_level(level), MAX_RENDERED)
+        units, more_us, _ = outcome[0][2]
+        return self.of_numbers(units, ceil(more_us / SECOND_US))
+
+    def _of_level(self, level: float) -> tuple[Header, ...]:
+        units, more_us = available(self.quota, level)  # type: ignore[arg-type]  # it is a token bucket
+        return self.of_numbers(units, ceil(more_us / SECOND_US))
 
     def of_numbers(self, left: float, seconds: int) -> tuple[Header, ...]:
         """The headers for this quota alone: ``left`` units, and one more in ``seconds``."""
