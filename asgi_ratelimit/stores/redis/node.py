@@ -141,6 +141,8 @@ class RedisNode:
         self._is_here = is_here
         self._is_untried = True  # another event loop may have found Redis out: then report it back
         self._failure: StoreError | None = None
+        self._failure_of_some: StoreError | None = None
+        """Why some actions of the batch in flight failed, although others were carried out."""
         self._caller = ScriptCaller(pool, context.timeout)
         self._group: GroupCommit[Action, Answer] = GroupCommit(
             self._send_batch,
@@ -224,6 +226,8 @@ class RedisNode:
         answers: Sequence[Answer] | Exception = EventLoopEnded()
         try:
             await self._repay_ahead(actions, submitted)
+            if self._failure_of_some is not None:
+                raise self._failure_of_some
             answers = await self._answers(actions, submitted)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
@@ -251,23 +255,43 @@ class RedisNode:
                 return
 
     async def _answers(self, actions: Sequence[Action], submitted: float) -> list[Answer]:
-        """The answers to all actions; actions that the script leaves undone, at its bound of work, are sent again."""
+        """The answers to all actions; actions that the script leaves undone, at its bound of work, are sent again.
+
+        If that fails, the failure is the answer to those. Raises ``StoreError`` if no action was carried out.
+        """
         answers: list[Answer] = []
         while len(answers) < len(actions):
-            sent_us, left = self._context.denials.now_us(), actions[len(answers) :]
-            call = self._context.script_call(left)
-            (reply,) = await self._caller.evaluate([call], submitted)
-            if isinstance(reply, Exception):
-                raise self._context.error_of(reply) from reply
-            answers += self._context.answers(left, call, reply, sent_us)
+            left = actions[len(answers) :]
+            try:
+                answers += await self._call_once(left, submitted)
+            except StoreError as error:
+                if not answers:
+                    raise
+                self._failure_of_some = error
+                answers += [error] * len(left)
         return answers
 
+    async def _call_once(self, actions: Sequence[Action], submitted: float) -> Sequence[Answer]:
+        """The answers to the first actions, as many as one call of the script carries out."""
+        sent_us = self._context.denials.now_us()
+        call = self._context.script_call(actions)
+        (reply,) = await self._caller.evaluate([call], submitted)
+        if isinstance(reply, Exception):
+            raise self._context.error_of(reply) from reply
+        return self._context.answers(actions, call, reply, sent_us)
+
     def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
-        """Open or close the breaker according to the outcome of a batch, then finish the batch."""
+        """Open or close the breaker according to the outcome of a batch, then finish the batch.
+
+        If only some of its actions have failed, the others still count, but the node is out.
+        """
+        failure, self._failure_of_some = self._failure_of_some, None
         try:
             if isinstance(answers, StoreError):
-                if not isinstance(answers, EventLoopEnded):
-                    self._record_failure(answers)
+                failure = answers
+            if failure is not None:
+                if not isinstance(failure, EventLoopEnded):
+                    self._record_failure(failure)
             elif not isinstance(answers, Exception):
                 if self._is_untried or self.breaker.is_open:
                     self._record_success(actions, answers)

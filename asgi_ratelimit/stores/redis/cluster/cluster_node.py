@@ -40,8 +40,6 @@ class ClusterNode(RedisNode):
         self._redirections = Redirections(
             pool, context.timeout, lambda redirection: redirected(redirection, address[0])
         )
-        self._failure_of_some: StoreError | None = None
-        """Why some calls of the batch in flight failed, although others were carried out."""
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
@@ -99,14 +97,3 @@ class ClusterNode(RedisNode):
             error.__cause__ = reply
             return error
         return [error] * len(actions)
-
-    def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
-        """Finish a batch. If only some of its calls have failed, the others still count, but the node is out."""
-        failure, self._failure_of_some = self._failure_of_some, None
-        if failure is None or isinstance(answers, Exception):
-            super()._finish(actions, answers, finish)
-            return
-        try:
-            self._record_failure(failure)
-        finally:
-            finish(answers)

@@ -11,8 +11,8 @@ from ....decision import Charge, Settlement
 from ..script_actions import Repayment
 from .ledger import OutageLedger
 
-REPAID_TOGETHER = 64
-"""The number of entries of the outage ledger that are sent to Redis at a time."""
+REPAID_TOGETHER = 60
+"""The number of entries of the outage ledger that are sent to Redis at a time: few enough for one script call."""
 
 REPAY_INTERVAL_US = 1_000_000.0
 """Microseconds between two looks for entries of the outage ledger while Redis answers."""
