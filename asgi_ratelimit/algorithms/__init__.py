@@ -47,7 +47,7 @@ from .state import (
     Taken,
 )
 from .take import decide, foresee, undone
-from .token_bucket_level import admit, available, book, refused
+from .token_bucket_level import admit, available, book, refused, scaled_cost
 
 __all__ = [
     "ALGORITHMS",
@@ -79,6 +79,7 @@ __all__ = [
     "pack",
     "refused",
     "reset_us",
+    "scaled_cost",
     "settle",
     "settlement_of",
     "share",

@@ -85,14 +85,11 @@ def book(
     ``None`` if ``take`` has to decide: the slot is too far away, the cost is above the burst, or other charges were
     booked in this microsecond. Nothing is recorded for settlements.
     """
-    limit, scaled = quota.limit, cost * quota.period_us
-    if cost != 1 and scaled % 1.0:
-        scaled = scaled_cost(quota, cost)
-    left, target = level - elapsed * limit, quota.burst_level - scaled
-    if left < 0.0:
-        left = 0.0
-    if left <= target:
-        return left + scaled, 0.0
+    after = admit(quota, level, elapsed, cost)
+    if after is not None:
+        return after, 0.0
+    limit, scaled = quota.limit, scaled_cost(quota, cost)
+    target = quota.burst_level - scaled
     if not target >= 0.0:
         return None
     wait_us = simple_wait(quota, level, elapsed, target)

@@ -36,7 +36,7 @@ from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, RequestLimits, limits_of_decisions, request_limits
-from .responses.problem_details import LimitUnavailable, OnLimited, checked_on_limited
+from .responses.refusal_answers import LimitUnavailable, OnLimited, checked_on_limited
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import walk

@@ -22,7 +22,7 @@ from .functions.function_failures import Failures
 from .penalties.block_checks import without_checks
 from .penalties.strikes import apply_penalties
 from .plan import PlannedTakes
-from .responses.problem_details import OnLimited, Refusal
+from .responses.refusal_answers import OnLimited, Refusal
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """An exception handler, as in Starlette and FastAPI."""

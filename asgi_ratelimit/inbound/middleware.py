@@ -30,16 +30,16 @@ from .dependency import register_limits, require_depends
 from .enforcer import Enforcer
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
-from .outcomes import Settling
 from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
 from .responses.header_options import DialectName, HeaderOptions, header_options
-from .responses.problem_details import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
+from .responses.refusal_answers import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas, repeatable
+from .settling import Settling
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.lifespan import closing, draining

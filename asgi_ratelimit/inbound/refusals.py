@@ -19,7 +19,7 @@ from ..headers import retry_after
 from .enforcer import Enforcer, Handler
 from .penalties.block_checks import is_blocked
 from .request_limits import RequestLimits
-from .responses.problem_details import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, refusing_name
+from .responses.refusal_answers import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, refusing_name
 
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: AppArguments) -> Awaitable[None]:

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .opentelemetry_instruments import opentelemetry
-    from .prometheus_instruments import prometheus
+    from .opentelemetry_backend import opentelemetry
+    from .prometheus_backend import prometheus
 
 __all__ = ["opentelemetry", "prometheus"]
 
@@ -19,5 +19,5 @@ __all__ = ["opentelemetry", "prometheus"]
 def __getattr__(name: str) -> Any:
     """Import each at first use, so that neither needs the library of the other."""
     if name in __all__:
-        return getattr(import_module(f".{name}_instruments", __name__), name)
+        return getattr(import_module(f".{name}_backend", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,10 +2,10 @@
 
 from .live_quotas import LiveQuotas
 from .overridden_quotas import ReadQuotas, counted, exempt, limit_text, quotas_under
+from .override_document import OFF, SHADOW, Change, Override
 from .override_watch import NO_OVERRIDES, live_overrides, names_of_limits, subscribe
 from .overrides import Overrides, checked_by
 from .repeating import EVERY, Repeating
-from .stored_overrides import OFF, SHADOW, Change, Override
 
 __all__ = [
     "EVERY",

@@ -14,7 +14,7 @@ from ..decision import Decision, QuotaState, Take
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import Quota
 from ..stores import Store
-from .stored_overrides import Override
+from .override_document import Override
 
 ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 

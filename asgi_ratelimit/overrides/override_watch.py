@@ -14,8 +14,8 @@ from ..stores import ByStore, Store
 from ..stores.documents import Documents, documents
 from ..stores.shared_time import shared_time
 from ..waiting.forks import reset_in_child
+from .override_document import EMPTY, NAME, Document, Override, unpacked
 from .repeating import EVERY, Repeating
-from .stored_overrides import EMPTY, NAME, Document, Override, unpacked
 
 logger = logging.getLogger("asgi_ratelimit")
 

@@ -12,8 +12,8 @@ from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
 from ..stores.documents import MAX_BYTES, checked_seconds
 from ..stores.store_arguments import store_of_limits
+from .override_document import NAME, Change, Document, Override, checked_quota, unpacked
 from .override_watch import watch_of
-from .stored_overrides import NAME, Change, Document, Override, checked_quota, unpacked
 
 LONGEST_NAME = 256
 """Characters of the longest name, both of a limit and of its author."""

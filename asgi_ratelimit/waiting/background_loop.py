@@ -78,7 +78,7 @@ def loop() -> asyncio.AbstractEventLoop:
 def watch(watched: Watched) -> None:
     """Look once a second for callers of closed event loops, for as long as ``drop_dead`` asks for it.
 
-    The caller must not hold a lock that ``drop_dead`` or ``leave`` takes: the thread may only just begin.
+    The caller must not hold a lock that ``drop_dead``, ``leave`` or ``give_up`` takes: the thread may only just begin.
     """
     _background.watch(watched)
 

@@ -16,11 +16,11 @@ from .flow_drivers import BookSlot, Flow, TaskOrThread, block, run_async, sleep
 from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
+from .slots.caller_queue import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
 from .slots.departures import Departures
 from .slots.missed_slots import ANEW_AT_ONCE
 from .slots.slot import LATE_US, Slot
 from .slots.unused_slots import UnusedSlots
-from .slots.waiter_order import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
 
 
 class SlotWaiter:
@@ -111,7 +111,7 @@ class SlotWaiter:
             self._booking.join(waiter, slot)
             return self.sleep_in_thread(waiter)
         except BaseException:
-            surplus = self._queues.leave(waiter)
+            surplus = self._queues.give_up(waiter)
             if surplus is not None:
                 self._unused.giving_back(surplus).in_thread()
             raise
@@ -173,7 +173,7 @@ class SlotWaiter:
             raise
         except BaseException as error:
             waiter.give_up()
-            surplus = self._queues.leave(waiter)
+            surplus = self._queues.give_up(waiter)
             if surplus is not None:
                 await self._unused.give_back_in_turn(surplus)
             if waiter.under_way and isinstance(error, asyncio.CancelledError):
@@ -213,7 +213,7 @@ class SlotWaiter:
             self._give_up_at_once(waiter)
             raise
         except BaseException:
-            surplus = self._queues.leave(waiter)
+            surplus = self._queues.give_up(waiter)
             if surplus is not None:
                 yield self._unused.giving_back(surplus)
             raise
@@ -231,6 +231,6 @@ class SlotWaiter:
 
     def _give_up_at_once(self, waiter: Waiter) -> None:
         """Leave the queue in code that cannot await anything."""
-        surplus = self._queues.leave(waiter)
+        surplus = self._queues.give_up(waiter)
         if surplus is not None:
             self._unused.give_back_at_once(surplus)

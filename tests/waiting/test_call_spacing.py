@@ -144,16 +144,16 @@ def test_several_quotas_let_a_call_leave_together() -> None:
     """The slower one decides, and what it refuses is not counted by the other."""
     departures = CallSpacing()
     fast, slow = Charge(TokenBucket(10, burst=2, name="fast"), "a"), Charge(TokenBucket(1, burst=1, name="slow"), "a")
-    assert departures.leave((fast, slow), 0.0, 0.0) == 0.0
-    assert departures.leave((fast, slow), 500_000.0, 0.0) == 500_000.0
-    assert [departures.leave((fast,), 500_000.0, 0.0) for _ in range(3)] == [0.0, 0.0, 100_000.0]
+    assert departures.depart((fast, slow), 0.0, 0.0) == 0.0
+    assert departures.depart((fast, slow), 500_000.0, 0.0) == 500_000.0
+    assert [departures.depart((fast,), 500_000.0, 0.0) for _ in range(3)] == [0.0, 0.0, 100_000.0]
 
 
 def test_levels_that_have_drained_are_dropped() -> None:
     """A process that calls for ever new keys keeps few of them."""
     departures = CallSpacing()
     for number in range(1000):
-        departures.leave((Charge(TokenBucket(10, burst=1), str(number)),), number * 100_000.0, 0.0)
+        departures.depart((Charge(TokenBucket(10, burst=1), str(number)),), number * 100_000.0, 0.0)
     assert len(departures) <= 4
 
 
@@ -161,10 +161,10 @@ def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
     """In real time, its connection may have to be opened: the first that waits for it waits that much longer, once."""
     departures = CallSpacing(ON_THE_WAY_US)
     charges = (Charge(TokenBucket(10, burst=2), "a"),)
-    assert [departures.leave(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
+    assert [departures.depart(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
     wait_us = departures.wait_us(charges, 50_000.0, 0.0)
     assert wait_us == 50_000.0 + ON_THE_WAY_US
-    assert departures.leave(charges, 50_000.0 + wait_us, 0.0) == 0.0
+    assert departures.depart(charges, 50_000.0 + wait_us, 0.0) == 0.0
     assert departures.wait_us(charges, 50_000.0 + wait_us, 0.0) == 100_000.0
 
 
@@ -172,7 +172,7 @@ def test_evenly_spaced_calls_have_no_such_time() -> None:
     """It would be lost at each of them."""
     departures = CallSpacing(ON_THE_WAY_US)
     charges = (Charge(TokenBucket(10, burst=1), "a"),)
-    assert [departures.leave(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
+    assert [departures.depart(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
 
 
 def test_a_cost_above_the_burst_leaves_an_empty_bucket() -> None:
@@ -217,12 +217,12 @@ def test_slots_that_are_given_back_unused_free_nothing() -> None:
 def test_a_settlement_frees_what_came_back_alone() -> None:
     """Of what has left, no more than that counts less; a reset frees all."""
     departures, charge = CallSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
-    assert [departures.leave((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
-    assert departures.leave((charge,), 0.0, 0.0) == 2_000_000.0
+    assert [departures.depart((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
+    assert departures.depart((charge,), 0.0, 0.0) == 2_000_000.0
     assert departures.give_back(charge.bucket, 1.0)
-    assert departures.leave((charge,), 0.0, 0.0) == 1_000_000.0
+    assert departures.depart((charge,), 0.0, 0.0) == 1_000_000.0
     assert departures.give_back(charge.bucket, INF)
-    assert departures.leave((charge,), 0.0, 0.0) == 0.0
+    assert departures.depart((charge,), 0.0, 0.0) == 0.0
     assert not departures.give_back("another", 1.0)
 
 
@@ -230,10 +230,10 @@ def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
     """The others count for as long as they did."""
     departures, quota = CallSpacing(), RollingWindow(4, 10, 10)
     calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
-    assert [departures.leave(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
+    assert [departures.depart(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
     assert departures.give_back(calls[0][0].bucket, 3.0)
-    assert departures.leave((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
-    assert departures.leave((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
+    assert departures.depart((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
+    assert departures.depart((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
 
 
 @given(
@@ -249,7 +249,7 @@ def test_fast_calls_have_a_millisecond_more(limit: float, burst: float, steps: l
     ledger = Ledger(TokenBucket(limit, burst=at_most))
     for step in steps:
         now_us += step
-        if departures.leave(charges, now_us, 0.0) == 0.0:
+        if departures.depart(charges, now_us, 0.0) == 0.0:
             ledger.admit(int(now_us), 1)
     ledger.require_ceiling()
 
@@ -258,7 +258,7 @@ def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
     """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
     departures, charges = CallSpacing(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
     late_us = [400.0 * (number % 2) for number in range(100)]
-    assert all(departures.leave(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
+    assert all(departures.depart(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
 
 
 @given(
@@ -272,8 +272,8 @@ def test_a_departure_says_when_the_next_call_may_leave(limit: float, burst: floa
     charges = (Charge(TokenBucket(limit, burst=burst), "key"),)
     for step in steps:
         now_us += step
-        following_us = departures.leave_simply(charges, now_us)
+        following_us = departures.depart_simply(charges, now_us)
         if following_us < 0.0:
-            departures.leave(charges, now_us, 0.0)
+            departures.depart(charges, now_us, 0.0)
         else:
             assert following_us == departures.wait_us(charges, now_us, 0.0)

@@ -16,10 +16,10 @@ from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
 from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
+from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
 from asgi_ratelimit.waiting.slots.slot import Slot
 from asgi_ratelimit.waiting.slots.slot_queues import SlotQueues
 from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
-from asgi_ratelimit.waiting.slots.waiter_order import TaskWaiter, Waiting
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
@@ -96,7 +96,7 @@ def test_the_margin_serves_to_catch_up() -> None:
 def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
     """Of bursts, too."""
     departures, charges = CallSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
-    waits = [departures.leave(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
+    waits = [departures.depart(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
     assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
 
 

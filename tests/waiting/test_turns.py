@@ -18,8 +18,8 @@ from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
 from asgi_ratelimit.waiting.queue_registry import waiters_of
+from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
 from asgi_ratelimit.waiting.slots.many_callers import AT_ONCE, ManyCallers
-from asgi_ratelimit.waiting.slots.waiter_order import TaskWaiter, Waiting
 from tests.support.counting import CountingStore
 from tests.support.late_stores import SlowStore
 
@@ -165,7 +165,7 @@ async def test_nobody_follows_a_caller_that_has_left() -> None:
     queues = waiters_of(MemoryStore()).slots
     waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None), TAKE, priority=1.0)
     queues.join(waiter, 0.0)
-    queues.leave(waiter)
+    queues.give_up(waiter)
     assert not queues.has_followers(waiter)
 
 

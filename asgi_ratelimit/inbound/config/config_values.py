@@ -16,7 +16,7 @@ from ...quota_text import as_quotas
 from ..delays import checked_max_delay, checked_max_waiting
 from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
 from ..penalties.penalty import Penalty
-from ..responses.problem_details import checked_on_limited
+from ..responses.refusal_answers import checked_on_limited
 from ..rules import as_methods
 from .config_errors import did_you_mean
 

@@ -14,7 +14,7 @@ from ...keys.program_functions import called
 from ..functions.connection_functions import connection_of
 from ..functions.function_arguments import require_function
 from ..functions.function_failures import Failures
-from ..responses.problem_details import AccessDenied, LimitUnavailable
+from ..responses.refusal_answers import AccessDenied, LimitUnavailable
 
 ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""

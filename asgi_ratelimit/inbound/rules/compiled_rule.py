@@ -22,7 +22,7 @@ from ..functions.function_failures import Failures
 from ..functions.missing_keys import KeyWatch
 from ..penalties.block_checks import BLOCK
 from ..penalties.penalty import Penalty
-from ..responses.problem_details import LimitUnavailable, OnLimited
+from ..responses.refusal_answers import LimitUnavailable, OnLimited
 from .rule import Rule
 
 _ANY_PATH = re.compile("")

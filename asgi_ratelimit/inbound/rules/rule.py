@@ -26,7 +26,7 @@ from ..functions.function_arguments import (
     takes_bytes,
 )
 from ..penalties.penalty import Penalty, checked_penalty
-from ..responses.problem_details import OnLimited, checked_on_limited
+from ..responses.refusal_answers import OnLimited, checked_on_limited
 
 
 @shows_use(

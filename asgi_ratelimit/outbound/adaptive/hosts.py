@@ -52,12 +52,16 @@ class Hosts:
         key = host.profile.routes.route(method, path)
         route = host.routes.get(key)
         if route is None:
-            gate = Bucket(key)
-            gate.probe(now_us)
-            route = host.routes[key] = Route(key, self._section(host, path, now_us), gate, used_us=now_us)
+            pioneer_bucket = Bucket(key)
+            pioneer_bucket.probe(now_us)
+            route = host.routes[key] = Route(key, self._section(host, path, now_us), pioneer_bucket, used_us=now_us)
             old_us = now_us - FORGET_AFTER_US
-            _forget(host.routes, MAX_ROUTES, lambda each: not each.queue and each.gate.is_idle(now_us))
-            _forget(host.routes, 0, lambda each: each.used_us < old_us and not each.queue and each.gate.is_idle(now_us))
+            _forget(host.routes, MAX_ROUTES, lambda each: not each.queue and each.pioneer_bucket.is_idle(now_us))
+            _forget(
+                host.routes,
+                0,
+                lambda each: each.used_us < old_us and not each.queue and each.pioneer_bucket.is_idle(now_us),
+            )
         host.routes.move_to_end(key)
         return route
 
@@ -69,7 +73,7 @@ class Hosts:
         section = host.sections.get(name)
         if section is None:
             section = Section(Bucket(f"/{name}"))
-            section.gate.probe(now_us)
+            section.pioneer_bucket.probe(now_us)
             if len(host.sections) < MAX_HOSTS:
                 host.sections[name] = section
         return section

@@ -37,9 +37,13 @@ class LearnedBucket:
 def learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
     """All buckets of all hosts, except those that neither limit nor hold up anyone."""
     for host in hosts:
-        gates = [host.everything, *host.hidden, *(section.gate for section in host.sections.values())]
-        gates += [route.gate for route in host.routes.values()]
-        for bucket in (*gates, *host.buckets.values()):
+        pioneer_buckets = [
+            host.everything,
+            *host.hidden,
+            *(section.pioneer_bucket for section in host.sections.values()),
+        ]
+        pioneer_buckets += [route.pioneer_bucket for route in host.routes.values()]
+        for bucket in (*pioneer_buckets, *host.buckets.values()):
             learned = _learned(host.name, bucket, now_us)
             if learned.limit is not None or learned.waiting or learned.paused_for or learned.is_unknown:
                 yield learned

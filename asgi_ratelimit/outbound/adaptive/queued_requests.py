@@ -68,14 +68,14 @@ class Record:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Route:
-    """Requests that are limited alike, as far as is known. ``gate`` lets a pioneer go before the others.
+    """Requests that are limited alike, as far as is known. ``pioneer_bucket`` lets a pioneer go before the others.
 
     ``buckets`` are those that the last answer has reported. ``waits_for`` is the bucket that its queue waits for.
     """
 
     key: str
     section: Section
-    gate: Bucket
+    pioneer_bucket: Bucket
     major: str = ""
     """The part of its path that is added to the names of its buckets, by the rules ``majors_by``."""
     majors_by: Routes | None = None
@@ -89,14 +89,14 @@ class Route:
         """All buckets that a request needs; those of its section if nothing is known about the route."""
         section = self.section
         known = self.buckets if self.is_known else section.believed(host)
-        return (host.everything, *host.hidden, section.gate, self.gate, *known)
+        return (host.everything, *host.hidden, section.pioneer_bucket, self.pioneer_bucket, *known)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Section:
     """Routes that begin alike. A new route is assumed to have the buckets of the last answer."""
 
-    gate: Bucket
+    pioneer_bucket: Bucket
     buckets: tuple[Bucket, ...] = ()
     record: Record | None = None
     """What other processes know about its routes, as of ``recorded_us``."""

@@ -12,7 +12,7 @@ from ...decision import Decision, Take
 from ...inbound.penalties.block_checks import BlockCheck
 from ...inbound.penalties.strikes import apply_penalties
 from ...inbound.plan import Plan, PlannedTakes
-from ...inbound.responses.problem_details import LimitUnavailable
+from ...inbound.responses.refusal_answers import LimitUnavailable
 from ...quotas import SECOND_US
 from ..logs import LoggedRequest
 from .counts import RuleCounts, Timeline

@@ -15,10 +15,10 @@ from ...stores.event_loops import LONGEST, keep, until_done_in_any_case
 from .. import background_loop
 from ..flow_drivers import see_through, start
 from ..timeouts import as_refused, pace_timeout
+from .caller_queue import TaskWaiter, Waiter, fail
 from .slot import Slot, slot_of, slot_of_booking
 from .slot_queues import SlotQueues
 from .unused_slots import UnusedSlots
-from .waiter_order import TaskWaiter, Waiter, fail
 
 
 class SlotBooking:

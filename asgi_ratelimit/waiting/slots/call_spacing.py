@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us
+from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us, scaled_cost
 from ...decision import Charge
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -69,43 +69,39 @@ class CallSpacing:
             self._states[bucket] = charged, quota, ((full_until, debit, tuple(_less(parts, units))), *state[1:])
         return True
 
-    def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
+    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
         ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
         delays those behind it only for a while.
         """
-        if self.leave_simply(charges, now_us) >= 0.0:
+        if self.depart_simply(charges, now_us) >= 0.0:
             return 0.0
-        return self._leave(charges, now_us, ahead_us, margin)
+        return self._depart(charges, now_us, ahead_us, margin)
 
-    def leave_simply(self, charges: Sequence[Charge], now_us: float) -> float:
+    def depart_simply(self, charges: Sequence[Charge], now_us: float) -> float:
         """Record that a call of one plain bucket leaves now; return the microseconds until the next like it may leave.
 
-        A negative number says that ``leave`` has to decide.
+        A negative number says that ``depart`` has to decide.
         """
         charge = charges[0]
         charged, quota, state = self._states.get(charge.bucket, _NO_CALLS)
         if charged is not charge.quota or len(charges) != 1 or type(quota) is not TokenBucket or not quota.is_simple:
             return -1.0
-        limit, scaled, (level, at_us, _, _, _, _) = quota.limit, charge.cost * quota.period_us, state
-        target = quota.burst_level - scaled
-        if at_us < now_us:
-            level -= (now_us - at_us) * limit
-            at_us = now_us
-            if level <= 0.0:
-                level = 0.0
+        level, at_us, *_ = state
+        elapsed_us = now_us - at_us if at_us < now_us else 0.0
+        after = admit(quota, level, elapsed_us, charge.cost)
         # the first call of a burst has time to arrive, and nothing drains until then
-        is_first = level == 0.0 and quota.burst > 1.0
-        if is_first or level > target or scaled % 1.0 or at_us - now_us > quota.period_us:
+        is_first = level <= elapsed_us * quota.limit and quota.burst > 1.0
+        if after is None or is_first or at_us - now_us > quota.period_us:
             return -1.0
-        level += scaled
-        self._states[charge.bucket] = charged, quota, (level, at_us, 0, (), (), b"")
-        over = level - target
-        return at_us - now_us - (-over / limit // 1.0) if over > 0.0 else 0.0
+        at_us += elapsed_us
+        self._states[charge.bucket] = charged, quota, (after, at_us, 0, (), (), b"")
+        over = after + scaled_cost(quota, charge.cost) - quota.burst_level
+        return at_us - now_us - (-over / quota.limit // 1.0) if over > 0.0 else 0.0
 
-    def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
-        """``leave`` with any charges, including the first call of a burst, and a call that may not leave."""
+    def _depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
+        """``depart`` with any charges, including the first call of a burst, and a call that may not leave."""
         taken: list[tuple[Charge, Quota, State]] = []
         for charge in charges:
             quota = self._metered(charge.quota, margin)

@@ -29,10 +29,10 @@ from ...stores import CameBack
 from .. import background_loop
 from ..forks import reset_in_child
 from .call_spacing import CallSpacing
+from .caller_queue import GRACE_US, Queue, TaskWaiter, Waiter, fail
 from .missed_slots import is_too_late
 from .slot import Slot
 from .unused_slots import OperationSlots
-from .waiter_order import GRACE_US, Queue, TaskWaiter, Waiter, fail
 
 _order = attrgetter("order")
 
@@ -51,7 +51,7 @@ class SlotQueues:
 
     def reset(self) -> None:
         """Forget all waiters, slots and departures."""
-        self._lock = RLock()  # the garbage collector may call leave() in here, by closing a forgotten caller
+        self._lock = RLock()  # the garbage collector may call give_up() in here, by closing a forgotten caller
         self._queues: dict[Hashable, Queue] = {}
         self._mixed: set[Hashable] = set()
         """The keys of the queues with waiters of several event loops."""
@@ -76,7 +76,7 @@ class SlotQueues:
     def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
         with self._lock:
-            return self._spacing.leave(charges, now_us, ahead_us, margin)
+            return self._spacing.depart(charges, now_us, ahead_us, margin)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount units on these buckets: calls that have left cost less than they were counted with."""
@@ -234,7 +234,7 @@ class SlotQueues:
             slot, take = slots[0], waiter.take
             following_us = -1.0
             if not (waiter.waiting.departs_later or take.operation):
-                following_us = self._spacing.leave_simply(take.charges, now_us)
+                following_us = self._spacing.depart_simply(take.charges, now_us)
             if following_us < 0.0:
                 following_us = self._leave(queue, waiter, slot, now_us)
                 if following_us < 0.0:
@@ -291,7 +291,7 @@ class SlotQueues:
         if waiter.waiting.departs_later:
             return 0.0
         charges, margin = waiter.take.charges, waiter.waiting.margin
-        wait_us = self._spacing.leave(charges, now_us, slot.ahead_us, margin)
+        wait_us = self._spacing.depart(charges, now_us, slot.ahead_us, margin)
         if wait_us > 0.0:
             queue.not_before_us = now_us + wait_us
             return -1.0
@@ -299,7 +299,7 @@ class SlotQueues:
             return 0.0
         return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin)
 
-    def leave(self, waiter: Waiter) -> Slot | None:
+    def give_up(self, waiter: Waiter) -> Slot | None:
         """Stop waiting; return the surplus slot, if there is one now."""
         with self._lock:
             queue = waiter.queue

@@ -10,8 +10,8 @@ from ....stores.documents import documents
 from ....waiting import SlotWaiter
 from .local_admission import LocalAdmission
 from .locked_model import LockedModel
+from .route_publisher import Publisher
 from .shared_admission import SharedAdmission
-from .shared_numbers import Publisher
 from .shared_quotas import NAME
 
 Admission: TypeAlias = LocalAdmission | SharedAdmission

@@ -10,7 +10,7 @@ from types import TracebackType
 from ....profiles import Profile
 from ....waiting import background_loop
 from ....waiting.forks import reset_in_child
-from ..learned_limits import Model, OnChange
+from ..model import Model, OnChange
 from ..queued_requests import Call
 
 

@@ -38,16 +38,16 @@ def needs_of(call: Call, quotas: Sequence[Quota]) -> list[Need]:
 
 def is_gate(call: Call, bucket: Bucket) -> bool:
     """Whether a bucket stands for a route, a section or the whole host, and has no limit of its own."""
-    return bucket in (call.host.everything, call.route.section.gate, call.route.gate)
+    return bucket in (call.host.everything, call.route.section.pioneer_bucket, call.route.pioneer_bucket)
 
 
 def _of_gate(call: Call, bucket: Bucket) -> Iterator[Need]:
     host, by_route = call.host, call.host.has_routes
-    if bucket is (call.route.section.gate if by_route else call.route.gate):
+    if bucket is (call.route.section.pioneer_bucket if by_route else call.route.pioneer_bucket):
         return  # nobody else has this one
     if bucket.is_probed:
         yield Need(pioneer_charge(host.name, bucket.name), bucket, "pioneer")
-    if bucket is not call.route.section.gate:
+    if bucket is not call.route.section.pioneer_bucket:
         yield Need(pause_condition(host.name, bucket.name), bucket, "pause")
 
 

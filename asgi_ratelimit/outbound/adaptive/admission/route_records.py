@@ -17,7 +17,7 @@ FORMAT = 1
 
 def name_of(call: Call) -> str:
     """The name of the document about the route of a request, or about all routes that begin alike."""
-    topic = call.route.key if call.host.has_routes else call.route.section.gate.name
+    topic = call.route.key if call.host.has_routes else call.route.section.pioneer_bucket.name
     return f"adaptive {call.host.name[:64]} {digest(as_bytes(f'{call.host.name} {topic}'))}"
 
 

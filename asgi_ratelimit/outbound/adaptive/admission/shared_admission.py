@@ -24,7 +24,7 @@ from ..learned_bucket import Bucket
 from ..queued_requests import Call
 from .locked_model import LockedModel
 from .request_needs import Need, is_gate, needs_of, units_of
-from .shared_numbers import Publisher
+from .route_publisher import Publisher
 from .shared_quotas import LONG_WINDOW_S, renewal_charge
 
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
@@ -203,7 +203,7 @@ class SharedAdmission:
                         yield CallStore(self._store, reset(self._store, [need.charge]))
 
     def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
-        """Hold up the buckets that the store has refused. A gate that another process has paused starts afresh."""
+        """Hold up the buckets that the store has refused. A pioneer's bucket that others have paused starts afresh."""
         now_us = self._slots.now_us()
         for need, state in zip(needs, states):
             bucket = need.bucket

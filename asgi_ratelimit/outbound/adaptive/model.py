@@ -79,13 +79,17 @@ class Model:
             host.shared = buckets
         self._know(host, route, buckets, True)
         route.section.record, route.section.recorded_us = record, now_us
-        gates = [route.gate, route.section.gate, *([host.everything] if host.everything.window == 1 else [])]
-        for gate in gates:
-            gate.open(gate.window)
-            gate.hold(0.0)
+        pioneer_buckets = [
+            route.pioneer_bucket,
+            route.section.pioneer_bucket,
+            *([host.everything] if host.everything.window == 1 else []),
+        ]
+        for pioneer_bucket in pioneer_buckets:
+            pioneer_bucket.open(pioneer_bucket.window)
+            pioneer_bucket.hold(0.0)
         self._wait_elsewhere(host, route, now_us)
-        for gate in gates:
-            self._release(host, gate, now_us)
+        for pioneer_bucket in pioneer_buckets:
+            self._release(host, pioneer_bucket, now_us)
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
@@ -158,7 +162,7 @@ class Model:
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
         for bucket, window in call.admitted:
-            if bucket in (host.everything, route.section.gate, route.gate):
+            if bucket in (host.everything, route.section.pioneer_bucket, route.pioneer_bucket):
                 bucket.miss(now_us) if is_failed else bucket.open(window)
             elif bucket not in reported and window == bucket.window:
                 self._miss(route, bucket, status, now_us)
@@ -169,7 +173,7 @@ class Model:
         if report.is_throttled:
             paused = self._refuse(call, report, reported, now_us)
         else:
-            for bucket in (host.everything, route.gate, *reported):
+            for bucket in (host.everything, route.pioneer_bucket, *reported):
                 bucket.refusals = 0
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
@@ -177,9 +181,11 @@ class Model:
         return paused
 
     def _pioneer_failed(self, call: Call, why: str) -> None:
-        gate = next((bucket for bucket, window in call.admitted if bucket.is_probed and window == bucket.window), None)
-        if gate is not None:
-            self._on_change(call.host.name, gate, "pioneer failed", f"{why}, so another request goes first")
+        pioneer_bucket = next(
+            (bucket for bucket, window in call.admitted if bucket.is_probed and window == bucket.window), None
+        )
+        if pioneer_bucket is not None:
+            self._on_change(call.host.name, pioneer_bucket, "pioneer failed", f"{why}, so another request goes first")
 
     def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
         """Let a route wait for a bucket that it needs, after an answer has reported another one."""
@@ -187,8 +193,8 @@ class Model:
         if waited_for is not None and waited_for not in route.needed(host):
             self._unpark(route)
             self._arm(waited_for, now_us)
-            self._park(route, self._blocked_by(host, route, now_us) or route.gate, now_us)
-            self._release(host, route.gate, now_us)
+            self._park(route, self._blocked_by(host, route, now_us) or route.pioneer_bucket, now_us)
+            self._release(host, route.pioneer_bucket, now_us)
 
     def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
         """Set the buckets of a route to those that its last answer has reported, if any."""
@@ -230,7 +236,7 @@ class Model:
         """Pause what a refusal is about: everything, the exhausted buckets, all that it names, or the whole server."""
         host = call.host
         exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
-        paused = exhausted or reported or (call.route.gate,)
+        paused = exhausted or reported or (call.route.pioneer_bucket,)
         if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)

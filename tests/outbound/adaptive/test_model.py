@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asgi_ratelimit.headers import ServerLimit, ServerLimits
-from asgi_ratelimit.outbound.adaptive.learned_limits import Model
+from asgi_ratelimit.outbound.adaptive.model import Model
 from asgi_ratelimit.outbound.adaptive.queued_requests import Call
 from asgi_ratelimit.profiles import aimd, gradient, named
 from tests.support.examples import up_to
@@ -143,8 +143,10 @@ class ModelMachine(RuleBasedStateMachine):
                 break
         assert self.calls == self.sent == []
         for host in self.model.hosts:
-            gates = [host.everything, *host.hidden, *(route.gate for route in host.routes.values())]
-            assert all((bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*gates, *host.buckets.values()))
+            pioneer_buckets = [host.everything, *host.hidden, *(route.pioneer_bucket for route in host.routes.values())]
+            assert all(
+                (bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*pioneer_buckets, *host.buckets.values())
+            )
 
 
 class HiddenLimitsMachine(ModelMachine):
