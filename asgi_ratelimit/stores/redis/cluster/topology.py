@@ -21,6 +21,10 @@ from ..node import NodeContext
 from ..outage.breaker import Breaker
 
 
+LAST_SLOT = 16_383
+"""The highest number of a slot."""
+
+
 class Topology:
     """The address of the primary of each slot, for one event loop.
 
@@ -127,6 +131,8 @@ def primaries_in(reply: Any, host: str) -> dict[int, Address]:
         for first, last, primary, *_ in reply:
             reported = primary[0].decode() if isinstance(primary[0], bytes) else primary[0]
             address = (reported or host, int(primary[1]))
+            if not 0 <= int(first) <= int(last) <= LAST_SLOT:
+                raise ValueError(f"slots from {first} to {last}")
             primaries.update(dict.fromkeys(range(int(first), int(last) + 1), address))
     except (IndexError, TypeError, ValueError) as error:
         raise StoreUnavailable(f"it answers CLUSTER SLOTS with {reply!r:.100}, which makes no sense") from error

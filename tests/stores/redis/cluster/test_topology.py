@@ -99,7 +99,15 @@ async def test_closing_charges_nodes_that_were_never_called(redis_url: str, monk
 
 @pytest.mark.parametrize(
     "report",
-    [b":1\r\n", b"+OK\r\n", b"$-1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\n\xff\r\n:1\r\n"],
+    [
+        b":1\r\n",
+        b"+OK\r\n",
+        b"$-1\r\n",
+        b"*1\r\n:1\r\n",
+        b"*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\n\xff\r\n:1\r\n",
+        b"*1\r\n*3\r\n:0\r\n:99999\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        b"*1\r\n*3\r\n:-1\r\n:16383\r\n*2\r\n$1\r\na\r\n:1\r\n",
+    ],
 )
 async def test_a_report_that_makes_no_sense(caplog: pytest.LogCaptureFixture, report: bytes) -> None:
     """It counts as no answer: takes are decided here, and a peek raises a ``StoreError``."""
