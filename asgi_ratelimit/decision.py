@@ -194,7 +194,7 @@ def max_wait_of(max_delay: float | None) -> float:
 def _max_wait_us(max_wait: float) -> float:
     try:
         scaled = max_wait * SECOND_US
-        if scaled >= 0:  # false for NaN, too
+        if scaled >= 0 and not isinstance(max_wait, bool):  # false for NaN, too
             return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # without a float's noise
     except (TypeError, OverflowError):
         pass

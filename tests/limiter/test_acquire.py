@@ -133,7 +133,7 @@ def test_what_is_settled_makes_room_for_the_next_call(clock: SteppedClock) -> No
     assert clock.run(main()) < 1.0
 
 
-@pytest.mark.parametrize("max_delay", [-1, "2", float("nan")], ids=repr)
+@pytest.mark.parametrize("max_delay", [-1, "2", float("nan"), True, False], ids=repr)
 def test_a_wrong_delay_is_named(max_delay: Any) -> None:
     """As the argument is called."""
     limiter = SyncLimiter("1/s")

@@ -129,8 +129,8 @@ def test_a_wait_may_have_any_length(max_wait: float) -> None:
 
 @pytest.mark.parametrize(
     "max_wait",
-    [-1, -1e-9, math.nan, -math.inf, "2.5", "", None, [1], 10**400],
-    ids=["-1", "-1e-9", "nan", "-inf", "text", "empty", "None", "list", "huge"],
+    [-1, -1e-9, math.nan, -math.inf, "2.5", "", None, [1], 10**400, True],
+    ids=["-1", "-1e-9", "nan", "-inf", "text", "empty", "None", "list", "huge", "True"],
 )
 def test_a_wait_is_a_number_from_0_up(max_wait: Any) -> None:
     """Anything else raises a plain ``ValueError`` that quotes it."""
