@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ..algorithms import Booking, Outcome
 from ..argument_errors import shows_use
-from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
+from ..decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
 from ..errors import ConfigurationError
 from .by_store import ByStore
 from .call_observers import Observer
@@ -199,13 +200,30 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float | None
     costs = {charge.bucket: cost for charge, cost in zip(decision.charges, actual)}
     buckets = [bucket for bucket, cost in costs.items() if cost is not None and bucket not in decision.settled_buckets]
     settlement = settled_as(decision, [0.0 if cost is None else cost for cost in actual])
-    if settlement is not None and len(buckets) < len(costs):
-        chosen = [each for each in settlement.settled_charges if each.charge.bucket in buckets]
-        settlement = replace(settlement, settled_charges=tuple(chosen), undone=None) if chosen else None
     if settlement is not None:
-        await apply_settlement(store, settlement, is_unused=is_unused)
+        if len(buckets) < len(costs):
+            settlement = replace(settlement, undone=None)
+        settled_charges = [each for each in settlement.settled_charges if each.charge.bucket in buckets]
+        await _settle_each(store, settlement, settled_charges, is_unused)
     decision.settled_buckets = (*decision.settled_buckets, *buckets)
     decision.settled = len(decision.settled_buckets) == len(costs)
+
+
+async def _settle_each(
+    store: Store, settlement: Settlement, settled_charges: Sequence[SettledCharge], is_unused: bool
+) -> None:
+    """Settle each charge by itself, so that copies of the decision may settle others; an operation is one settlement.
+
+    The settlements go to a server together.
+    """
+    together = [settled_charges] if settlement.taken is not None else [[each] for each in settled_charges]
+    settlements = [replace(settlement, settled_charges=tuple(each)) for each in together if each]
+    calls = [apply_settlement(store, each, is_unused=is_unused) for each in settlements]
+    if store.in_process or len(calls) == 1:
+        for call in calls:
+            await call
+    else:
+        await asyncio.gather(*calls)
 
 
 async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float | None]) -> None:

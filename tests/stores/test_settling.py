@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
 import redis
 
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore, Store
+from asgi_ratelimit.stores import RedisStore, Store, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, EVEN, FIXED, KINDS, ROLLING, SLOW, cancel, delays, remaining_units
 from tests.support.trial import settled
@@ -152,6 +155,25 @@ async def test_copies_of_a_decision_are_settled_once(store: Store, quota: Quota)
     decision = await limiter.rate_limit("key", 4)
     await cancel(limiter, [copy.copy(decision), copy.copy(decision), decision])
     assert await remaining_units(limiter) == 6
+
+
+STEPS: list[list[float | None]] = [[3, None], [None, 3], [0, 0], [4, 4], [None, 4], [9, 2]]
+"""The actual costs of two charges of 4; ``None`` leaves a charge as it is."""
+
+
+@KINDS
+async def test_each_charge_is_settled_once_by_whoever_comes_first(store: Store, quota: Quota) -> None:
+    """Holders of copies settle all charges or one of them, in any order."""
+    quotas = [replace(quota, name="a"), replace(quota, name="b")]
+    for number, steps in enumerate(permutations(STEPS, 3)):
+        charges = [Charge(each, f"key {number}", 4, "name") for each in quotas]
+        await store.take([Take(tuple([replace(charge, cost=1) for charge in charges]))])
+        (decision,) = await store.take([Take(tuple(charges))])
+        for actual in steps:
+            await settle(store, pickle.loads(pickle.dumps(decision)), actual)
+        first = [next((each[at] for each in steps if each[at] is not None), 4) for at in range(2)]
+        left = [state.remaining for state in (await store.peek(Take(tuple(charges)))).states]
+        assert left == [max(9 - (cost or 0), 0) for cost in first], steps
 
 
 @KINDS

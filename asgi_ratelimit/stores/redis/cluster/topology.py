@@ -20,7 +20,6 @@ from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from ..outage.breaker import Breaker
 
-
 LAST_SLOT = 16_383
 """The highest number of a slot."""
 
