@@ -27,6 +27,7 @@ from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
 from .functions.lacking_depends import (
+    require_called_keys,
     require_no_decorator,
     require_no_default,
     require_no_factory,
@@ -272,6 +273,7 @@ def require_depends(app: Any) -> None:
             require_no_default(function)
         for dependency in route.dependencies:
             require_no_factory(dependency)
+            require_called_keys(dependency)
 
 
 def register_limits(app: Any, enforcer: Enforcer) -> None:

@@ -34,7 +34,7 @@ from asgi_ratelimit import (
     TokenBucket,
     limited_responses,
 )
-from asgi_ratelimit.keys import header
+from asgi_ratelimit.keys import client_ip, header
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.quota_checks import rules_of
 from tests.support.asgi import CLIENT, Peer, ask, http, websocket
@@ -110,6 +110,38 @@ async def test_its_class_is_no_decorator_of_a_function_of_one_argument() -> None
     app = within(FastAPI())
     app.get("/{number}")(RateLimit(lambda number: number))
     assert "RateLimit is not a decorator" in await failure_at_start(app)
+
+
+def by_account(account: Annotated[str, Depends(client_ip)]) -> str:
+    """A key whose ``client_ip`` FastAPI would make for each request, with arguments from the query."""
+    return account
+
+
+def by_nested_account(account: str = Depends(by_account)) -> str:
+    """A key that needs another one."""
+    return account
+
+
+def by_annotation(account: Annotated[client_ip, Depends()]) -> str:
+    """A key whose ``client_ip`` stands in the annotation alone."""
+    return str(account)
+
+
+def by_header(value: Annotated[str, Depends(header)]) -> str:
+    """A key whose header the client would choose."""
+    return value
+
+
+@pytest.mark.parametrize("dependency", [client_ip, by_account, by_nested_account, by_annotation])
+def test_a_class_of_keys_lacks_its_call(dependency: Any) -> None:
+    """A client could choose its key by the arguments."""
+    with pytest.raises(ConfigurationError, match=re.escape("lacks the call of client_ip") + ".*" + re.escape("ip())")):
+        RateLimit("2/minute", key=Depends(dependency))
+
+
+async def test_a_class_of_keys_in_any_dependency_lacks_its_call() -> None:
+    """The start finds it, also where no limit has it as its key."""
+    assert "Depends(header(...))" in await failure_at_start(within(a_route(Depends(by_header))))
 
 
 WITHOUT_DEPENDS = r'lacks Depends.*Depends\(RateLimit\("2/minute"\)\)'

@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from ...errors import ConfigurationError
 from ...keys import Key
+from .lacking_depends import require_called_keys
 
 VALUES_KEY = "asgi_ratelimit.keys"
 """The entry in the scope of a request that stores the values of dependencies."""
@@ -24,6 +25,7 @@ class DependencyKey:
     def __init__(self, dependency: Any) -> None:
         if dependency.dependency is None:
             raise ConfigurationError(f"key={dependency!r} names no dependency: {_EXAMPLE}")
+        require_called_keys(dependency.dependency)
         self.dependency = dependency
 
     def __repr__(self) -> str:

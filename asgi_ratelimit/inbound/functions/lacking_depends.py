@@ -7,6 +7,8 @@ from inspect import isfunction, signature
 from typing import Any, Self
 
 from ...errors import ConfigurationError
+from ...keys import client_ip
+from ...keys.base import ScopeKey, is_dependency
 from .function_arguments import takes
 
 _RIGHT = 'Depends(RateLimit("2/minute"))'
@@ -77,6 +79,27 @@ def require_no_factory(dependency: Any) -> None:
             f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody: Depends({name}()), or "
             'for a quota of each request Depends(RateLimit(lambda request: "2/minute"))'
         )
+
+
+def require_called_keys(dependency: Any) -> None:
+    """Raise ``ConfigurationError`` for ``Depends(client_ip)`` in a dependency, or in those that it needs.
+
+    FastAPI would make the key for each request, with arguments that the client chooses.
+    """
+    if isinstance(dependency, type) and issubclass(dependency, ScopeKey):
+        name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
+        raise ConfigurationError(
+            f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments: "
+            f"Depends({name}({arguments}))"
+        )
+    try:
+        parameters = signature(dependency, eval_str=True).parameters.values()
+    except Exception:  # noqa: BLE001  # an annotation as text is an expression of the program, and may raise anything
+        return
+    for each in parameters:
+        for mark in (each.default, *getattr(each.annotation, "__metadata__", ())):
+            if is_dependency(mark):
+                require_called_keys(mark.dependency or getattr(each.annotation, "__origin__", each.annotation))
 
 
 def require_no_decorator(quota: Any) -> None:
