@@ -185,7 +185,7 @@ class RateLimitMiddleware:
                 break  # else another thread may have replaced a newer table
         warn_of_costs(table.charging)
         warn_of_rules(table.rules if self._has_started else (), self.app)
-        warn_of_evadable_rules(table.rules)
+        warn_of_evadable_rules(table.rules, table.charging)
 
     @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

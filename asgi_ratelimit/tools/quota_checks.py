@@ -18,7 +18,7 @@ from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
 from ..inbound.startup.route_names import require_names
-from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_rules, unused_rules
+from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .coverage import named_rule
@@ -46,7 +46,7 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
         problems += [*unused_rules(table.rules, middleware.app.app), *evadable_rules(table.rules)]
-        problems += _beside_own(table.charging)
+        problems += [*evadable_limits(table.charging), *_beside_own(table.charging)]
     problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
     return rules, [*_mistakes_at_start(app), *problems, *_findings_of(rules)]
@@ -65,7 +65,7 @@ def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
     rules = [*options.table(options.defaults(Failures()), "", None).charging]
-    return rules, [*evadable_rules(rules), *_beside_own(rules), *_findings_of(rules)]
+    return rules, [*evadable_rules(rules), *evadable_limits(rules), *_beside_own(rules), *_findings_of(rules)]
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:

@@ -97,7 +97,13 @@ def test_a_rule_that_a_client_evades() -> None:
     """It decides alone, and has no key where the client sends none."""
     evadable = Rule("/", "5/minute", key=header("x-api-key"), only=True)
     _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, rules=[evadable], name="a")))
-    assert finding.endswith("no limit at all: key=first_of(header('x-api-key'), client_ip())")
+    assert finding.endswith("give the middleware a quota by client_ip(), which applies as well")
+
+
+def test_limits_that_a_client_evades() -> None:
+    """None of them has a key where the client sends no header."""
+    _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, "5/minute", key=header("x-api-key"), name="a")))
+    assert finding.endswith('add one by address, Rule("/{path:path}", "300/minute", key=client_ip())')
 
 
 def an_app(*middleware: Middleware) -> Starlette:

@@ -94,26 +94,45 @@ def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
         warn_once("a-rule-that-never-applies", text)
 
 
-def warn_of_evadable_rules(rules: Iterable[CompiledRule]) -> None:
-    """Warn about rules that a client evades by leaving out their key."""
-    for text in evadable_rules(rules):
+def warn_of_evadable_rules(rules: Iterable[CompiledRule], charging: Sequence[CompiledRule]) -> None:
+    """Warn about rules, and about all that charge anything, if a client evades them by leaving out their key."""
+    for text in (*evadable_rules(rules), *evadable_limits(charging)):
         warn_once("a-key-that-clients-leave-out", text)
 
 
 def evadable_rules(rules: Iterable[CompiledRule]) -> Iterator[str]:
-    """Which rules decide alone, and have a key that a client can leave out: such a request has no limit at all."""
+    """Which rules decide alone, and limit nobody who leaves out the key, or invents another one for each request."""
     for rule in rules:
-        if rule.is_final and rule.quota and _can_be_left_out(rule.key):
+        if rule.is_final and rule.quota and _can_be_invented(rule.key):
+            yield (
+                f"{rule!r} decides alone, and a client that leaves out or invents its key has no limit at all: leave "
+                "out only=True, and give the middleware a quota by client_ip(), which applies as well"
+            )
+        elif rule.is_final and rule.quota and _can_be_left_out(rule.key):
             yield (
                 f"{rule!r} decides alone, and a request without its key has no limit at all: "
                 f"key=first_of({rule.key!r}, client_ip())"
             )
 
 
+def evadable_limits(charging: Sequence[CompiledRule]) -> Iterator[str]:
+    """Why the limits of a middleware together limit nobody who leaves out or invents the keys of all of them."""
+    if charging and all(_can_be_invented(rule.key) and not rule.is_final for rule in charging):
+        yield (
+            f"a client can leave out or invent the key of every limit here, such as {charging[0].key!r}, and then none "
+            'limits it: add one by address, Rule("/{path:path}", "300/minute", key=client_ip())'
+        )
+
+
 def _can_be_left_out(key: KeyFunction) -> bool:
     """Whether a key of this package comes from what a client need not send."""
     parts = getattr(key, "parts", ())
     return isinstance(key, (header, cookie, user)) or (bool(parts) and all(map(_can_be_left_out, parts)))
+
+
+def _can_be_invented(key: KeyFunction) -> bool:
+    """Whether a client can have a new key for each request, by a header or a cookie."""
+    return isinstance(key, (header, cookie)) or any(map(_can_be_invented, getattr(key, "parts", ())))
 
 
 def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:

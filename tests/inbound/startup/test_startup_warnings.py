@@ -381,26 +381,47 @@ async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize(
-    ("key", "only", "is_told"),
+    ("key", "only", "mend"),
     [
-        (header("x-api-key"), True, True),
-        (cookie("session"), True, True),
-        (user(), True, True),
-        (combine(header("x-api-key"), user()), True, True),
-        (combine(client_ip(), user()), True, False),
-        (first_of(header("x-api-key"), client_ip()), True, False),
-        (lambda connection: None, True, False),
-        (header("x-api-key"), False, False),
+        (header("x-api-key"), True, "leave out only=True"),
+        (cookie("session"), True, "leave out only=True"),
+        (first_of(header("x-api-key"), client_ip()), True, "leave out only=True"),
+        (combine(header("x-api-key"), user()), True, "leave out only=True"),
+        (user(), True, "key=first_of(user("),
+        (combine(client_ip(), user()), True, None),
+        (lambda connection: None, True, None),
+        (header("x-api-key"), False, None),
     ],
-    ids=["header", "cookie", "user", "combined", "with an address", "first of", "a function", "with other rules"],
+    ids=["header", "cookie", "first of", "combined", "user", "with an address", "a function", "with other rules"],
 )
 async def test_an_only_rule_whose_key_a_client_can_leave_out(
-    key: Any, only: bool, is_told: bool, caplog: pytest.LogCaptureFixture
+    key: Any, only: bool, mend: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such a client has no limit at all: no other rule applies either."""
     sections = await warned(caplog, limiting(rules=[Rule("/", "9/s", key=key, only=only)]))
+    assert ("a-key-that-clients-leave-out" in sections) is (mend is not None)
+    assert (mend or "") in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        ({"key": header("x-api-key")}, True),
+        ({"key": first_of(header("x-api-key"), client_ip())}, True),
+        ({"key": cookie("a"), "rules": [Rule("/", "9/s", key=header("b"))]}, True),
+        ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, False),
+        ({"key": user()}, False),
+        ({"key": lambda connection: "a"}, False),
+    ],
+    ids=["header", "first of", "with a rule", "with an address", "user", "a function"],
+)
+async def test_limits_whose_keys_a_client_can_invent(
+    options: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that leaves out all of them, or has new ones for each request, has no limit at all."""
+    sections = await warned(caplog, limiting(**options))
     assert ("a-key-that-clients-leave-out" in sections) is is_told
-    assert ("first_of(" in caplog.text) is is_told
+    assert ("key=client_ip()" in caplog.text) is is_told
 
 
 def test_each_warning_has_a_section_in_the_docs() -> None:
