@@ -135,6 +135,25 @@ def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> l
     return [checked_actual(cost.get(name, units)) for name, units in zip(names, unnamed)]
 
 
+def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> list[float]:
+    """``settled_units`` of an actual cost.
+
+    Raises ``ValueError`` also for one number, except 0, for quotas that were charged different costs.
+    """
+    charged = charged_units(decision)
+    if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
+        costs = {state.quota.name: units for state, units in zip(decision.states, charged)}
+        raise ValueError(
+            f"the actual cost of which quota is {actual!r}? They were charged {costs}: settle({{{_last(costs)!r}: "
+            f"{actual!r}}})"
+        )
+    return settled_units(decision, actual, unnamed)
+
+
+def _last(costs: Mapping[str, float]) -> str:
+    return [*costs][-1]
+
+
 def checked_operation(operation: str | None) -> str | None:
     """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
     if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):

@@ -13,7 +13,7 @@ from ..hooks.calling import ObservedWait
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
 from ..waiting import CallStore, Flow, GiveBack, Renewed, run_async, run_sync, unchanged
-from .charges import Cost, charged_units, settled_units
+from .charges import Cost, actual_units, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
 
@@ -24,15 +24,20 @@ class Spent:
         self.decision = decision
         self.actual = charged_units(decision)
         """The units of each charge that the end of the block settles."""
+        self.is_over = False
+        """Whether the block has ended."""
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
         """Set the actual cost so far, for the named quotas, ``settle(tokens=1234)``, or for every quota.
 
         Names that are not Python identifiers go in a mapping, ``settle({"per-minute": 5})``. A later call overrides an
-        earlier one. Raises ``ValueError`` for an unknown name or a number that is not valid.
+        earlier one. Raises ``ValueError`` for an unknown name or a number that is not valid, and for one number, except
+        0, where the estimate has different ones, or after the block.
         """
+        if self.is_over:
+            raise ValueError("the block has ended, and its cost is settled: call spent.settle(tokens=1234) within it")
         if actual is not None and not isinstance(actual, Mapping):
-            self.actual = settled_units(self.decision, actual, self.actual)
+            self.actual = actual_units(self.decision, actual, self.actual)
         named = {**(actual if isinstance(actual, Mapping) else {}), **units}
         self.actual = settled_units(self.decision, named, self.actual)
 
@@ -88,6 +93,7 @@ class Spending:
 
     def _settle(self) -> Flow[None]:
         spent = self._entered.pop()
+        spent.is_over = True
         try:
             take = spent.decision.take
             if spent.actual != charged_units(spent.decision) or (take is not None and take.operation is not None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -147,6 +148,37 @@ def test_a_cost_that_is_not_valid_raises(
             with pytest.raises(ValueError, match=says):
                 spent.settle(**wrong)
         assert await left(limiter) == [9, 995]
+
+    clock.run(main())
+
+
+def test_one_number_does_not_fit_different_costs(clock: SteppedClock, limiter: Limiter) -> None:
+    """It could be that of any quota. The error shows how to name one; 0 gives everything back."""
+
+    async def main() -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+            with pytest.raises(ValueError, match=re.escape("settle({'tokens': 313})")):
+                spent.settle(313)
+        assert await left(limiter) == [9, 400]
+        clock.advance(60)
+        decision = await limiter.rate_limit("key", {"requests": 1, "tokens": 600})
+        with pytest.raises(ValueError, match="were charged {'requests': 1.*, 'tokens': 600"):
+            await limiter.settle(decision, 313)
+        assert await left(limiter) == [9, 400]
+        await limiter.settle(decision, 0)
+        assert await left(limiter) == [10, 1000]
+
+    clock.run(main())
+
+
+def test_after_the_block_nothing_is_settled(clock: SteppedClock, limiter: Limiter) -> None:
+    """The error says so: the cost that it is called with would be lost."""
+
+    async def main() -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+            pass
+        with pytest.raises(ValueError, match="the block has ended"):
+            spent.settle(tokens=5)
 
     clock.run(main())
 

@@ -12,7 +12,7 @@ from ...errors import ConfigurationError
 from ...hooks import Failure
 from ...hooks.calling import Hooks
 from ...limiter import Cost
-from ...limiter.charges import charged_units, settled_units
+from ...limiter.charges import actual_units, charged_units
 from ...logs import FailureLog
 from ...stores import Store, settle
 from ...waiting import Flow, GiveBack
@@ -62,7 +62,7 @@ class Settler:
         plain = without_condition(decision)
         try:
             actual = self._function(Answer(response.status_code, response.headers, body))
-            units = None if actual is None else settled_units(plain, actual, charged_units(plain))
+            units = None if actual is None else actual_units(plain, actual, charged_units(plain))
         except Exception as error:  # noqa: BLE001  # the function is the user's, and may raise anything
             self._report("settle", error)
             return
