@@ -5,8 +5,8 @@ its buckets; ``settle`` corrects what a request was charged.
 No ``await``, no clock, no lock, no logging in this package. ``stores/redis/rate_limit.lua`` has the same functions
 under the same names in the same order, with the same operations on doubles, so that both give bit-identical answers.
 
-Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, record, older)``, and ``None``
-stands for a bucket that was never used:
+Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, record, older)``, and
+``None`` stands for a bucket that was never used:
 
 * ``core``: what was used, in the form that the kind of quota counts it;
 * ``last``: when the state last changed;

@@ -11,12 +11,12 @@ Then come ``d last, d level, I generation`` for a token bucket, or ``d last, d g
 * of a fixed window: d debit, and for each run d start, d stop, d count;
 * of a rolling window: d full_until, d debit, and for each part d part, d count.
 
-In the value of a token bucket with gaps, a record or another version, there follow H gaps, B parts of the record (its
-busy period and its lows, or 0), d start, d size for each gap, d start, d units, d sunk of the busy period, d time, d low
-for each low, and the value of another version of the quota up to the end. In the value of a window, the value of
-another version follows if there is one, and I its length. A value with another stamp of the same format
-belongs to another version (see below). Any other value counts as never used. So does a value with a number that is not
-finite, and that of a window whose places are not whole and in order.
+If a token bucket has gaps, a record or another version, these follow: H gaps, B 0 or 1 and the number of lows; for each
+gap d start, d size; of a record d start, d units, d sunk, and for each low d time, d low; and up to the end the value
+of another version of the quota. In the value of a window, the value of another version follows if there is one, and I
+its length. A value with another stamp of the same format belongs to another version (see below). Any other value counts
+as never used. So does a value with a number that is not finite, and that of a window whose places are not whole and in
+order.
 ``rate_limit.lua`` packs and unpacks values in the same way. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -48,7 +48,7 @@ ANEW = GENERATIONS
 """The generation of a state made from another version's differs by this."""
 
 _PLAIN = struct.Struct("<8sddI")
-"""The value of a token bucket that has neither gaps nor a record nor an older version: stamp, ``last``, level, generation.
+"""The value of a token bucket without gaps, a record and an older version: stamp, ``last``, level, generation.
 
 With 28 bytes or fewer, a server whose allocator counts in steps of 16 bytes needs at most 120 bytes for a bucket."""
 pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
@@ -185,13 +185,13 @@ def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
 def _tail(value: bytes, at: int, most: int) -> tuple[Gaps, Record, bytes]:
     if at == len(value):
         return (), (), b""
-    gap_count, record_count = _COUNTS.unpack_from(value, at)
+    gap_count, part_count = _COUNTS.unpack_from(value, at)
     gaps, at = _pairs(value, at + _COUNTS.size, min(gap_count, most))
     at += max(gap_count - most, 0) * _PAIR.size
-    if not record_count:
+    if not part_count:
         return gaps, (), value[at:]
     busy_period = _BUSY_PERIOD.unpack_from(value, at)
-    lows, at = _pairs(value, at + _BUSY_PERIOD.size, record_count - 1)
+    lows, at = _pairs(value, at + _BUSY_PERIOD.size, part_count - 1)
     return gaps, (busy_period, *lows), value[at:]
 
 
