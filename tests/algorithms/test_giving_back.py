@@ -215,7 +215,7 @@ def test_logins_that_count_failures_only() -> None:
 
 
 def test_the_record_of_three_charges_and_two_settlements() -> None:
-    """Of the first charge, as much comes back as was left of it just before the second; the rest had drained by then."""
+    """Of the first charge, as much comes back as was left of it just before the second. The rest had drained."""
     buckets, history = Buckets([TokenBucket(10, burst=10)]), []
     for at, cost in (0, 4.0), (200, 3.0), (300, 1.0):
         buckets.now = NOW + at * 1000.0

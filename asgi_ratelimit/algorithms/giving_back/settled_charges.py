@@ -45,7 +45,8 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
 def _first_record(quota: TokenBucket, state: State, charge: QueuedCharge, after: float, is_ahead: bool) -> Record:
     """The record after the first settlement of a bucket without one, whose level is ``after`` then.
 
-    If the level was above the burst, what is left may still be ahead. The record says so until then, and starts then.
+    If what is left may be booked ahead, nobody knows for when. So its record starts when the queue, as long as it was
+    before the settlement, has run off.
     """
     level, last, _, _, _, _ = state
     if not is_ahead and level <= quota.burst_level:  # from here on, it is recorded
