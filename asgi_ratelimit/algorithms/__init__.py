@@ -5,15 +5,16 @@ its buckets; ``settle`` corrects what a request was charged.
 No ``await``, no clock, no lock, no logging in this package. ``stores/redis/rate_limit.lua`` has the same functions
 under the same names in the same order, with the same operations on doubles, so that both give bit-identical answers.
 
-Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, lows, older)``, and ``None``
-stands for a bucket that was never used:
+Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, record, older)``, and
+``None`` stands for a bucket that was never used:
 
 * ``core``: what was used, in the form that the kind of quota counts it;
 * ``last``: when the state last changed;
 * ``generation``: the number that the state got when it was first made; no two lives of a bucket share one, so nothing
   is given back to a bucket that was reset since;
 * ``gaps``: slots in the future that were given back, as at most ``MAX_PIECES`` pairs in order;
-* ``lows``: how much of the past charges of a token bucket can be given back, as at most ``MAX_LOWS`` pairs in order;
+* ``record``: what a token bucket records of its charges, so that they can be given back: its busy period, and at most
+  ``MAX_LOWS`` lows in order;
 * ``older``: the value of another version of the quota, with another limit, which other processes may still use.
 """
 

@@ -11,11 +11,12 @@ Then come ``d last, d level, I generation`` for a token bucket, or ``d last, d g
 * of a fixed window: d debit, and for each run d start, d stop, d count;
 * of a rolling window: d full_until, d debit, and for each part d part, d count.
 
-In the value of a token bucket, H gaps and B lows follow if there are any, d, d for each gap, d, d, d for the first low,
-d, d for each other low, and the value of another version of the quota up to the end. In the value of a window, the
-value of another version follows if there is one, and I its length. A value with another stamp of the same format
-belongs to another version (see below). Any other value counts as never used. So does a value with a number that is not
-finite, and that of a window whose places are not whole and in order.
+If a token bucket has gaps, a record or another version, these follow: H gaps, B 0 or 1 and the number of lows; for each
+gap d start, d size; of a record d start, d units, d sunk, and for each low d time, d low; and up to the end the value
+of another version of the quota. In the value of a window, the value of another version follows if there is one, and I
+its length. A value with another stamp of the same format belongs to another version (see below). Any other value counts
+as never used. So does a value with a number that is not finite, and that of a window whose places are not whole and in
+order.
 ``rate_limit.lua`` packs and unpacks values in the same way. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -28,7 +29,7 @@ from typing import Any
 
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Lows, State
+from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Record, State
 from .windows.fixed_runs import Run, add_run
 from .windows.window_units import snapped
 
@@ -37,7 +38,7 @@ _PAIR = struct.Struct("<dd")
 _RUN = struct.Struct("<ddd")
 _DEBIT = struct.Struct("<d")
 _COUNTS = struct.Struct("<HB")
-_FIRST_LOW = struct.Struct("<ddd")
+_BUSY_PERIOD = struct.Struct("<ddd")
 _LENGTH = struct.Struct("<I")
 
 MAX_DEBIT = 2.0**63
@@ -47,7 +48,7 @@ ANEW = GENERATIONS
 """The generation of a state made from another version's differs by this."""
 
 _PLAIN = struct.Struct("<8sddI")
-"""The value of a token bucket that has neither gaps nor lows nor an older version: stamp, ``last``, level, generation.
+"""The value of a token bucket without gaps, a record and an older version: stamp, ``last``, level, generation.
 
 With 28 bytes or fewer, a server whose allocator counts in steps of 16 bytes needs at most 120 bytes for a bucket."""
 pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
@@ -55,10 +56,10 @@ pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
 
 def pack(quota: Quota, state: State) -> bytes:
     """The value of a state."""
-    core, last, generation, gaps, lows, older = state
+    core, last, generation, gaps, record, older = state
     if isinstance(quota, TokenBucket):
         plain = pack_plain(quota.stamp, last, core, generation)
-        return plain + _packed_tail(gaps, lows, older) if gaps or lows or older else plain
+        return plain + _packed_tail(gaps, record, older) if gaps or record or older else plain
     head = quota.stamp + _HEAD.pack(last, generation)
     if isinstance(quota, RollingWindow):
         body = _PAIR.pack(core[0], core[1]) + _packed_pairs(core[2])
@@ -67,9 +68,9 @@ def pack(quota: Quota, state: State) -> bytes:
     return head + body + older + _LENGTH.pack(len(older)) if older else head + body
 
 
-def _packed_tail(gaps: Gaps, lows: Lows, older: bytes) -> bytes:
-    packed_lows = struct.pack(f"<{2 * len(lows) + 1}d", *chain(*lows)) if lows else b""
-    return _COUNTS.pack(len(gaps), len(lows)) + _packed_pairs(gaps) + packed_lows + older
+def _packed_tail(gaps: Gaps, record: Record, older: bytes) -> bytes:
+    packed_record = struct.pack(f"<{2 * len(record) + 1}d", *chain(*record)) if record else b""
+    return _COUNTS.pack(len(gaps), len(record)) + _packed_pairs(gaps) + packed_record + older
 
 
 def _packed_pairs(pairs: Gaps) -> bytes:
@@ -157,10 +158,10 @@ def _last_parts(
 
 def _unpacked_bucket(quota: TokenBucket, value: bytes, most: int) -> State | None:
     _, last, level, generation = _PLAIN.unpack_from(value)
-    gaps, lows, older = _tail(value, PLAIN_SIZE, most)
-    if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain((last, level), *gaps, *lows))):
+    gaps, record, older = _tail(value, PLAIN_SIZE, most)
+    if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain((last, level), *gaps, *record))):
         return None
-    return (level, last, generation, gaps, lows, older)
+    return (level, last, generation, gaps, record, older)
 
 
 def _without_older(quota: FixedWindow | RollingWindow, value: bytes, at: int) -> tuple[bytes, bytes]:
@@ -181,17 +182,17 @@ def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
     return tuple(zip(numbers[::2], numbers[1::2])), at + count * _PAIR.size
 
 
-def _tail(value: bytes, at: int, most: int) -> tuple[Gaps, Lows, bytes]:
+def _tail(value: bytes, at: int, most: int) -> tuple[Gaps, Record, bytes]:
     if at == len(value):
         return (), (), b""
-    gap_count, low_count = _COUNTS.unpack_from(value, at)
+    gap_count, part_count = _COUNTS.unpack_from(value, at)
     gaps, at = _pairs(value, at + _COUNTS.size, min(gap_count, most))
     at += max(gap_count - most, 0) * _PAIR.size
-    if not low_count:
+    if not part_count:
         return gaps, (), value[at:]
-    first = _FIRST_LOW.unpack_from(value, at)
-    lows, at = _pairs(value, at + _FIRST_LOW.size, low_count - 1)
-    return gaps, (first, *lows), value[at:]
+    busy_period = _BUSY_PERIOD.unpack_from(value, at)
+    lows, at = _pairs(value, at + _BUSY_PERIOD.size, part_count - 1)
+    return gaps, (busy_period, *lows), value[at:]
 
 
 # Versions: the same bucket under another limit (or a token bucket's burst or period), as during a rollout. Each version

@@ -118,8 +118,8 @@ def taken_now(quota: Quota, stored: State | None, now: float, cost: float) -> St
     For callers that need no decision, and whose clock never falls back by more than a period.
     """
     if quota.is_simple:
-        level, last, generation, gaps, lows, older = stored or token_bucket.fresh(now)
-        if last <= now and not gaps and not lows and not older:
+        level, last, generation, gaps, record, older = stored or token_bucket.fresh(now)
+        if last <= now and not gaps and not record and not older:
             after = admit(quota, level, now - last, cost)  # type: ignore[arg-type]  # it is a token bucket
             return None if after is None else (after, now, generation, (), (), b"")
     state = stored or ALGORITHMS[type(quota)].fresh(now)

@@ -7,9 +7,13 @@ from typing import Any, Final, TypeAlias
 
 Gap: TypeAlias = tuple[float, float]
 Gaps: TypeAlias = tuple[Gap, ...]
-Pairs: TypeAlias = tuple[tuple[float, float], ...]
-Lows: TypeAlias = tuple[Any, ...]
-State: TypeAlias = tuple[Any, float, int, Gaps, Lows, bytes]
+Low: TypeAlias = tuple[float, float]
+Lows: TypeAlias = tuple[Low, ...]
+BusyPeriod: TypeAlias = tuple[float, float, float]
+Record: TypeAlias = tuple[()] | tuple[BusyPeriod, *Lows]
+"""What a token bucket records of its charges; ``giving_back/lows.py`` says what the numbers are."""
+
+State: TypeAlias = tuple[Any, float, int, Gaps, Record, bytes]
 
 Outlook: TypeAlias = tuple[float, float, float]
 """The whole units that can be taken now, and the microseconds until one more can be, and until all can be."""

@@ -7,40 +7,19 @@ The level is also the length of a queue that runs off at the full rate. Each adm
 queue, which runs off no earlier than the unit's slot, and at most ``burst_level`` after it. The units of any interval
 of length T therefore lie within ``T * limit + burst_level`` of the queue, and number at most ``T * limit / period +
 burst``. That is the promise. Units that are given back leave a gap ``(start, size)`` in the queue, in levels as of
-``last``.
-The next charge that fits takes it. A gap at the end of the queue is cut off.
+``last``. The next charge that fits takes it. A gap at the end of the queue is cut off. The modules in ``giving_back``
+say which units come back, and what is recorded for that.
 """
 
 from __future__ import annotations
 
-import math
-
-from ..decision import SettledCharge
 from ..quotas import TokenBucket
-from .giving_back.gaps import (
-    earliest_gap,
-    gaps_after,
-    gaps_without,
-    is_served,
-    opens_no_later,
-    place_in_gap,
-    units_in_gaps,
-    with_gap,
-)
-from .giving_back.lows import (
-    first_lows,
-    is_hidden,
-    latest_slot,
-    low_since,
-    lows_after,
-    lows_after_debit,
-    lows_given_back,
-    lows_in_gap,
-    sunk,
-    without_slot,
-)
+from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps
+from .giving_back.queued_charges import place
+from .giving_back.recording import is_hidden, record_after, record_in_gap
+from .giving_back.settled_charges import debit, give_back
 from .packed_states import ANEW, older_reset_us, rescaled
-from .state import NEVER, NEVER_US, NOISE, Gaps, Outlook, Pairs, State, Taken
+from .state import NEVER, NEVER_US, Outlook, State, Taken
 from .token_bucket_level import (
     admit,
     drain_time,
@@ -52,6 +31,26 @@ from .token_bucket_level import (
     simple_wait,
     units_at,
 )
+
+__all__ = [
+    "at_end",
+    "booked_ahead",
+    "debit",
+    "fresh",
+    "give_back",
+    "is_queue",
+    "merged",
+    "most_at_once",
+    "of_version",
+    "outlook",
+    "place",
+    "rebased",
+    "reset_us",
+    "share",
+    "take",
+    "used",
+    "wait",
+]
 
 
 def fresh(now: float, birth: int = 0) -> State:
@@ -78,18 +77,18 @@ def take(
     The slot is the first gap that the cost fits into, or else the end of the queue. Until the slot, the level of the
     bucket is kept so high that it drains to the right level at that moment.
     """
-    level, last, generation, gaps, lows, older = state
+    level, last, generation, gaps, record, older = state
     if older and older_reset_us(quota, older, now) <= 0.0:
         older = b""
-        state = (level, last, generation, gaps, lows, older)
+        state = (level, last, generation, gaps, record, older)
     elapsed = now - last
     is_simple = elapsed >= 0.0 and quota.is_simple and not gaps and not min_wait_us
     after = admit(quota, level, elapsed, cost) if is_simple else None
     if after is not None:
-        if lows or may_settle:
+        if record or may_settle:
             left = drained(quota, level, elapsed)
-            lows = lows_after(quota, state, now, now, (left, left), scaled_cost(quota, cost))
-        return (after, now, generation, (), lows, older), 0.0, simple_outlook(quota, after, 0.0)
+            record = record_after(quota, state, now, now, (left, left), scaled_cost(quota, cost))
+        return (after, now, generation, (), record, older), 0.0, simple_outlook(quota, after, 0.0)
     refusal = refused(quota, level, elapsed, cost) if is_simple and max_wait_us <= 0.0 else None
     if refusal is not None:
         return refusal
@@ -125,20 +124,20 @@ def wait(
 
 def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, may_settle: bool) -> State:
     """The state after taking a ``scaled`` cost at ``now + wait_us``, in the first gap that fits it, if one does."""
-    level, last, generation, gaps, lows, older = state
-    since, is_recorded = (now if now > last else last), may_settle or bool(lows)
+    level, last, generation, gaps, record, older = state
+    since, is_recorded = (now if now > last else last), may_settle or bool(record)
     left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
     in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
     if in_gap is not None:
         below = max(in_gap[1] - (slot - since) * quota.limit, 0.0)
         if is_recorded or is_hidden(quota, since, slot, below, scaled):
-            lows = lows_in_gap(quota, state, since, slot, (left_now, below), scaled)
-        return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
+            record = record_in_gap(quota, state, since, slot, (left_now, below), scaled)
+        return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), record, older)
     left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
     booked = left + scaled + (slot - since) * quota.limit
     if is_recorded or is_hidden(quota, since, slot, left, scaled):
-        lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
-    return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), lows, older)
+        record = record_after(quota, state, since, slot, (left_now, left), scaled)
+    return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), record, older)
 
 
 def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
@@ -165,117 +164,6 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
-def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
-    """The level below this cost where ``take`` puts it, as of now (or ``last``, if that lies ahead), and its slot.
-
-    The level includes what the level of the bucket has sunk by so far, so that later sinking can be taken into account.
-    At the end of the queue, slots are in the order of their bookings: the latest booking is above all others, even if
-    it may go earlier. A slot in a gap ends in half a microsecond, and so does one that is not the charge's own, so that
-    this is known later. With a factor below 1 the slot is always the charge's own: how the level drains until then
-    tells where in the queue the charge starts.
-    """
-    level, last, _, gaps, lows, _ = state
-    in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
-    left, slot = drained(quota, level, now - last), max(now + wait_us, last)
-    if in_gap is not None:
-        return in_gap[1] + sunk(state), slot + 0.5
-    since = max(now, last)
-    newest = latest_slot(quota, lows[1:], since, left) if quota.slow_rate == quota.limit else 0.0
-    return left + sunk(state) if left > 0.0 else 0.0, newest + 0.5 if newest > slot else slot
-
-
-def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
-    """The state without the units charged in excess; when everything is given back, the bucket is as if never used."""
-    level, last, generation, gaps, lows, older = state
-    scaled = scaled_cost(quota, settled.charge.cost)
-    units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
-    if units <= 0.0:
-        return state
-    base, slot = max(now, last), float(math.floor(settled.slot_us))
-    ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
-    is_own, is_even = slot == settled.slot_us, quota.slow_rate == quota.limit
-    end = below + scaled - passed * quota.limit
-    if is_own or is_even:
-        end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
-    if slot > base:
-        bottom, start, rest = drained(quota, below, passed), end - units, 0.0
-        if units < scaled:
-            bottom, rest = start, start - (slot - last) * quota.limit
-        elif is_own and not is_even:
-            start = min(start, below - passed * quota.limit)  # the slow part of its wait is free as well
-        piece = (bottom, start, end, rest)
-        after, gaps, pairs = _slot_given_back(quota, state, base, piece, settled.slot_us)
-        back = 0.0
-    else:
-        charged = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
-        after, gaps, pairs = _units_given_back(quota, state, base, slot, charged, units)
-        back = level - after
-    if not lows and slot <= base and level <= quota.burst_level:  # from here on, it is recorded
-        return (after, last, generation, gaps, first_lows(last, after, back), older)
-    if not lows:
-        hides = 0.0 < after < level and (slot <= base or units < scaled or after < piece[0])
-        hidden = (float(math.ceil(last + level / quota.limit)), after, 0.0)  # what is left may still be ahead
-        return (after, last, generation, gaps, (hidden,) if hides else (), older)
-    start, used, _ = lows[0]
-    used -= units if settled.since_us >= start else 0.0
-    if used <= 0.0:
-        return (0.0, last, generation, (), (), older)
-    return (after, last, generation, gaps, ((start, used, sunk(state) + back), *pairs), older)
-
-
-def _units_given_back(
-    quota: TokenBucket, state: State, base: float, slot: float, piece: tuple[float, float, float], units: float
-) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink too.
-
-    A piece is the level below a charge in a gap at its slot, and where it started and ended in the queue at ``last``.
-    If a sinking gap would make somebody wait longer, nothing is given back.
-    """
-    level, last, _, gaps, lows, _ = state
-    below, start, end = piece
-    low = low_since(quota, state, slot, (below, end - start), end)
-    back = min(units, low, level)
-    above = [gap for gap in gaps if gap[0] >= end]
-    if back <= 0.0 or not all(is_served(quota, gap, base - last, back, level - back) for gap in above):
-        return level, gaps, lows[1:]
-    lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
-    return level - back, gaps_after(quota, lower, 0.0), lows_given_back(lows[1:], slot, low, back)
-
-
-def _slot_given_back(
-    quota: TokenBucket, state: State, base: float, piece: tuple[float, float, float, float], slot: float
-) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without a piece of the queue: it becomes a gap, or the end of the queue moves back.
-
-    A piece is the level that the queue moves back to, its start, its end, and the level that is left at its slot if
-    some of the charge stays there.
-    """
-    level, last, _, gaps, lows, _ = state
-    bottom, start, end, rest = piece
-    start = max(start, (base - last) * quota.limit)  # what has run off is gone
-    if end <= start or (quota.slow_rate != quota.limit and end > level * (1.0 + NOISE)):
-        return level, gaps, lows[1:]
-    if end < level:
-        return level, with_gap(gaps, start, end - start), lows[1:]
-    level = bottom
-    while gaps and gaps[-1][0] + gaps[-1][1] >= level:
-        lower = min(level, gaps[-1][0])
-        if not opens_no_later(quota, gaps[-1], base - last, lower):
-            level = gaps[-1][0] + gaps[-1][1]
-            break
-        level, gaps = lower, gaps[:-1]
-    return level, gaps, without_slot(quota, state, slot, level, rest)
-
-
-def debit(quota: TokenBucket, state: State, now: float, units: float, place: float = 0.0) -> State:
-    """The state with ``units`` more at the end of the queue, whether they conform or not."""
-    level, last, generation, gaps, _, older = state
-    since, scaled = max(now, last), scaled_cost(quota, units)
-    left = drained(quota, level, since - last)
-    lows = lows_after_debit(quota, state, since, left, scaled)
-    return (left + scaled, since, generation, gaps_after(quota, gaps, since - last), lows, older)
-
-
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, so that its state no longer matters, in all versions."""
     level, last, _, _, _, older = state
@@ -294,14 +182,14 @@ def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) ->
 
 def merged(quota: TokenBucket, own: State, other: State) -> State:
     """The fuller of this version's ``own`` state, which the other one carried, and the one made from ``other``."""
-    level, last, generation, gaps, lows, _ = own
+    level, last, generation, gaps, record, _ = own
     since = max(last, other[1])
     left, used = drained(quota, level, since - last), drained(quota, other[0], since - other[1])
     if used <= left:
         return (*own[:5], other[5])
-    if lows:
-        lows = lows_after(quota, own, since, since, (left, left), used - left)
-    return (used, since, generation, gaps_after(quota, gaps, since - last), lows, other[5])
+    if record:
+        record = record_after(quota, own, since, since, (left, left), used - left)
+    return (used, since, generation, gaps_after(quota, gaps, since - last), record, other[5])
 
 
 def at_end(quota: TokenBucket, state: State) -> State:

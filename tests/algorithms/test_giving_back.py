@@ -212,3 +212,30 @@ def test_logins_that_count_failures_only() -> None:
     for booked in buckets.open():
         buckets.settle(booked, 0.0)
     assert buckets.used() == 0.0
+
+
+def test_the_record_of_three_charges_and_two_settlements() -> None:
+    """Of the first charge, as much comes back as was left of it just before the second. The rest had drained."""
+    buckets, history = Buckets([TokenBucket(10, burst=10)]), []
+    for at, cost in (0, 4.0), (200, 3.0), (300, 1.0):
+        buckets.now = NOW + at * 1000.0
+        buckets.take(cost)
+        history.append(level_and_record(buckets))
+    for number, actual in (1, 1.0), (0, 0.0):
+        buckets.settle(buckets.booked[number], actual)
+        history.append(level_and_record(buckets))
+    assert history == [
+        (4.0, ()),
+        (5.0, ((0.0, 7.0, 0.0), (0.0, 2.0))),
+        (5.0, ((0.0, 8.0, 0.0), (0.0, 2.0), (200.0, 4.0))),
+        (3.0, ((0.0, 6.0, 2.0), (0.0, 2.0), (200.0, 2.0))),
+        (1.0, ((0.0, 2.0, 4.0), (200.0, 0.0))),
+    ]
+
+
+def level_and_record(buckets: Buckets) -> tuple[float, tuple[tuple[float, ...], ...]]:
+    """The level and the record of the first bucket: units, and milliseconds since ``NOW``."""
+    state = buckets.states[0]
+    assert state is not None
+    level, _, _, _, record, _ = state
+    return level / 1e6, tuple([((time - NOW) / 1000.0, *[units / 1e6 for units in rest]) for time, *rest in record])

@@ -46,10 +46,10 @@ local NEVER_US = 2 ^ 52
 local MAX_STEPS = 2500 -- a step takes less than a microsecond, and less than half of one in takes of large values
 local BYTES_OF_A_STEP = 96 -- that are copied, of values and records
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
-local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows, runs and parts
+local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, record, runs and parts
 local MAY_SETTLE = 16
 local QUOTA_SIZE = 56 -- bytes of a quota in ARGV[1]
-local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, lows and an older version
+local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, a record and an older version
 local BUCKET, FIXED, ROLLING = 7, 8, 9 -- the formats of values
 local GENERATIONS = 2 ^ 31
 
@@ -243,8 +243,8 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
 end
 
 -- the general way, defined when it is first needed --------------------------------------------------------------------
--- A state has the fields last, generation, gaps { start, size, start, size, ... }, lows { time, level, ... } and older,
--- and those of its kind. The functions of a kind receive the generation of a state that they make as `birth`.
+-- A state has the fields last, generation, gaps { start, size, start, size, ... }, record (see below) and older, and
+-- those of its kind. The functions of a kind receive the generation of a state that they make as `birth`.
 
 local function general_way()
   local MAX_PIECES = 256
@@ -508,21 +508,22 @@ local function general_way()
     end
 
     function algorithm.fresh(now, birth)
-      return { level = 0, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+      return { level = 0, last = now, generation = birth, gaps = {}, record = {}, older = '' }
     end
 
     function algorithm.rebased(_, state, now, birth)
-      return changed(state, { last = now, generation = birth, lows = {}, rebased = true })
+      return changed(state, { last = now, generation = birth, record = {}, rebased = true })
     end
 
-    -- lows: state.lows { time, units, sunk, time, low, time, low, ... }; its pairs are those from the fourth number on
+    -- state.record { start, units, sunk, time, low, time, low, ... }: the busy period, and the lows from the fourth
+    -- number on
 
     local function with_newest(state)
-      local pairs_now = { unpack(state.lows, 4) }
-      if #pairs_now == 0 or pairs_now[#pairs_now - 1] < state.last then
-        pairs_now[#pairs_now + 1], pairs_now[#pairs_now + 2] = state.last, state.level
+      local lows = { unpack(state.record, 4) }
+      if #lows == 0 or lows[#lows - 1] < state.last then
+        lows[#lows + 1], lows[#lows + 2] = state.last, state.level
       end
-      return pairs_now
+      return lows
     end
 
     local function lowered(lows, most)
@@ -571,81 +572,81 @@ local function general_way()
       return lows
     end
 
-    local function lows_after(quota, state, since, slot, left_now, left, scaled)
-      local lows = state.lows
+    local function record_after(quota, state, since, slot, left_now, left, scaled)
+      local record = state.record
       if left_now <= 0 then
         return (slot > since or scaled > quota.burst_level) and { since, scaled, 0, slot, scaled } or {}
       end
-      local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
-      local latest = max(slot, latest_slot(quota, after, since, left_now))
+      local start, units, lows = record[1] or state.last, record[2] or state.level, with_newest(state)
+      local latest = max(slot, latest_slot(quota, lows, since, left_now))
       if since <= state.last and latest <= since then
-        if #lows == 0 then return lows end
-        return { lows[1], lows[2] + scaled, unpack(lows, 3) }
+        if #record == 0 then return record end
+        return { record[1], record[2] + scaled, unpack(record, 3) }
       end
-      if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
-      after = lowered(after, low_at(quota, state.level, drained(quota, left, latest - slot)))
-      after = ended(after, latest, drained(quota, left + scaled, latest - slot), since)
-      return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
+      if #record == 0 and state.level > quota.burst_level then start, lows = since, {} end
+      lows = lowered(lows, low_at(quota, state.level, drained(quota, left, latest - slot)))
+      lows = ended(lows, latest, drained(quota, left + scaled, latest - slot), since)
+      return { start, units + scaled, record[3] or 0, unpack(thinned(lows, since)) }
     end
 
     local function is_hidden(quota, since, slot, left, scaled)
       return slot > since and left + scaled + quota.limit <= quota.burst_level
     end
 
-    local function lows_in_gap(quota, state, since, slot, left_now, below, scaled)
-      local lows, level, last = state.lows, state.level, state.last
-      if #lows == 0 and level > quota.burst_level then
+    local function record_in_gap(quota, state, since, slot, left_now, below, scaled)
+      local record, level, last = state.record, state.level, state.last
+      if #record == 0 and level > quota.burst_level then
         return { ceil(last + level / quota.limit), level + scaled, 0 }
       end
-      local start, units, after, before = lows[1] or last, lows[2] or level, with_newest(state), {}
-      local latest = max(slot, latest_slot(quota, after, since, left_now))
-      after = lowered(after, low_at(quota, level, left_now))
-      while #before < #after and after[#before + 1] < slot do
-        before[#before + 1], before[#before + 2] = after[#before + 1], after[#before + 2]
+      local start, units, lows, earlier = record[1] or last, record[2] or level, with_newest(state), {}
+      local latest = max(slot, latest_slot(quota, lows, since, left_now))
+      lows = lowered(lows, low_at(quota, level, left_now))
+      while #earlier < #lows and lows[#earlier + 1] < slot do
+        earlier[#earlier + 1], earlier[#earlier + 2] = lows[#earlier + 1], lows[#earlier + 2]
       end
-      local from = #before + 1
-      before = lowered(before, below)
-      for i = from, #after do before[#before + 1] = after[i] end
-      after = ended(before, latest, drained(quota, left_now, latest - since), since)
-      return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
+      local from = #earlier + 1
+      earlier = lowered(earlier, below)
+      for i = from, #lows do earlier[#earlier + 1] = lows[i] end
+      lows = ended(earlier, latest, drained(quota, left_now, latest - since), since)
+      return { start, units + scaled, record[3] or 0, unpack(thinned(lows, since)) }
     end
 
-    local function lows_after_debit(quota, state, since, left, scaled)
-      local is_unknown, level = #state.lows == 0 and state.level > quota.burst_level, left + scaled
+    local function record_after_debit(quota, state, since, left, scaled)
+      local is_unknown, level = #state.record == 0 and state.level > quota.burst_level, left + scaled
       local slot = is_unknown and since + floor(left / quota.limit) or since
-      local lows = lows_after(quota, state, since, slot, left, drained(quota, left, slot - since), scaled)
-      if #lows == 0 and left <= quota.burst_level and quota.burst_level < level then
+      local record = record_after(quota, state, since, slot, left, drained(quota, left, slot - since), scaled)
+      if #record == 0 and left <= quota.burst_level and quota.burst_level < level then
         return { since, level, 0, since, level }
       end
-      return lows
+      return record
     end
 
-    local function low_unrecorded(quota, state, slot, scaled, top)
+    local function low_unrecorded(quota, state, slot, size, stop)
       local level, last, left = state.level, state.last, 0
-      if slot > last then return level == top and level or 0 end
+      if slot > last then return level == stop and level or 0 end
       if level > quota.burst_level then return 0 end
       if slot == last then return level end
-      if quota.slow_rate == quota.limit then left = scaled - (last - slot) * quota.limit end
+      if quota.slow_rate == quota.limit then left = size - (last - slot) * quota.limit end
       return max(min(left, level), 0)
     end
 
-    local function low_since(quota, state, slot, below, scaled, top)
-      local last, lows, low = state.last, state.lows, 0
-      if #lows == 0 then return low_unrecorded(quota, state, slot, scaled, top) end
-      local nodes = with_newest(state)
-      if slot < lows[1] then
-        local left = quota.slow_rate == quota.limit and scaled - (max(lows[1], nodes[1]) - slot) * quota.limit or 0
-        return max(min(left, nodes[2]), 0)
+    local function low_since(quota, state, slot, below_at_slot, size, stop)
+      local last, record, low = state.last, state.record, 0
+      if #record == 0 then return low_unrecorded(quota, state, slot, size, stop) end
+      local start, lows = record[1], with_newest(state)
+      if slot < start then
+        local left = quota.slow_rate == quota.limit and size - (max(start, lows[1]) - slot) * quota.limit or 0
+        return max(min(left, lows[2]), 0)
       end
-      for i = 1, #nodes, 2 do
-        if nodes[i] == slot then return nodes[i + 1] end
-        if nodes[i] > slot then
+      for i = 1, #lows, 2 do
+        if lows[i] == slot then return lows[i + 1] end
+        if lows[i] > slot then
           if quota.slow_rate ~= quota.limit then return low end
-          return max(low, min(nodes[i + 1], min(low, below) + scaled - (nodes[i] - slot) * quota.limit))
+          return max(low, min(lows[i + 1], min(low, below_at_slot) + size - (lows[i] - slot) * quota.limit))
         end
-        low = nodes[i + 1]
+        low = lows[i + 1]
       end
-      return #lows > 3 and lows[#lows - 1] >= last and low or 0
+      return #record > 3 and record[#record - 1] >= last and low or 0
     end
 
     local function lows_given_back(lows, slot, low, back)
@@ -668,7 +669,7 @@ local function general_way()
       local level, own_us, other_us = stored.level, period_in(quota.stamp), period_in(stamp)
       if own_us ~= other_us then level = ceil(level / other_us * quota.period_us) end
       local state = { level = min(level, quota.burst_level), last = stored.last, generation = anew(stored.generation) }
-      return changed(state, { gaps = {}, lows = {}, older = older })
+      return changed(state, { gaps = {}, record = {}, older = older })
     end
 
     function algorithm.merged(quota, own, other)
@@ -676,9 +677,9 @@ local function general_way()
       local left = drained(quota, own.level, since - own.last)
       local used = drained(quota, other.level, since - other.last)
       if used <= left then return changed(own, { older = other.older }) end
-      local lows, gaps = own.lows, gaps_after(quota, own.gaps, since - own.last)
-      if #lows > 0 then lows = lows_after(quota, own, since, since, left, left, used - left) end
-      return changed(own, { level = used, last = since, gaps = gaps, lows = lows, older = other.older })
+      local record, gaps = own.record, gaps_after(quota, own.gaps, since - own.last)
+      if #record > 0 then record = record_after(quota, own, since, since, left, left, used - left) end
+      return changed(own, { level = used, last = since, gaps = gaps, record = record, older = other.older })
     end
 
     local function older_reset_us(quota, older, now)
@@ -699,24 +700,24 @@ local function general_way()
       local since, last, scaled = max(now, state.last), state.last, scaled_cost(quota.period_us, cost)
       if state.older ~= '' and older_reset_us(quota, state.older, now) <= 0 then state.older = '' end
       local level, slot = drained(quota, state.level, since - last), max(now + wait_us, since)
-      local is_recorded = may_settle or #state.lows > 0
+      local is_recorded = may_settle or #state.record > 0
       local taken, start = place_in_gap(quota, state, now, scaled, wait_us)
       if taken then
-        local lows, below = state.lows, max(start - (slot - since) * quota.limit, 0)
+        local record, below = state.record, max(start - (slot - since) * quota.limit, 0)
         if is_recorded or is_hidden(quota, since, slot, below, scaled) then
-          lows = lows_in_gap(quota, state, since, slot, level, below, scaled)
+          record = record_in_gap(quota, state, since, slot, level, below, scaled)
         end
         local gaps = gaps_without(quota, state.gaps, since - last, taken, start, scaled)
-        return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
+        return changed(state, { level = level, last = since, gaps = gaps, record = record })
       end
       local left = wait_us > 0 and drained(quota, state.level, slot - last) or level
       local booked = left + scaled + (slot - since) * quota.limit
-      local lows = state.lows
+      local record = state.record
       if is_recorded or is_hidden(quota, since, slot, left, scaled) then
-        lows = lows_after(quota, state, since, slot, level, left, scaled)
+        record = record_after(quota, state, since, slot, level, left, scaled)
       end
       local gaps = gaps_after(quota, state.gaps, since - last)
-      return changed(state, { level = booked, last = since, gaps = gaps, lows = lows })
+      return changed(state, { level = booked, last = since, gaps = gaps, record = record })
     end
 
     local function is_served(quota, start, size, elapsed, back, level)
@@ -747,17 +748,17 @@ local function general_way()
       return after
     end
 
-    local function without_slot(quota, state, slot, level, rest)
-      local last, own, lows = state.last, floor(slot), { unpack(state.lows, 4) }
-      local is_any = slot ~= own or quota.slow_rate ~= quota.limit
-      if is_any and #lows > 0 and lows[#lows - 1] > slot then return capped(quota, lows, slot, level, last) end
-      while #lows > 0 and lows[#lows - 1] >= slot do
+    local function lows_without_slot(quota, state, slot_us, level, rest)
+      local last, slot, lows = state.last, floor(slot_us), { unpack(state.record, 4) }
+      local is_any = slot_us ~= slot or quota.slow_rate ~= quota.limit
+      if is_any and #lows > 0 and lows[#lows - 1] > slot_us then return capped(quota, lows, slot_us, level, last) end
+      while #lows > 0 and lows[#lows - 1] >= slot_us do
         lows[#lows] = nil
         lows[#lows] = nil
       end
       local newest = lows[#lows - 1] or -huge
-      if #state.lows == 0 or (rest > 0 and newest >= own) then return lows end
-      local latest = rest > 0 and own or max(min(own, last + floor(level / quota.limit)), last)
+      if #state.record == 0 or (rest > 0 and newest >= slot) then return lows end
+      local latest = rest > 0 and slot or max(min(slot, last + floor(level / quota.limit)), last)
       if rest > 0 or newest < latest then
         lows[#lows + 1] = latest
         lows[#lows + 1] = rest > 0 and rest or drained(quota, level, latest - last)
@@ -765,9 +766,9 @@ local function general_way()
       return lows
     end
 
-    local function units_given_back(quota, state, base, slot, below, start, stop, units)
-      local gaps, lows, lower = state.gaps, { unpack(state.lows, 4) }, {}
-      local low = low_since(quota, state, slot, below, stop - start, stop)
+    local function units_given_back(quota, state, base, slot, below_at_slot, start, stop, units)
+      local gaps, lows, sunk = state.gaps, { unpack(state.record, 4) }, {}
+      local low = low_since(quota, state, slot, below_at_slot, stop - start, stop)
       local back = min(units, low, state.level)
       if back <= 0 then return state.level, gaps, lows end
       for i = 1, #gaps, 2 do
@@ -776,12 +777,12 @@ local function general_way()
           return state.level, gaps, lows
         end
       end
-      for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
-      return state.level - back, gaps_after(quota, lower, 0), lows_given_back(lows, slot, low, back)
+      for i = 1, #gaps, 2 do sunk[i], sunk[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
+      return state.level - back, gaps_after(quota, sunk, 0), lows_given_back(lows, slot, low, back)
     end
 
-    local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot)
-      local gaps, lows, level, elapsed = state.gaps, { unpack(state.lows, 4) }, state.level, base - state.last
+    local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot_us)
+      local gaps, lows, level, elapsed = state.gaps, { unpack(state.record, 4) }, state.level, base - state.last
       start = max(start, elapsed * quota.limit)
       if stop <= start or (quota.slow_rate ~= quota.limit and stop > level * (1 + NOISE)) then
         return level, gaps, lows
@@ -798,14 +799,14 @@ local function general_way()
         gaps[#gaps] = nil
         gaps[#gaps] = nil
       end
-      return level, gaps, without_slot(quota, state, slot, level, rest)
+      return level, gaps, lows_without_slot(quota, state, slot_us, level, rest)
     end
 
     function algorithm.give_back(quota, state, now, settled)
       local scaled, base, back = scaled_cost(quota.period_us, settled.cost), max(now, state.last), 0
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
-      local sunk, level_before, bottom, level, gaps, lows = state.lows[3] or 0, state.level, nil, nil, nil, nil
+      local sunk, level, bottom, after, gaps, lows = state.record[3] or 0, state.level, nil, nil, nil, nil
       local slot = floor(settled.slot)
       local ahead, passed = slot - settled.since, state.last - settled.since
       local below = settled.place - sunk
@@ -820,33 +821,33 @@ local function general_way()
         elseif is_own and not is_even then
           start = min(start, below - passed * quota.limit)
         end
-        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
+        after, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
       else
-        local under = slot < settled.slot and drained(quota, below, ahead) or huge
-        level, gaps, lows = units_given_back(quota, state, base, slot, under, stop - scaled, stop, units)
-        back = state.level - level
+        local below_at_slot = slot < settled.slot and drained(quota, below, ahead) or huge
+        after, gaps, lows = units_given_back(quota, state, base, slot, below_at_slot, stop - scaled, stop, units)
+        back = level - after
       end
-      if #state.lows == 0 and slot <= base and level_before <= quota.burst_level then
-        local first = level > 0 and { state.last, level, back } or {}
-        return changed(state, { level = level, gaps = gaps, lows = first })
+      if #state.record == 0 and slot <= base and level <= quota.burst_level then
+        local first = after > 0 and { state.last, after, back } or {}
+        return changed(state, { level = after, gaps = gaps, record = first })
       end
-      if #state.lows == 0 then
-        local hides = level > 0 and level < level_before and (slot <= base or units < scaled or level < bottom)
-        local hidden = hides and { ceil(state.last + level_before / quota.limit), level, 0 } or {}
-        return changed(state, { level = level, gaps = gaps, lows = hidden })
+      if #state.record == 0 then
+        local hides = after > 0 and after < level and (slot <= base or units < scaled or after < bottom)
+        local first = hides and { ceil(state.last + level / quota.limit), after, 0 } or {}
+        return changed(state, { level = after, gaps = gaps, record = first })
       end
-      local start, used = state.lows[1], state.lows[2]
+      local start, used = state.record[1], state.record[2]
       if settled.since >= start then used = used - units end
-      if used <= 0 then return changed(state, { level = 0, gaps = {}, lows = {} }) end
-      return changed(state, { level = level, gaps = gaps, lows = { start, used, sunk + back, unpack(lows) } })
+      if used <= 0 then return changed(state, { level = 0, gaps = {}, record = {} }) end
+      return changed(state, { level = after, gaps = gaps, record = { start, used, sunk + back, unpack(lows) } })
     end
 
     function algorithm.debit(quota, state, now, units)
       local since, scaled = max(now, state.last), scaled_cost(quota.period_us, units)
       local left = drained(quota, state.level, since - state.last)
-      local lows = lows_after_debit(quota, state, since, left, scaled)
+      local record = record_after_debit(quota, state, since, left, scaled)
       local gaps = gaps_after(quota, state.gaps, since - state.last)
-      return changed(state, { level = left + scaled, last = since, gaps = gaps, lows = lows })
+      return changed(state, { level = left + scaled, last = since, gaps = gaps, record = record })
     end
 
     function algorithm.reset_us(quota, state, now)
@@ -1001,7 +1002,7 @@ local function general_way()
     end
 
     function algorithm.fresh(now, birth)
-      return { debit = 0, runs = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+      return { debit = 0, runs = {}, last = now, generation = birth, gaps = {}, record = {}, older = '' }
     end
 
     function algorithm.rebased(quota, state, now, birth)
@@ -1072,7 +1073,7 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older)
-      local state = { debit = stored.debit, gaps = {}, lows = {} }
+      local state = { debit = stored.debit, gaps = {}, record = {} }
       local at = index(quota, stored.last)
       local count = count_at(stored.runs, at)
       state.runs = count > 0 and { at, at + 1, count } or {}
@@ -1294,7 +1295,7 @@ local function general_way()
 
     function algorithm.fresh(now, birth)
       local state = { full_until = 0, debit = 0, parts = {}, last = now, generation = birth }
-      return changed(state, { gaps = {}, lows = {}, older = '' })
+      return changed(state, { gaps = {}, record = {}, older = '' })
     end
 
     function algorithm.rebased(quota, state, now, birth)
@@ -1370,7 +1371,7 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older)
-      local state = { debit = stored.debit, gaps = {}, lows = {}, parts = {} }
+      local state = { debit = stored.debit, gaps = {}, record = {}, parts = {} }
       local at, parts = index(quota, stored.last), stored.parts
       for i = 1, #parts, 2 do
         if parts[i] <= at then add(state.parts, parts[i], parts[i + 1]) end
@@ -1485,7 +1486,7 @@ local function general_way()
   end
 
   local function unpacked(quota, value, most)
-    local state, core, at = { gaps = {}, lows = {}, older = '' }, nil, #quota.stamp + 1
+    local state, core, at = { gaps = {}, record = {}, older = '' }, nil, #quota.stamp + 1
     if quota.kind ~= BUCKET then
       state.last, state.generation, at = struct.unpack('<dd', value, at)
       value, state.older = without_older(quota, value, at)
@@ -1493,14 +1494,14 @@ local function general_way()
     core, at = quota.algorithm.unpack(quota, state, value, at, most)
     if not has_places(quota, state) then return nil end
     if at <= #value then
-      local gaps, lows
-      gaps, lows, at = struct.unpack('<HB', value, at)
+      local gaps, parts
+      gaps, parts, at = struct.unpack('<HB', value, at)
       state.gaps, at = numbers_at(value, at, 2 * min(gaps, most))
       at = at + 16 * max(gaps - most, 0)
-      state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
+      state.record, at = numbers_at(value, at, parts > 0 and 2 * parts + 1 or 0)
       state.older = string.sub(value, at)
     end
-    local whole = is_finite({ state.last, state.generation }) and is_finite(state.gaps) and is_finite(state.lows)
+    local whole = is_finite({ state.last, state.generation }) and is_finite(state.gaps) and is_finite(state.record)
     if quota.kind == BUCKET then whole = whole and is_finite(core) end
     return whole and (state.older == '' or is_version(quota, state.older)) and state or nil
   end
@@ -1529,14 +1530,14 @@ local function general_way()
   end
 
   local function packed(quota, state)
-    local generation, gaps, lows = state.generation, state.gaps, state.lows
+    local generation, gaps, record = state.generation, state.gaps, state.record
     local head = quota.stamp
     if quota.kind ~= BUCKET then head = head .. struct.pack('<dd', state.last, generation) end
     local value = head .. quota.algorithm.pack(state)
-    if #gaps == 0 and #lows == 0 and state.older == '' then return value end
+    if #gaps == 0 and #record == 0 and state.older == '' then return value end
     if quota.kind ~= BUCKET then return value .. state.older .. struct.pack('<I', #state.older) end
-    local counts = struct.pack('<HB', #gaps / 2, #lows > 0 and (#lows - 1) / 2 or 0)
-    return value .. counts .. packed_numbers(gaps) .. packed_numbers(lows) .. state.older
+    local counts = struct.pack('<HB', #gaps / 2, #record > 0 and (#record - 1) / 2 or 0)
+    return value .. counts .. packed_numbers(gaps) .. packed_numbers(record) .. state.older
   end
 
   -- kinds -------------------------------------------------------------------------------------------------------------
@@ -1563,7 +1564,7 @@ local function general_way()
     local whole, state = pcall(state_in, charge.quota, value)
     charge.numbers = 0
     if whole and state then
-      charge.state, charge.numbers = state, #state.gaps + #state.lows + #(state.runs or state.parts or {})
+      charge.state, charge.numbers = state, #state.gaps + #state.record + #(state.runs or state.parts or {})
       if (state.debit or 0) > 0 then steps = steps + DEBIT_LOOKS * PASS_STEPS * charge.numbers end
     end
     return charge, at
