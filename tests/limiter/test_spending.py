@@ -162,7 +162,7 @@ def test_one_number_does_not_fit_different_costs(clock: SteppedClock, limiter: L
         assert await left(limiter) == [9, 400]
         clock.advance(60)
         decision = await limiter.rate_limit("key", {"requests": 1, "tokens": 600})
-        with pytest.raises(ValueError, match="were charged {'requests': 1.*, 'tokens': 600"):
+        with pytest.raises(ValueError, match=r"were charged {'requests': 1.*, 'tokens': 600"):
             await limiter.settle(decision, 313)
         assert await left(limiter) == [9, 400]
         await limiter.settle(decision, 0)
