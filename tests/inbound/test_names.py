@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,19 @@ from starlette.routing import Host, Match, Mount, Route, Router
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import (
+    ConfigurationError,
+    Limiter,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    Rule,
+    TokenBucket,
+)
+from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.hooks import Failure, failures
+from asgi_ratelimit.stores.name_owners import owned
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import coverage
 from tests.support.asgi import Peer, ask, http, ok
@@ -266,6 +278,40 @@ def test_rules_own_their_names() -> None:
         RateLimitMiddleware(ok, rules=[Rule("/", "31/hour", name="api")], store=store, name="third")
     assert first
     assert second
+
+
+def test_messages_own_their_names() -> None:
+    """Which is that of their rule and ``messages``: limiters, dependencies and other middlewares must agree with it."""
+    store = a_store()
+    chat = Rule("/chat", None, messages="10/minute", name="chat")
+    first = RateLimitMiddleware(ok, rules=[chat], store=store, name="first")
+    others: list[Any] = [
+        lambda: Limiter("9/minute", store=store, name="chat messages"),
+        lambda: RateLimit("9/minute", store=store, name="chat messages"),
+        lambda: RateLimitMiddleware(ok, "9/minute", store=store, name="chat messages"),
+        lambda: RateLimitMiddleware(ok, rules=[replace(chat, messages="9/minute")], store=store, name="other"),
+    ]
+    for build in others:
+        with pytest.raises(
+            ConfigurationError, match=r"two limits named 'chat messages' share a store .* named 'per-min"
+        ):
+            build()
+    second = Limiter("5/hour", store=store, name="chat messages")
+    with pytest.raises(ConfigurationError, match=r"two limits named 'chat messages' share a store .* named 'per-hour'"):
+        RateLimitMiddleware(ok, rules=[replace(chat, messages="6/hour")], store=store, name="other")
+    assert first
+    assert second
+
+
+async def test_the_names_of_messages_are_not_those_of_rules() -> None:
+    """The page and overrides know the rule, which is what an override changes."""
+    store = a_store()
+    chat, other = Rule("/chat", None, messages="10/minute", name="chat"), Rule("/", "9/hour", name="hourly messages")
+    app = RateLimitMiddleware(ok, rules=[chat, other], store=store)
+    assert (await ask(app)).status == 200
+    assert list(owned(store)) == [("hourly messages", TokenBucket(9, 3600, name="per-hour"))]
+    await stop_publishing(store)
+    assert [row.name for row in (await summary(store)).rules] == ["hourly messages"]
 
 
 def test_equal_quotas_and_other_stores_are_no_conflict() -> None:
