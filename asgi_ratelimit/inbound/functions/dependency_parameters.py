@@ -15,6 +15,7 @@ _INSTEAD = {
     "cost": "let a dependency set request.state.cost, which cost=lambda request: request.state.cost reads",
     "allow": "write a function of the request, allow=lambda request: request.headers.get('x-staff') == SECRET",
     "deny": "write a function of the request, deny=lambda request: request.headers.get('user-agent') in BOTS",
+    "function": "let a dependency set request.state.plan, which the function returns, def plan_of(request)",
 }
 """What to write instead, for each argument that may be a function of the request."""
 
