@@ -20,8 +20,8 @@ _UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you me
 def shows_use(use: str, **instead: str) -> Callable[[F], F]:
     """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit what is decorated.
 
-    It decorates functions, constructors, and classes whose constructor is generated. ``instead`` says what to use
-    instead of keywords that somebody may expect.
+    It decorates functions, also asynchronous ones, constructors, and classes whose constructor is generated.
+    ``instead`` says what to use instead of keywords that somebody may expect.
     """
 
     def checks(target: F) -> F:
@@ -38,7 +38,14 @@ def shows_use(use: str, **instead: str) -> Callable[[F], F]:
                     raise ConfigurationError(f"{_explained(str(error), target, instead)}: {use}") from None
                 raise
 
-        return cast("F", checked)
+        if not inspect.iscoroutinefunction(target):
+            return cast("F", checked)
+
+        @wraps(target)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await checked(*args, **kwargs)
+
+        return cast("F", awaited)
 
     return checks
 

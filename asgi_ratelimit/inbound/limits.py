@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from starlette.requests import HTTPConnection
 
-from ..argument_errors import checked_flag
-from ..decision import Charge, Decision, Take, checked_actual, checked_cost
+from ..argument_errors import checked_flag, shows_use
+from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError, StoreError
 from ..logs import warn_once
 from ..overrides import names_of_limits
@@ -22,6 +22,10 @@ from .delays import Taken
 from .plan import in_parts
 from .refusals import RateLimited
 from .request_limits import RequestLimits, request_limits
+
+_CHARGE = 'await limits(request).charge(3, name="login")'
+_REFUND = 'await limits(request).refund(3, name="login")'
+_SETTLE = 'await limits(request).settle(3, name="login")'
 
 
 class Limits:
@@ -46,6 +50,7 @@ class Limits:
         """The decision with the least left; ``None`` if no limit applies."""
         return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
 
+    @shows_use(_CHARGE)
     async def charge(self, cost: float = 1, *, name: str | None = None, required: bool = True) -> bool:
         """Take ``cost`` more units of each charge of this request, all or nothing; ``True`` if they were taken.
 
@@ -53,13 +58,14 @@ class Limits:
         makes something else of the error, or somebody catches it. With ``required=False`` nothing is raised: it returns
         ``False``, and the answer is up to the endpoint. What was charged before stays charged. A cost of 0 charges
         nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up, and ``ConfigurationError`` for
-        a ``required`` that is not ``True`` or ``False``.
+        a ``required`` that is not ``True`` or ``False``, or a ``name`` that is no text.
         """
         enforcer = self._request_limits.enforcer
         checked_flag("required", required)
-        self._check_name("charge", name)
+        units = _checked_units(cost, _CHARGE)
+        self._check_name("charge", name, _CHARGE)
         taken: list[Taken] = []
-        takes = self._takes(checked_cost(cost), name) if cost != 0 else []
+        takes = self._takes(units, name) if units else []
         for store, take in takes:
             decision = await enforcer.take_more(store, take, self._connection.scope, taken)
             if not decision.allowed:
@@ -91,23 +97,26 @@ class Limits:
             return refusal
         return replace(refusal, retry_after=max(refusal.retry_after, foreseen.retry_after))
 
+    @shows_use(_REFUND)
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
 
         Each charge is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an outage
-        of the store, it is done once the store is back.
+        of the store, it is done once the store is back. Raises ``ValueError`` and ``ConfigurationError`` as ``charge``.
         """
-        units = math.inf if cost is None else checked_actual(cost)
-        self._check_name("refund", name)
+        units = math.inf if cost is None else _checked_units(cost, _REFUND)
+        self._check_name("refund", name, _REFUND)
         await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
 
+    @shows_use(_SETTLE)
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
 
-        Each charge is settled once; during an outage of the store, once the store is back.
+        Each charge is settled once; during an outage of the store, once the store is back. Raises ``ValueError`` and
+        ``ConfigurationError`` as ``charge``.
         """
-        units = checked_actual(actual)
-        self._check_name("settle", name)
+        units = _checked_units(actual, _SETTLE)
+        self._check_name("settle", name, _SETTLE)
         await self._settle(name, lambda charge: units)
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
@@ -115,10 +124,15 @@ class Limits:
             charges = decision.charges
             await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
 
-    def _check_name(self, verb: str, name: str | None) -> None:
-        """Warn about a name that no limit of this request has, and no other limit in the same stores."""
+    def _check_name(self, verb: str, name: str | None, use: str) -> None:
+        """Warn about a name that no limit of this request has, and no other limit in the same stores.
+
+        Raises ``ConfigurationError``, which shows the right ``use``, for one that is no text.
+        """
         if name is None:
             return
+        if not isinstance(name, str):
+            raise ConfigurationError(f"the name of a limit is a text, not {name!r}: {use}")
         charges = [charge for decision in self._request_limits.decisions for charge in decision.charges]
         if any(_is_of(charge, name) for charge in charges):
             return
@@ -176,3 +190,11 @@ def limits(connection: HTTPConnection) -> Limits:
 
 def _is_of(charge: Charge, name: str | None) -> bool:
     return name is None or name in (charge.name, charge.quota.name)
+
+
+def _checked_units(cost: float, use: str) -> float:
+    """A cost that may be 0; ``ValueError``, which shows the right ``use``, for anything else."""
+    try:
+        return checked_actual(cost)
+    except ValueError:
+        raise ValueError(f"cost must be a finite number from 0 up, at most 2**53, not {cost!r}: {use}") from None

@@ -38,7 +38,7 @@ from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_
 from .responses.header_options import DialectName, HeaderOptions, header_options
 from .responses.refusal_answers import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
-from .rules import Rule, owned_quotas, repeatable
+from .rules import Rule, message_quotas, owned_quotas, repeatable
 from .settling import Settling
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
@@ -153,7 +153,8 @@ class RateLimitMiddleware:
 
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
-        register_instead(self._store, self, owned_quotas(table.declared), self._is_about_to_follow)
+        quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
+        register_instead(self._store, self, quotas, self._is_about_to_follow, messages)
 
     def _is_about_to_follow(self, other: object) -> bool:
         """Whether another middleware reads the same file, and has not read the same version of it."""

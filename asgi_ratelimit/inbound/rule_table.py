@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,7 +30,7 @@ from .functions.function_arguments import (
 from .functions.function_failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
-from .rules import CompiledRule, Rule, as_methods, as_on_error
+from .rules import CompiledRule, Rule, as_methods, as_on_error, name_of_messages
 from .startup.name_conflicts import require_agreement
 from .startup.total_charges import require_few_charges_together
 
@@ -104,7 +104,7 @@ class RuleTable:
         names = {defaults.name}
         for rule in rules:
             name = _name_of(rule, defaults.name, names)
-            names.add(name)
+            names |= _names_with(rule, name)
             declared.append(_compiled(rule, replace(defaults, name=name), root))
         self.declared = (*own, *declared)
         """The rules as the program sets them, its own quota first."""
@@ -223,12 +223,18 @@ def _is_preflight(scope: Scope) -> bool:
     return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
-def _name_of(rule: Rule, name: str, others: Collection[str]) -> str:
+def _name_of(rule: Rule, name: str, others: Set[str]) -> str:
     """The name of a rule, or else one made of its methods and path that no other rule has by accident."""
     if rule.name is not None:
         return checked_name(rule.name)
     text = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
-    return next(each for each in chain([text], (f"{text} {n}" for n in count(2))) if each not in others)
+    numbered = chain([text], (f"{text} {n}" for n in count(2)))
+    return next(each for each in numbered if others.isdisjoint(_names_with(rule, each)))
+
+
+def _names_with(rule: Rule, name: str) -> Set[str]:
+    """The names that a rule has with this name: its own, and that of its messages, if it limits any."""
+    return {name} if rule.messages is None else {name, name_of_messages(name)}
 
 
 def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:

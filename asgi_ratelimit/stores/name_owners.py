@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 from weakref import ref
 
@@ -26,6 +27,8 @@ class _Use:
     owner: ref[object]
     store: Callable[[], object]
     quota: Quota
+    is_listed: bool
+    """Whether ``owned`` yields it."""
 
 
 _uses: dict[_Buckets, list[_Use]] = {}
@@ -39,39 +42,49 @@ def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -
     registers nothing. If its store is another object that leads to the same buckets, this is only logged: a program may
     stand in for two versions of an app, for example in a test.
     """
-    _register(store, owner, list(quotas), _nobody)
+    _register(store, owner, {True: list(quotas)}, _nobody)
 
 
 def register_instead(
-    store: Store, owner: object, quotas: Iterable[tuple[str, Quota]], is_peer: Callable[[object], bool]
+    store: Store,
+    owner: object,
+    quotas: Iterable[tuple[str, Quota]],
+    is_peer: Callable[[object], bool],
+    unlisted: Iterable[tuple[str, Quota]] = (),
 ) -> None:
     """Register ``owner`` as a user of these quotas, instead of all that it has used on this store before.
 
-    ``is_peer`` says that another owner is about to change as this one does, and need not agree yet. Raises
-    ``ConfigurationError`` as ``register`` does, and then changes nothing.
+    ``is_peer`` says that another owner is about to change as this one does, and need not agree yet. ``owned`` does not
+    yield what is ``unlisted``. Raises ``ConfigurationError`` as ``register`` does, and then changes nothing.
     """
-    listed = list(quotas)
-    _register(store, owner, listed, is_peer)
+    by_listing = {False: list(unlisted), True: list(quotas)}
+    _register(store, owner, by_listing, is_peer)
     place = _place_of(store)
-    names = {(place, name, quota.name) for name, quota in listed}
+    names = {(place, name, quota.name) for name, quota in chain(*by_listing.values())}
     for buckets in [each for each in _uses.copy() if each[0] == place and each not in names]:
         _set_uses(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not owner])
 
 
 def _register(
-    store: Store, owner: object, quotas: Sequence[tuple[str, Quota]], is_peer: Callable[[object], bool]
+    store: Store,
+    owner: object,
+    by_listing: Mapping[bool, Sequence[tuple[str, Quota]]],
+    is_peer: Callable[[object], bool],
 ) -> None:
-    place = _place_of(store)
-    others = {(name, quota): _other_uses(place, name, owner, quota, is_peer) for name, quota in quotas}
+    """Register these quotas, by whether ``owned`` yields them; where a name has both kinds, the last one counts."""
+    place, named = _place_of(store), chain(*by_listing.values())
+    others = {(name, quota): _other_uses(place, name, owner, quota, is_peer) for name, quota in named}
     for (name, quota), uses in others.items():
         _require_agreement(name, quota, [use for use in uses if use.store() is store])
     for (name, quota), uses in others.items():
         if uses:
             _warn_of_place(name, quota, uses[0].quota)
-    for name, quota in quotas:
-        buckets = place, name, quota.name
-        others_here = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
-        _uses[buckets] = [*others_here, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
+    for is_listed, quotas in by_listing.items():
+        for name, quota in quotas:
+            buckets = place, name, quota.name
+            others_here = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
+            owner_ref = ref(owner, partial(_remove_dead, buckets))
+            _uses[buckets] = [*others_here, _Use(owner_ref, reference(store), quota, is_listed)]
 
 
 def _place_of(store: object) -> Hashable:
@@ -151,6 +164,7 @@ def owned(store: object) -> Iterator[tuple[str, Quota]]:
     """The quotas that living owners use on a store, each under the name of its limit."""
     for (place, name, _), uses in _uses.copy().items():  # while making a list, owners could go
         if place == _place_of(store):
-            living = [use.quota for use in uses if use.owner() is not None and use.store() is store]
+            listed = [use for use in uses if use.is_listed]
+            living = [use.quota for use in listed if use.owner() is not None and use.store() is store]
             if living:
                 yield name, living[0]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends
+from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -42,6 +43,13 @@ def test_allow_is_no_dependency() -> None:
     """Called with a request as the user, it would let everybody in."""
     with pytest.raises(ConfigurationError, match="allow=is_staff is a dependency of FastAPI"):
         dashboard(MemoryStore(), allow=is_staff)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", [APIKeyHeader(name="x-key"), HTTPBearer()], ids=lambda each: type(each).__name__)
+def test_allow_is_no_security_scheme(scheme: Any) -> None:
+    """It checks nothing that a client sends, and so it would let nobody in, or everybody."""
+    with pytest.raises(ConfigurationError, match=r"allow=\w+\(\.\.\.\) is a security scheme of FastAPI"):
+        dashboard(MemoryStore(), allow=scheme)
 
 
 def test_by_is_a_function() -> None:

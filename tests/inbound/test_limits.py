@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from typing import Annotated, Any
 
 import pytest
@@ -287,6 +289,46 @@ async def test_a_charge_must_be_a_cost(cost: Any) -> None:
             await request.charge(cost)
 
     assert left(await ask(an_app(endpoint))) == [9]
+
+
+USES = {
+    "charge": 'await limits(request).charge(3, name="login")',
+    "refund": 'await limits(request).refund(3, name="login")',
+    "settle": 'await limits(request).settle(3, name="login")',
+}
+NO_COST = "cost must be a finite number from 0 up, at most 2**53, not "
+
+
+@pytest.mark.parametrize("method", USES)
+@pytest.mark.parametrize(
+    ("arguments", "names", "error", "quote"),
+    [
+        (["login"], {}, ValueError, f"{NO_COST}'login': "),
+        ([-1], {}, ValueError, f"{NO_COST}-1: "),
+        ([float("nan")], {"name": "default"}, ValueError, f"{NO_COST}nan: "),
+        ([1, "login"], {}, ConfigurationError, "takes"),
+        ([1], {"rule": "login"}, ConfigurationError, "unexpected keyword argument 'rule'"),
+        ([1], {"name": ["login"]}, ConfigurationError, "the name of a limit is a text, not ['login']: "),
+        ([1], {"name": 5}, ConfigurationError, "the name of a limit is a text, not 5: "),
+    ],
+    ids=["text", "negative", "nan", "position", "unknown", "list", "number"],
+)
+async def test_wrong_arguments_show_the_right_use(
+    method: str, arguments: list[Any], names: dict[str, Any], error: type[Exception], quote: str
+) -> None:
+    """Of the method that was called; nothing is charged or given back."""
+
+    async def endpoint(request: Limits) -> None:
+        with pytest.raises(error, match=re.escape(quote)) as raised:
+            await getattr(request, method)(*arguments, **names)
+        assert str(raised.value).endswith(f": {USES[method]}")
+
+    assert left(await ask(an_app(endpoint))) == [9]
+
+
+async def test_the_methods_are_coroutine_functions() -> None:
+    """For tools that look at them."""
+    assert all(iscoroutinefunction(getattr(Limits, method)) for method in USES)
 
 
 async def test_a_charge_of_nothing_is_nothing() -> None:

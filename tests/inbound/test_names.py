@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Host, Mount, Route, Router
+from starlette.routing import Host, Match, Mount, Route, Router
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import (
+    ConfigurationError,
+    Limiter,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    Rule,
+    TokenBucket,
+)
+from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.hooks import Failure, failures
+from asgi_ratelimit.stores.name_owners import owned
 from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.tools import coverage
 from tests.support.asgi import Peer, ask, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +132,61 @@ async def test_a_limit_under_several_hosts_is_one() -> None:
     assert await statuses_on(both, "example", "www.example") == [200, 429]
 
 
+async def test_two_apps_under_several_hosts_do_not_share() -> None:
+    """Each limit has the name of the first host, and one outside of all hosts has none."""
+    shop_app, admin, other = (shop(RateLimit("1/minute")) for _ in range(3))
+    hosts = {"example": shop_app, "www.example": shop_app, "admin.example": admin, "{any}.admin.example": admin}
+    routes = [*[Host(name, app) for name, app in hosts.items()], Mount("/", other)]
+    app = Starlette(routes=routes, middleware=limiting(a_store(), None))
+    asked = ["example", "admin.example", "elsewhere", "www.example", "www.admin.example", "elsewhere"]
+    assert await statuses_on(app, *asked) == [200, 200, 200, 429, 429, 429]
+    assert [each.limits for each in coverage(app)] == [
+        *[("GET example/items: 1/minute",)] * 2,
+        *[("GET admin.example/items: 1/minute",)] * 2,
+        ("GET /items: 1/minute",),
+    ]
+
+
+async def test_a_further_host_changes_no_name() -> None:
+    """So the buckets stay the same from one deployment to the next."""
+    store = a_store()
+    for further in ([], ["www.example"]):
+        app = shop(RateLimit("1/minute", store=store))
+        routes = [Host(name, app) for name in ["example", *further]]
+        assert await statuses_on(Starlette(routes=routes), "example") == [429 if further else 200]
+
+
+async def test_two_routes_of_one_path_do_not_share() -> None:
+    """As where a route class decides by a header which of them a request is for."""
+
+    class Versioned(APIRoute):
+        def matches(self, scope: Scope) -> tuple[Match, Scope]:
+            match, child = super().matches(scope)
+            wanted = dict(scope["headers"]).get(b"x-version", b"a").decode()
+            return (match if self.name == wanted else Match.NONE), child
+
+    app = FastAPI()
+    app.router.route_class = Versioned
+    shared = Depends(RateLimit("9/hour"))
+    app.get("/", name="a", dependencies=[Depends(RateLimit("1/minute")), shared])(lambda: "a")
+    app.get("/", name="b", dependencies=[Depends(RateLimit("1/minute")), shared])(lambda: "b")
+    versions = [(await ask(app, http(headers=[(b"x-version", each)]))).status for each in (b"a", b"b", b"a", b"b")]
+    assert versions == [200, 200, 429, 429]
+
+
+async def test_limits_in_hidden_mounts_do_not_share() -> None:
+    """They are named after the root path as well, whatever the values in it, and not after that of the server."""
+    store = a_store()
+
+    def an_app() -> Starlette:
+        hidden = [hiding(shop(RateLimit("1/minute", store=store))) for _ in range(3)]
+        return Starlette(routes=[Mount(path, app) for path, app in zip(("/a", "/b", "/{tenant}"), hidden)])
+
+    paths = ["/a/items", "/b/items", "/c/items", "/d/items", "/a/items"]
+    assert await statuses(an_app(), *paths) == [200, 200, 200, 429, 429]
+    assert await statuses(an_app(), *[f"/served{path}" for path in paths], root_path="/served") == [429] * 5
+
+
 async def test_failures_within_a_mount_have_its_name() -> None:
     """Those of lists and of ``on_limited`` as well, which belong to no rule."""
     seen: list[Failure] = []
@@ -209,6 +278,40 @@ def test_rules_own_their_names() -> None:
         RateLimitMiddleware(ok, rules=[Rule("/", "31/hour", name="api")], store=store, name="third")
     assert first
     assert second
+
+
+def test_messages_own_their_names() -> None:
+    """Which is that of their rule and ``messages``: limiters, dependencies and other middlewares must agree with it."""
+    store = a_store()
+    chat = Rule("/chat", None, messages="10/minute", name="chat")
+    first = RateLimitMiddleware(ok, rules=[chat], store=store, name="first")
+    others: list[Any] = [
+        lambda: Limiter("9/minute", store=store, name="chat messages"),
+        lambda: RateLimit("9/minute", store=store, name="chat messages"),
+        lambda: RateLimitMiddleware(ok, "9/minute", store=store, name="chat messages"),
+        lambda: RateLimitMiddleware(ok, rules=[replace(chat, messages="9/minute")], store=store, name="other"),
+    ]
+    for build in others:
+        with pytest.raises(
+            ConfigurationError, match=r"two limits named 'chat messages' share a store .* named 'per-min"
+        ):
+            build()
+    second = Limiter("5/hour", store=store, name="chat messages")
+    with pytest.raises(ConfigurationError, match=r"two limits named 'chat messages' share a store .* named 'per-hour'"):
+        RateLimitMiddleware(ok, rules=[replace(chat, messages="6/hour")], store=store, name="other")
+    assert first
+    assert second
+
+
+async def test_the_names_of_messages_are_not_those_of_rules() -> None:
+    """The page and overrides know the rule, which is what an override changes."""
+    store = a_store()
+    chat, other = Rule("/chat", None, messages="10/minute", name="chat"), Rule("/", "9/hour", name="hourly messages")
+    app = RateLimitMiddleware(ok, rules=[chat, other], store=store)
+    assert (await ask(app)).status == 200
+    assert list(owned(store)) == [("hourly messages", TokenBucket(9, 3600, name="per-hour"))]
+    await stop_publishing(store)
+    assert [row.name for row in (await summary(store)).rules] == ["hourly messages"]
 
 
 def test_equal_quotas_and_other_stores_are_no_conflict() -> None:

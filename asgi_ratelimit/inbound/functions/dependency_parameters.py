@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, isroutine, signature
 from typing import Any
 from uuid import UUID
 
@@ -15,26 +15,54 @@ _INSTEAD = {
     "cost": "let a dependency set request.state.cost, which cost=lambda request: request.state.cost reads",
     "allow": "write a function of the request, allow=lambda request: request.headers.get('x-staff') == SECRET",
     "deny": "write a function of the request, deny=lambda request: request.headers.get('user-agent') in BOTS",
+    "function": "let a dependency set request.state.plan, which the function returns, def plan_of(request)",
 }
 """What to write instead, for each argument that may be a function of the request."""
+
+_INSTEAD_OF_SCHEMES = {
+    **_INSTEAD,
+    "key": 'write a dependency that checks it and returns the id, RateLimit("5/minute", key=Depends(current_user_id))',
+}
+"""The same for a security scheme."""
 
 _VALUES = (str, int, float, bool, bytes, UUID)
 """Annotations of parameters that are no requests."""
 
 
 def require_no_dependency(what: str, function: Callable[..., object]) -> None:
-    """Raise ``ConfigurationError`` for a function with parameters that only FastAPI fills.
+    """Raise ``ConfigurationError`` for a function with parameters that only FastAPI fills, and for a security scheme.
 
-    Called with a request instead, such a function would return no key, or a wrong one.
+    Called with a request instead, such a function would return no key, or a wrong one. A scheme returns whatever
+    credential a client sends.
     """
+    if what not in _INSTEAD:
+        return
+    if _is_security_scheme(function):
+        raise ConfigurationError(
+            f"{what}={_name_of_scheme(function)}(...) is a security scheme of FastAPI, which takes any credential that "
+            f"a client makes up: {_INSTEAD_OF_SCHEMES[what]}"
+        )
     parameter = next(_filled_by_fastapi(function), None)
-    if parameter is None or what not in _INSTEAD:
+    if parameter is None:
         return
     name = getattr(function, "__name__", repr(function))
     raise ConfigurationError(
         f"{what}={name} is a dependency of FastAPI, because of its parameter {parameter!r}, and only FastAPI can call "
         f"it: {_INSTEAD[what].format(name=name)}"
     )
+
+
+def _is_security_scheme(function: Any) -> bool:
+    """Whether a call of this is a call of FastAPI's own, as of an ``APIKeyHeader``; FastAPI is not imported here.
+
+    A class of the program's that inherits from one may have a call that checks what it gets.
+    """
+    call = function if isroutine(function) else type(function).__call__
+    return str(getattr(call, "__module__", "")).startswith("fastapi.security.")
+
+
+def _name_of_scheme(function: Any) -> str:
+    return type(getattr(function, "__self__", function)).__name__
 
 
 def _filled_by_fastapi(function: Callable[..., object]) -> Iterator[str]:

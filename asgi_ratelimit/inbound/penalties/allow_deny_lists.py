@@ -23,8 +23,8 @@ ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 class Lists:
     """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is not a function.
 
-    A function that fails is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
-    ``on_error`` is ``"deny"``.
+    A function that fails, or returns anything but ``True``, ``False`` or ``None``, is reported, and its list counts as
+    empty; a failing ``deny`` refuses everybody if ``on_error`` is ``"deny"``.
     """
 
     def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
@@ -49,7 +49,7 @@ class Lists:
         try:
             if isinstance(function, ScopeTest):
                 return function.of_host(scope) if argument == "deny" else function.of(scope)
-            return bool(await called(function, connection_of(scope)))
+            return _checked_answer(argument, await called(function, connection_of(scope)))
         except Exception as error:  # a user's function may raise anything
             self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
             if refuses:
@@ -68,3 +68,13 @@ def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
             f"{name}={test!r} is a key, not a list: {right}, or a function of the connection that returns True or False"
         )
     return cast("ListFunction", require_function(name, test, 1, right))
+
+
+def _checked_answer(name: str, answer: object) -> bool:
+    """The answer of a list's function; ``TypeError`` for anything but a bool or ``None``, such as a credential."""
+    if answer is True or answer is False or answer is None:
+        return answer is True
+    raise TypeError(
+        f"{name} returns True or False, not {type(answer).__name__}: "
+        f"{name}=lambda request: request.headers.get('x-client') in CLIENTS"
+    )

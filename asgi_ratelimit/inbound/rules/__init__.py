@@ -1,6 +1,13 @@
 """Rules: as users write them, and ready to be matched."""
 
-from .compiled_rule import AppliedRule, CompiledRule, constant_quotas, owned_quotas
+from .compiled_rule import (
+    AppliedRule,
+    CompiledRule,
+    constant_quotas,
+    message_quotas,
+    name_of_messages,
+    owned_quotas,
+)
 from .rule import Rule, as_methods, as_on_error, repeatable
 
 __all__ = [
@@ -10,6 +17,8 @@ __all__ = [
     "as_methods",
     "as_on_error",
     "constant_quotas",
+    "message_quotas",
+    "name_of_messages",
     "owned_quotas",
     "repeatable",
 ]

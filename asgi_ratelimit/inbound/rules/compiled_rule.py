@@ -82,6 +82,11 @@ class CompiledRule:
         return "/{path:path}" if self.source is None else self.source.path
 
     @property
+    def messages_name(self) -> str:
+        """The name of the buckets of its messages."""
+        return name_of_messages(self.name)
+
+    @property
     def is_exemption(self) -> bool:
         """Whether it charges nothing."""
         return not self.quota and not self.messages
@@ -204,6 +209,18 @@ def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]
     for rule in rules:
         for quota in () if callable(rule.quota) else rule.quota:
             yield rule.name, quota
+
+
+def name_of_messages(name: str) -> str:
+    """The name of the buckets of messages under a rule of this name."""
+    return f"{name} messages"
+
+
+def message_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """The quotas for messages, each with its name; a rule in shadow takes nothing from them."""
+    for rule in rules:
+        for quota in () if rule.shadow else rule.messages:
+            yield rule.messages_name, quota
 
 
 def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...errors import ConfigurationError
 from ...overrides import limit_text
@@ -15,11 +16,12 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
     """Raise ``ConfigurationError`` for rules of one name that differ in what they do to the buckets they share.
 
     Their quotas of one name must be equal, or come from one function; so must their penalties. They are all enforced,
-    or all in shadow.
+    or all in shadow. Messages of a rule are as a rule of the name that their buckets have.
     """
-    listed = tuple(rules)
+    declared = tuple(rules)
+    _require_equal_quotas([(rule.name, quota) for rule in declared for quota in rule.messages], "quotas for messages")
+    listed = (*declared, *[_of_messages(rule) for rule in declared if rule.messages and not rule.shadow])
     _require_equal_quotas(constant_quotas(listed), "quotas")
-    _require_equal_quotas([(rule.name, quota) for rule in listed for quota in rule.messages], "quotas for messages")
     charging: dict[str, CompiledRule] = {}
     punishing: dict[str, CompiledRule] = {}
     for rule in listed:
@@ -29,6 +31,11 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
             _require_one_effect(other, rule)
         if rule.penalty is not None:
             _require_one_penalty(punishing.setdefault(rule.name, rule), rule)
+
+
+def _of_messages(rule: CompiledRule) -> CompiledRule:
+    """What a rule charges each message; one in shadow would charge nothing."""
+    return replace(rule, name=rule.messages_name, quota=rule.messages, messages=(), penalty=None)
 
 
 def _require_equal_quotas(named: Iterable[tuple[str, Quota]], what: str) -> None:

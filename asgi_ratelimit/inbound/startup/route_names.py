@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, TypeAlias, TypeGuard
@@ -11,7 +12,7 @@ from starlette.types import Scope
 from ...buckets import UNNAMED
 from ...errors import ConfigurationError
 from ..functions.lacking_depends import NeedsDepends
-from .app_routes import place_text, walk
+from .app_routes import mounts_of, place_text, walk
 
 _EXAMPLE = 'RateLimit("5/minute", name="login")'
 
@@ -40,19 +41,19 @@ class RouteNames:
         router, route = scope.get("router"), scope.get("route")
         if self._route is not None and self._route[0] is router and self._route[1] is route:
             return
-        names = names_by_limit(router).get(limit) or self._names_on(route)
+        names = names_by_limit(router).get(limit) or self._names_on(route, scope)
         _require_one_place(limit, names)
         ((place, own),) = names.items()
         if self._route is not None and self.current != own:
             raise _needs_name(limit, [self.current[0], place])
         self._route, self.current = (router, route), own
 
-    def _names_on(self, route: Any) -> NamesByPlace:
+    def _names_on(self, route: Any, scope: Scope) -> NamesByPlace:
         """The names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
         path = getattr(route, "path", None)
         if path is None:
             raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_EXAMPLE}")
-        place = place_text(path, getattr(route, "methods", None))
+        place = place_text(mounts_of(scope) + path, getattr(route, "methods", None))
         return {place: self.after(place)}
 
 
@@ -69,20 +70,20 @@ def require_names(app: Any) -> None:
 
 
 def names_by_limit(app: Any) -> dict[NamedLimit, NamesByPlace]:
-    """The names of each limit that is named after its routes in an app; one on several hosts has the names of none."""
-    routes = list(walk(app))
-    limits = [dict.fromkeys([each for each in route.dependencies if _is_unnamed(each)]) for route in routes]
-    hosts: dict[NamedLimit, set[str]] = {}
-    for route, of_route in zip(routes, limits):
-        for limit in of_route:
-            hosts.setdefault(limit, set()).add(route.host)
+    """The names of each limit that is named after its routes in an app, which no two limits share.
+
+    Routes of one path under several hosts are one place for a limit: that under the first of these hosts.
+    """
     names: dict[NamedLimit, NamesByPlace] = {}
-    for route, of_route in zip(routes, limits):
-        number = 1
-        for limit in of_route:
-            place = route.place if len(hosts[limit]) == 1 else place_text(route.path, route.methods)
-            names.setdefault(limit, {})[place] = limit.names.after(place, number)
-            number += limit.names.unnamed
+    numbers: Counter[str] = Counter()
+    seen: set[tuple[NamedLimit, str]] = set()
+    for route in walk(app):
+        path = place_text(route.path, route.methods)
+        for limit in filter(_is_unnamed, route.dependencies):
+            if (limit, path) not in seen:
+                seen.add((limit, path))
+                names.setdefault(limit, {})[route.place] = limit.names.after(route.place, numbers[route.place] + 1)
+                numbers[route.place] += limit.names.unnamed
     return names
 
 

@@ -71,7 +71,7 @@ def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[T
     by_bucket: dict[str, Charge] = {}
     for rule, key in limiting:
         for quota in rule.messages:
-            charge = Charge(quota, key, 1, f"{rule.name} messages")
+            charge = Charge(quota, key, 1, rule.messages_name)
             by_bucket.setdefault(charge.bucket, charge)
     on_error = strictest([rule for rule, _ in limiting])
     return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in in_parts(by_bucket.values())])

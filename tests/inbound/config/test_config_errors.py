@@ -103,6 +103,16 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
             2,
             'does not take: def plan_of(request): function = "app.limits:plan_of"',
         ),
+        (
+            f'[tiers.plan]\nfunction = "{HERE}:plan_by_header"\nfree = "1/s"',
+            2,
+            "only FastAPI can call it: let a dependency set request.state.plan, which the function returns, def ",
+        ),
+        (
+            f'[tiers.plan]\nfunction = "{HERE}:plan_scheme"\nfree = "1/s"',
+            2,
+            "function=APIKeyHeader(...) is a security scheme of FastAPI, which takes any credential",
+        ),
     ],
 )
 def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 import redis.asyncio
-from fastapi import Depends, FastAPI, Header, Request
+from fastapi import Depends, FastAPI, Header, Request, security
 
 from asgi_ratelimit import (
     ConfigurationError,
@@ -65,6 +65,30 @@ async def yields_later(request: Request) -> AsyncIterator[bool]:
 def of_request(request: Annotated[Request, "the request"], plan: str = "free") -> str:
     return f"{request.url.path} {plan}"
 
+
+class StaffKey(security.APIKeyHeader):
+    """One that has no call of its own."""
+
+
+class StaffBearer(security.HTTPBearer):
+    """One that checks what it gets, as a function of the request does."""
+
+    async def __call__(self, request: Request) -> Any:
+        credentials = await super().__call__(request)
+        return credentials is not None and credentials.credentials == "from your settings"
+
+
+SCHEMES = [
+    security.APIKeyHeader(name="x-key"),
+    security.APIKeyQuery(name="key"),
+    security.APIKeyCookie(name="key"),
+    security.HTTPBasic(),
+    security.HTTPBearer(),
+    security.HTTPDigest(),
+    security.OAuth2PasswordBearer("token"),
+    security.OpenIdConnect(openIdConnectUrl="url"),
+    StaffKey(name="x-staff"),
+]
 
 WRONG = [
     ({"key": client_ip}, "key=client_ip lacks its call: key=client_ip(...)"),
@@ -171,6 +195,34 @@ def test_wrong_arguments_of_a_dependency(options: Any, quote: str) -> None:
     """At import."""
     with pytest.raises(ValueError, match=re.escape(quote)):
         RateLimit(**{"quota": "1/s", **options})
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: type(scheme).__name__)
+@pytest.mark.parametrize("called", [lambda scheme: scheme, lambda scheme: scheme.__call__], ids=["itself", "method"])
+def test_security_schemes_of_fastapi_are_no_functions(scheme: Any, called: Any) -> None:
+    """They return whatever a client sends, and check nothing: a made-up credential would switch a limit off."""
+    name, function = type(scheme).__name__, called(scheme)
+    what = f"={name}(...) is a security scheme of FastAPI, which takes any credential that a client makes up: "
+    with refused(f"allow{what}write a function of the request, allow=lambda request: "):
+        RateLimitMiddleware(ok, "1/s", allow=function)
+    with refused(f"deny{what}write a function of the request, deny=lambda request: "):
+        RateLimitMiddleware(ok, "1/s", deny=function)
+    in_depends = 'write a dependency that checks it and returns the id, RateLimit("5/minute", key=Depends(current_user'
+    for key in (function, combine(client_ip(), function), first_of(function, client_ip())):
+        with refused(f"key{what}{in_depends}"):
+            RateLimit("1/s", key=key)
+        with refused(f"key{what}{in_depends}"):
+            RateLimitMiddleware(ok, rules=[Rule("/", "1/s", key=key)])
+    with refused(f"quota{what}let a dependency set request.state.plan"):
+        RateLimit(function)
+    with refused(f"cost{what}let a dependency set request.state.cost"):
+        RateLimitMiddleware(ok, "1/s", cost=function)
+
+
+def test_a_security_scheme_may_be_a_key_within_depends() -> None:
+    """There, FastAPI calls it; and one with a call of its own is a function of the request."""
+    RateLimit("1/s", key=Depends(SCHEMES[0]))
+    RateLimitMiddleware(ok, "1/s", allow=StaffBearer())
 
 
 def test_annotations_and_defaults_that_are_not_of_fastapi() -> None:

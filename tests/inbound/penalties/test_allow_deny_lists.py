@@ -152,6 +152,34 @@ async def test_a_list_that_fails_is_empty(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
+@pytest.mark.parametrize("answer", ["false", 1, 0, "", object(), NotImplemented, (each for each in ())], ids=named)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({"allow": ...}, [200, 429]), ({"deny": ...}, [200, 429]), ({"deny": ..., "on_error": "deny"}, [503, 503])],
+    ids=named,
+)
+async def test_a_list_answers_with_true_or_false(
+    answer: object, options: dict[str, Any], expected: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anything else counts as a failure: a text such as ``"false"`` would be true in a condition.
+
+    The log has its kind only, because it may be what a client has sent.
+    """
+    lists = {name: (lambda connection: answer) if value is ... else value for name, value in options.items()}
+    assert await statuses(limited(ok, "1/minute", **lists), "8.8.8.8", "8.8.8.8") == expected
+    (name, *_) = options
+    right = f"{name}=lambda request: request.headers.get('x-client') in CLIENTS"
+    assert f"{name} returns True or False, not {type(answer).__name__}: {right}" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["allow", "deny"])
+async def test_a_list_may_answer_with_none(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As a function without an answer does; it is no."""
+    app: Any = limited(ok, "1/minute", **{name: lambda connection: None})
+    assert await statuses(app, "8.8.8.8", "8.8.8.8") == [200, 429]
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("name", ["allow", "deny"])
 def test_a_list_that_lacks_its_call_is_refused(name: str) -> None:
     """It would be on for everybody or for nobody."""

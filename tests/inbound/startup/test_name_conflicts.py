@@ -122,6 +122,50 @@ def test_two_quotas_for_messages_of_one_name_are_refused() -> None:
         limited(*rules)
 
 
+CHAT = Rule("/chat", None, messages="3/hour", name="chat")
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (Rule("/x", "5/hour", name="chat messages"), 'different quotas named \'per-hour\', "5/hour" and "3/hour", and'),
+        (Rule("/x", one, name="chat messages"), "have the quotas one() and 3/hour, "),
+        (
+            Rule("/x", "3/hour", name="chat messages", shadow=True),
+            "one is enforced, and the one in shadow would use up",
+        ),
+    ],
+    ids=["quota", "function", "shadow"],
+)
+def test_messages_have_a_name_that_rules_share(other: Rule, reason: str) -> None:
+    """It is that of their rule and ``messages``; the order of the rules does not matter."""
+    for rules in ((CHAT, other), (other, CHAT)):
+        with pytest.raises(ConfigurationError, match="two rules named 'chat messages'") as refused:
+            limited(*rules)
+        assert reason in str(refused.value)
+
+
+def test_the_own_quota_may_not_have_the_name_of_messages() -> None:
+    """Unless they are equal."""
+    with pytest.raises(ConfigurationError, match="two rules named 'chat messages' have different quotas"):
+        limited(CHAT, own="5/hour", name="chat messages")
+
+
+def test_messages_may_share_their_name_on_purpose() -> None:
+    """With an equal quota; and those of a rule in shadow take nothing."""
+    assert limited(CHAT, Rule("/x", "3/hour; 9/day", name="chat messages"))
+    assert limited(
+        Rule("/chat", None, messages="3/hour", name="chat", shadow=True), Rule("/x", "5/hour", name="chat messages")
+    )
+
+
+def test_rules_without_a_name_do_not_get_that_of_messages() -> None:
+    """A path may end with the word; the second rule of one name has a number."""
+    rules = [Rule("/chat", None, messages="3/hour"), Rule("/chat messages", "5/hour")]
+    names = [[rule.name for rule in limited(*order).rule_table.rules] for order in (rules, rules[::-1])]
+    assert names == [["default /chat", "default /chat messages 2"], ["default /chat messages", "default /chat 2"]]
+
+
 def test_two_penalties_for_one_name_are_refused() -> None:
     """The second one would be off."""
     rules = [Rule("/", "2/minute", name="login", penalty=Penalty("1 hour", after=after)) for after in (50, 1)]
