@@ -35,9 +35,9 @@ class Bucket:
     """A bucket with ``available`` units that may still be used in this window; at first, it is not limited.
 
     * With ``is_probed``, one request at a time may go, a pioneer; its answer says what is available.
-    * ``window`` counts windows and pauses. A request belongs to the window in which it was admitted.
+    * ``epoch`` counts windows and probes. A request belongs to the epoch in which it was sent.
     * ``unsent`` is the number of requests that are admitted and not yet sent. ``unanswered`` is the number of requests
-      of this window without an answer, and ``under_way`` that of all windows.
+      of this epoch without an answer, and ``under_way`` that of all epochs.
     * ``refill`` is the number of units that come back each microsecond; 0 if all come back at ``reset_at_us``.
     * ``waiting`` are the routes that wait for this bucket, in turn.
     """
@@ -67,7 +67,7 @@ class Bucket:
     """The rate by which all processes that share a store charge this bucket."""
     is_probed: bool = False
     lease_until_us: float = 0.0
-    window: int = 0
+    epoch: int = 0
     window_us: float = 0.0
     began_us: float = 0.0
     updated_us: float = 0.0
@@ -120,42 +120,42 @@ class Bucket:
         return now_us if self.reset_is_assumed or self.reset_at_us == math.inf else self.reset_at_us
 
     def admit(self, now_us: float) -> int:
-        """Count a request that may go now; return its window."""
+        """Count a request that may go now; return its epoch."""
         self.available -= self.cost
         self.unsent += 1
         if self.is_probed:
             self.lease_until_us = now_us + LEASE_US
-        return self.window
+        return self.epoch
 
     def send(self, now_us: float) -> int:
-        """Note that an admitted request is sent now; return its window."""
+        """Note that an admitted request is sent now; return its epoch."""
         self.unsent -= 1
         self.unanswered += 1
         self.under_way += 1
         self.last_sent_us = now_us
         if self.is_probed:
             self.lease_until_us = now_us + LEASE_US
-        return self.window
+        return self.epoch
 
-    def holds_up(self, window: int, now_us: float) -> bool:
-        """Whether a request that was admitted in this window may no longer go, because a pause has begun."""
+    def holds_up(self, epoch: int, now_us: float) -> bool:
+        """Whether a request that was admitted in this epoch may no longer go, because a pause has begun."""
         self._move_on(now_us)
-        return self.paused_until_us > now_us or (self.is_probed and window != self.window)
+        return self.paused_until_us > now_us or (self.is_probed and epoch != self.epoch)
 
-    def withdraw(self, window: int) -> None:
-        """Note that a request that was admitted in this window is not sent."""
+    def withdraw(self, epoch: int) -> None:
+        """Note that a request that was admitted in this epoch is not sent."""
         self.unsent -= 1
         if not self.is_probed:
             self.available = min(self.available + self.cost, self.limit)
-        elif window == self.window:
+        elif epoch == self.epoch:
             self.lease_until_us = 0.0
 
-    def end(self, window: int, now_us: float) -> None:
+    def end(self, epoch: int, now_us: float) -> None:
         """Note that a request has an answer, or that none will come. The server may have counted it or not."""
         if self.refill:
             self._refill(now_us)  # as long as there was no room for more
         self.under_way -= 1
-        if window != self.window:
+        if epoch != self.epoch:
             return
         self.unanswered -= 1
         self.lease_until_us = 0.0
@@ -205,9 +205,9 @@ class Bucket:
         self.refusals += 1
         self.pause(now_us + wait_us)
 
-    def open(self, window: int) -> None:
-        """Note the answer to a request of this window: the bucket, which knows no limit, is no longer probed."""
-        if window == self.window and self.is_probed:
+    def open(self, epoch: int) -> None:
+        """Note the answer to a request of this epoch: the bucket, which knows no limit, is no longer probed."""
+        if epoch == self.epoch and self.is_probed:
             self.is_probed = False
             self.available = math.inf
 
@@ -225,20 +225,20 @@ class Bucket:
     def learn(
         self,
         report: ServerLimit,
-        window: int,
+        epoch: int,
         now_us: float,
         *,
         sent_us: float = math.inf,
         is_refused: bool = False,
     ) -> None:
-        """Learn from an answer that reports this bucket; its request, sent at ``sent_us``, was one of this window.
+        """Learn from an answer that reports this bucket; its request, sent at ``sent_us``, was one of this epoch.
 
-        An answer to a request of an earlier window never raises what is available now.
+        An answer to a request of an earlier epoch never raises what is available now.
         """
         self._move_on(now_us)
         remaining = report.remaining or 0.0
         reset_at_us = _reset_at(report, now_us)
-        if window < self.window:
+        if epoch < self.epoch:
             self._learn_late(remaining, reset_at_us)
             return
         self.misses = 0
@@ -284,7 +284,7 @@ class Bucket:
         return max(min(self.cost, self.limit), LEAST)
 
     def _learn_late(self, remaining: float, reset_at_us: float) -> None:
-        """Learn from an answer to a request of an earlier window, if it is about the present one."""
+        """Learn from an answer to a request of an earlier epoch, if it is about the present one."""
         slack = min(self.window_us / 2, RETRY_US)
         if reset_at_us != math.inf and reset_at_us > self.began_us + slack and not self.is_probed:
             self.available = min(self.available, remaining)
@@ -376,7 +376,7 @@ class Bucket:
         self._set_reset(ends_us)
 
     def _begin(self, now_us: float, available: float) -> None:
-        self.window += 1
+        self.epoch += 1
         self.available = available
         self.unanswered = 0
         self.is_probed = False

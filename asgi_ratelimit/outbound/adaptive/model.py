@@ -82,10 +82,10 @@ class Model:
         pioneer_buckets = [
             route.pioneer_bucket,
             route.section.pioneer_bucket,
-            *([host.everything] if host.everything.window == 1 else []),
+            *([host.everything] if host.everything.epoch == 1 else []),
         ]
         for pioneer_bucket in pioneer_buckets:
-            pioneer_bucket.open(pioneer_bucket.window)
+            pioneer_bucket.open(pioneer_bucket.epoch)
             pioneer_bucket.hold(0.0)
         self._wait_elsewhere(host, route, now_us)
         for pioneer_bucket in pioneer_buckets:
@@ -108,8 +108,8 @@ class Model:
     def left(self, call: Call, now_us: float) -> None:
         """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
         if call.is_admitted:
-            for bucket, window in call.admitted:
-                bucket.withdraw(window)
+            for bucket, epoch in call.admitted:
+                bucket.withdraw(epoch)
             self._end(call, now_us)
             return
         route = call.route
@@ -122,8 +122,8 @@ class Model:
     def sends(self, call: Call, now_us: float) -> bool:
         """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
         sent = []
-        for bucket, window in call.admitted:
-            if bucket.holds_up(window, now_us):
+        for bucket, epoch in call.admitted:
+            if bucket.holds_up(epoch, now_us):
                 self.again(call, now_us)
                 return False
         for bucket, _ in call.admitted:
@@ -137,8 +137,8 @@ class Model:
     def died(self, call: Call, now_us: float) -> None:
         """Note that a request has failed, and that no answer will come."""
         self._pioneer_failed(call, "no answer")
-        for bucket, window in call.admitted:
-            bucket.end(window, now_us)
+        for bucket, epoch in call.admitted:
+            bucket.end(epoch, now_us)
         self._end(call, now_us)
 
     def lost(self, call: Call, now_us: float) -> None:
@@ -153,18 +153,18 @@ class Model:
         host, route = call.host, call.route
         if host.hidden:
             self._judge(call, status, report, now_us)
-        for bucket, window in call.admitted:
-            bucket.end(window, now_us)
+        for bucket, epoch in call.admitted:
+            bucket.end(epoch, now_us)
         self.hosts.recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
         reported = self._learn(call, limits, report.is_throttled, now_us)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
-        for bucket, window in call.admitted:
+        for bucket, epoch in call.admitted:
             if bucket in (host.everything, route.section.pioneer_bucket, route.pioneer_bucket):
-                bucket.miss(now_us) if is_failed else bucket.open(window)
-            elif bucket not in reported and window == bucket.window:
+                bucket.miss(now_us) if is_failed else bucket.open(epoch)
+            elif bucket not in reported and epoch == bucket.epoch:
                 self._miss(route, bucket, status, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
@@ -182,7 +182,7 @@ class Model:
 
     def _pioneer_failed(self, call: Call, why: str) -> None:
         pioneer_bucket = next(
-            (bucket for bucket, window in call.admitted if bucket.is_probed and window == bucket.window), None
+            (bucket for bucket, epoch in call.admitted if bucket.is_probed and epoch == bucket.epoch), None
         )
         if pioneer_bucket is not None:
             self._on_change(call.host.name, pioneer_bucket, "pioneer failed", f"{why}, so another request goes first")
@@ -213,8 +213,8 @@ class Model:
         for limit in limits:
             bucket = self.hosts.bucket(call, limit, now_us)
             before = bucket.limit
-            window = admitted.get(bucket, bucket.window)
-            bucket.learn(limit, window, now_us, sent_us=call.sent_us, is_refused=is_refused)
+            epoch = admitted.get(bucket, bucket.epoch)
+            bucket.learn(limit, epoch, now_us, sent_us=call.sent_us, is_refused=is_refused)
             reported[bucket] = None
             if bucket.limit != before:
                 self._limit_changed(call.host, bucket, before, now_us)

@@ -140,7 +140,7 @@ class Call:
     """A request of an event loop, or of a thread, if ``loop`` is ``None``.
 
     ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
-    its window.
+    the number that it gave to this request.
     """
 
     host: Host

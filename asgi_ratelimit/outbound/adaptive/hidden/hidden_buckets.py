@@ -67,18 +67,18 @@ class HiddenBucket(Bucket, ABC):
         self.under_way += 1
         return 0
 
-    def withdraw(self, _window: int) -> None:
+    def withdraw(self, _number: int) -> None:
         self.unsent -= 1
 
-    def end(self, _window: int, _now_us: float) -> None:
+    def end(self, _number: int, _now_us: float) -> None:
         self.under_way -= 1
 
-    def holds_up(self, _window: int, _now_us: float) -> bool:
+    def holds_up(self, _number: int, _now_us: float) -> bool:
         return False
 
     def miss(self, now_us: float) -> None: ...
 
-    def open(self, window: int) -> None: ...
+    def open(self, epoch: int) -> None: ...
 
     def pause(self, until_us: float) -> None: ...
 
@@ -155,21 +155,21 @@ class ConcurrencyBucket(HiddenBucket):
     def send(self, now_us: float) -> int:
         super().send(now_us)
         self._number += 1
-        self._sent[self._number] = now_us, self._search.window
+        self._sent[self._number] = now_us, self._search.epoch
         return self._number
 
     def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        sent_us, window = self._sent.pop(number)
+        sent_us, epoch = self._sent.pop(number)
         is_failed, is_lowered = outcome.is_hidden or outcome.status in OVERLOADED, False
         if is_failed or outcome.is_served:
-            is_lowered = self._search.answered(now_us - sent_us, self.under_way, window, is_failed=is_failed)
+            is_lowered = self._search.answered(now_us - sent_us, self.under_way, epoch, is_failed=is_failed)
         self.limit = self._search.limit
         return f"overloaded, on with {self.limit} requests at once" if is_lowered else ""
 
-    def end(self, window: int, now_us: float) -> None:
-        if window in self._sent:
-            self._search.died(now_us - self._sent.pop(window)[0])
-        super().end(window, now_us)
+    def end(self, number: int, now_us: float) -> None:
+        if number in self._sent:
+            self._search.died(now_us - self._sent.pop(number)[0])
+        super().end(number, now_us)
 
     @property
     def is_closed(self) -> bool:
