@@ -19,8 +19,8 @@ from ...profiles import Profile
 from ...quotas import SECOND_US
 from .hidden import HiddenBucket, Outcome
 from .hosts import Hosts
-from .learned_bucket import LEAST, Bucket
 from .queued_requests import Call, Host, LearnedLimit, Record, Route
+from .server_buckets import LEAST, Bucket, PioneerBucket, ProbedBucket, ReportedBucket
 
 MAX_MISSES = 3
 """A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
@@ -108,8 +108,8 @@ class Model:
     def left(self, call: Call, now_us: float) -> None:
         """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
         if call.is_admitted:
-            for bucket, epoch in call.admitted:
-                bucket.withdraw(epoch)
+            for bucket, number in call.admitted:
+                bucket.withdraw(number)
             self._end(call, now_us)
             return
         route = call.route
@@ -122,23 +122,23 @@ class Model:
     def sends(self, call: Call, now_us: float) -> bool:
         """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
         sent = []
-        for bucket, epoch in call.admitted:
-            if bucket.holds_up(epoch, now_us):
+        for bucket, number in call.admitted:
+            if bucket.holds_up(number, now_us):
                 self.again(call, now_us)
                 return False
         for bucket, _ in call.admitted:
             sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
         call.admitted, call.is_sent, call.sent_us = sent, True, now_us
         for bucket, _ in sent:
-            if bucket.waiting and bucket.store_left < math.inf:  # others may have waited for the store's decision
-                self._release(call.host, bucket, now_us)
+            if bucket.waiting and isinstance(bucket, ReportedBucket) and bucket.stored.left < math.inf:
+                self._release(call.host, bucket, now_us)  # others may have waited for the store's decision
         return True
 
     def died(self, call: Call, now_us: float) -> None:
         """Note that a request has failed, and that no answer will come."""
         self._pioneer_failed(call, "no answer")
-        for bucket, epoch in call.admitted:
-            bucket.end(epoch, now_us)
+        for bucket, number in call.admitted:
+            bucket.end(number, now_us)
         self._end(call, now_us)
 
     def lost(self, call: Call, now_us: float) -> None:
@@ -148,28 +148,28 @@ class Model:
         else:
             self.left(call, now_us)
 
-    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
+    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[ProbedBucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
         host, route = call.host, call.route
         if host.hidden:
             self._judge(call, status, report, now_us)
-        for bucket, epoch in call.admitted:
-            bucket.end(epoch, now_us)
+        for bucket, number in call.admitted:
+            bucket.end(number, now_us)
         self.hosts.recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
         reported = self._learn(call, limits, report.is_throttled, now_us)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
-        for bucket, epoch in call.admitted:
-            if bucket in (host.everything, route.section.pioneer_bucket, route.pioneer_bucket):
+        for bucket, epoch in call.probed():
+            if isinstance(bucket, PioneerBucket):
                 bucket.miss(now_us) if is_failed else bucket.open(epoch)
             elif bucket not in reported and epoch == bucket.epoch:
                 self._miss(route, bucket, status, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
         self._know(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
-        paused: tuple[Bucket, ...] = ()
+        paused: tuple[ProbedBucket, ...] = ()
         if report.is_throttled:
             paused = self._refuse(call, report, reported, now_us)
         else:
@@ -182,7 +182,7 @@ class Model:
 
     def _pioneer_failed(self, call: Call, why: str) -> None:
         pioneer_bucket = next(
-            (bucket for bucket, epoch in call.admitted if bucket.is_probed and epoch == bucket.epoch), None
+            (bucket for bucket, epoch in call.probed() if bucket.is_probed and epoch == bucket.epoch), None
         )
         if pioneer_bucket is not None:
             self._on_change(call.host.name, pioneer_bucket, "pioneer failed", f"{why}, so another request goes first")
@@ -196,7 +196,7 @@ class Model:
             self._park(route, self._blocked_by(host, route, now_us) or route.pioneer_bucket, now_us)
             self._release(host, route.pioneer_bucket, now_us)
 
-    def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
+    def _know(self, host: Host, route: Route, reported: tuple[ReportedBucket, ...], is_served: bool) -> None:
         """Set the buckets of a route to those that its last answer has reported, if any."""
         if reported != route.buckets and reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
@@ -206,21 +206,23 @@ class Model:
         elif is_served:
             route.is_known = True
 
-    def _learn(self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float) -> tuple[Bucket, ...]:
+    def _learn(
+        self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float
+    ) -> tuple[ReportedBucket, ...]:
         """Learn what an answer reports; return the buckets that it is about."""
-        admitted = dict(call.admitted)
-        reported: dict[Bucket, None] = {}
+        epochs = dict(call.probed())
+        reported: dict[ReportedBucket, None] = {}
         for limit in limits:
             bucket = self.hosts.bucket(call, limit, now_us)
             before = bucket.limit
-            epoch = admitted.get(bucket, bucket.epoch)
+            epoch = epochs.get(bucket, bucket.epoch)
             bucket.learn(limit, epoch, now_us, sent_us=call.sent_us, is_refused=is_refused)
             reported[bucket] = None
             if bucket.limit != before:
                 self._limit_changed(call.host, bucket, before, now_us)
         return tuple(reported)
 
-    def _limit_changed(self, host: Host, bucket: Bucket, before: float, now_us: float) -> None:
+    def _limit_changed(self, host: Host, bucket: ReportedBucket, before: float, now_us: float) -> None:
         if before == math.inf:
             left = max(bucket.available, 0.0)
             more_us = bucket.more_at(now_us) - now_us
@@ -231,12 +233,12 @@ class Model:
             self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
 
     def _refuse(
-        self, call: Call, report: ServerLimits, reported: tuple[Bucket, ...], now_us: float
-    ) -> tuple[Bucket, ...]:
+        self, call: Call, report: ServerLimits, reported: tuple[ReportedBucket, ...], now_us: float
+    ) -> tuple[ProbedBucket, ...]:
         """Pause what a refusal is about: everything, the exhausted buckets, all that it names, or the whole server."""
         host = call.host
-        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
-        paused = exhausted or reported or (call.route.pioneer_bucket,)
+        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.size.cost, LEAST))
+        paused: tuple[ProbedBucket, ...] = exhausted or reported or (call.route.pioneer_bucket,)
         if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
@@ -244,7 +246,7 @@ class Model:
             return ()
         for bucket in paused:
             bucket.refuse(now_us, wait_us)
-            seconds = (bucket.paused_until_us - now_us) / SECOND_US
+            seconds = bucket.paused_us(now_us) / SECOND_US
             self._on_change(host.name, bucket, "paused", f"refused, paused for {seconds:.3g} s")
         return paused
 
@@ -269,7 +271,7 @@ class Model:
             text = f"{host.bad.count} answers of {ban.count} that lead to a ban, paused for {wait_us / SECOND_US:.3g} s"
             self._on_change(host.name, host.everything, "paused", text)
 
-    def _miss(self, route: Route, bucket: Bucket, status: int, now_us: float) -> None:
+    def _miss(self, route: Route, bucket: ProbedBucket, status: int, now_us: float) -> None:
         bucket.miss(now_us)
         if bucket.misses >= MAX_MISSES and status < SERVER_ERROR:
             route.buckets = tuple(each for each in route.buckets if each is not bucket)
@@ -331,7 +333,7 @@ class Model:
             first = next(iter(next(iter(bucket.waiting)).queue))
             first.wake(bucket.ready_at(now_us))
 
-    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> Bucket:
+    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> ReportedBucket:
         bucket = self.hosts.named(host, limit.name, now_us)
         before = bucket.limit
         bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)

@@ -14,9 +14,8 @@ from ....stores import settle
 from ....stores.documents import Documents
 from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..bucket_refills import Rate
-from ..learned_bucket import LEAST, Bucket
 from ..queued_requests import Call, Record, Section
+from ..server_buckets import LEAST, ProbedBucket, Rate, ReportedBucket
 from .locked_model import LockedModel
 from .route_records import decoded, encoded, name_of, record_of
 from .shared_quotas import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
@@ -49,7 +48,7 @@ class Publisher:
             return None
         return None if content is None else decoded(content)
 
-    def publish(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
+    def publish(self, call: Call, paused: Sequence[ProbedBucket]) -> Flow[None]:
         """Write what the answer to a request has changed."""
         with self._locked:
             now_us = self._now_us()
@@ -79,7 +78,7 @@ class Publisher:
             return False
         with self._locked as model:
             known = {limit.name: limit.rate for limit in record.limits}
-            if not all(_is_no_less(known.get(bucket.name), bucket.rate) for bucket in call.route.buckets):
+            if not all(_is_no_less(known.get(bucket.name), bucket.stored.rate) for bucket in call.route.buckets):
                 return False
             model.adopt(call, record, self._now_us())
         return True
@@ -116,10 +115,10 @@ class Publisher:
         return encoded(record)
 
 
-def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
+def _changes(call: Call) -> list[tuple[ReportedBucket, Rate | None]]:
     """The buckets of a route whose charge changes now, because of what answers report."""
     rates = [(bucket, rate_of(bucket)) for bucket in call.route.buckets]
-    return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
+    return [(bucket, rate) for bucket, rate in rates if rate != bucket.stored.rate]
 
 
 class Change(NamedTuple):
@@ -161,11 +160,11 @@ def _agree(call: Call) -> list[Change]:
     """Charge buckets from now on as answers report them."""
     host, changes = call.host.name, []
     for bucket, rate in _changes(call):
-        old, bucket.rate = bucket.rate, rate
+        old, bucket.stored.rate = bucket.stored.rate, rate
         if rate is not None and (old is None or old != rate._replace(is_sure=old.is_sure)):
-            charge = learned_charge(host, bucket.name, rate, bucket.cost)
-            before = None if old is None else learned_charge(host, bucket.name, old, bucket.cost)
-            changes.append(Change(charge, bucket.reported, before))
+            charge = learned_charge(host, bucket.name, rate, bucket.size.cost)
+            before = None if old is None else learned_charge(host, bucket.name, old, bucket.size.cost)
+            changes.append(Change(charge, bucket.stored.reported, before))
     return changes
 
 
@@ -185,8 +184,8 @@ def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:
     """The buckets that an answer has reported as exhausted, and the microseconds until there is more."""
     spent = []
     for bucket in call.route.buckets:
-        if bucket.is_spent:
-            bucket.is_spent = False
+        if bucket.stored.is_spent:
+            bucket.stored.is_spent = False
             ready_us = bucket.more_at(now_us)
             if ready_us > now_us:
                 spent.append((bucket.name, ready_us - now_us))
