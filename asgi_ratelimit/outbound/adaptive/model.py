@@ -1,9 +1,8 @@
 """Which requests may go, according to the answers of their servers: a model without a timer, a task or a lock.
 
 Its methods are the events: a request comes, is sent, has its answer or fails, or leaves. Each of them takes the time.
-For each request that waits, the model sets when it tries again (``Call.wake``). A route with waiting requests always
-waits for exactly one bucket. The first request in the queue of a bucket always tries again when that bucket is ready,
-which is a finite time. So no request waits forever.
+For each request that waits, the model sets when it tries again (``Call.wake``). ``route_queues`` says why none of them
+waits forever.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -20,6 +19,7 @@ from ...quotas import SECOND_US
 from .hidden import HiddenBucket, Outcome
 from .hosts import Hosts
 from .queued_requests import Call, Host, LearnedLimit, Record, Route
+from .route_queues import join, leave, release, wait_elsewhere
 from .server_buckets import LEAST, Bucket, PioneerBucket, ProbedBucket, ReportedBucket
 
 MAX_MISSES = 3
@@ -47,23 +47,9 @@ class Model:
 
     def ask(self, call: Call, now_us: float, *, is_first: bool = False) -> None:
         """Admit a request, or let it wait; one that ``is_first`` before all others of its route."""
-        route = call.route
-        route.used_us = now_us
+        call.route.used_us = now_us
         call.is_admitted = False
-        if not route.queue:
-            blocked = self._blocked_by(call.host, route, now_us)
-            if blocked is None:
-                self._admit(call, now_us)
-                return
-            route.queue[call] = None
-            self._park(route, blocked, now_us)
-            return
-        route.queue[call] = None
-        if is_first:
-            route.queue.move_to_end(call, last=False)
-            self._arm(route.waits_for, now_us)
-        else:
-            call.wake(math.inf)
+        join(call, now_us, is_first=is_first)
 
     def again(self, call: Call, now_us: float) -> None:
         """Let an admitted request wait again, before all others of its route."""
@@ -87,9 +73,9 @@ class Model:
         for pioneer_bucket in pioneer_buckets:
             pioneer_bucket.open(pioneer_bucket.epoch)
             pioneer_bucket.hold(0.0)
-        self._wait_elsewhere(host, route, now_us)
+        wait_elsewhere(host, route, now_us)
         for pioneer_bucket in pioneer_buckets:
-            self._release(host, pioneer_bucket, now_us)
+            release(host, pioneer_bucket, now_us)
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
@@ -103,7 +89,7 @@ class Model:
         """Check whether a waiting request, or any that wait for the same bucket, may go."""
         if call in call.route.queue and call.route.waits_for is not None:
             call.wake(math.inf)
-            self._release(call.host, call.route.waits_for, now_us)
+            release(call.host, call.route.waits_for, now_us)
 
     def left(self, call: Call, now_us: float) -> None:
         """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
@@ -111,13 +97,8 @@ class Model:
             for bucket, number in call.admitted:
                 bucket.withdraw(number)
             self._end(call, now_us)
-            return
-        route = call.route
-        if route.queue.pop(call, call) is None:
-            waited_for = route.waits_for
-            if not route.queue:
-                self._unpark(route)
-            self._arm(waited_for, now_us)
+        else:
+            leave(call, now_us)
 
     def sends(self, call: Call, now_us: float) -> bool:
         """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
@@ -131,7 +112,7 @@ class Model:
         call.admitted, call.is_sent, call.sent_us = sent, True, now_us
         for bucket, _ in sent:
             if bucket.waiting and isinstance(bucket, ReportedBucket) and bucket.stored.left < math.inf:
-                self._release(call.host, bucket, now_us)  # others may have waited for the store's decision
+                release(call.host, bucket, now_us)  # others may have waited for the store's decision
         return True
 
     def died(self, call: Call, now_us: float) -> None:
@@ -177,7 +158,7 @@ class Model:
                 bucket.refusals = 0
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
-        self._wait_elsewhere(host, route, now_us)
+        wait_elsewhere(host, route, now_us)
         return paused
 
     def _pioneer_failed(self, call: Call, why: str) -> None:
@@ -186,15 +167,6 @@ class Model:
         )
         if pioneer_bucket is not None:
             self._on_change(call.host.name, pioneer_bucket, "pioneer failed", f"{why}, so another request goes first")
-
-    def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
-        """Let a route wait for a bucket that it needs, after an answer has reported another one."""
-        waited_for = route.waits_for
-        if waited_for is not None and waited_for not in route.needed(host):
-            self._unpark(route)
-            self._arm(waited_for, now_us)
-            self._park(route, self._blocked_by(host, route, now_us) or route.pioneer_bucket, now_us)
-            self._release(host, route.pioneer_bucket, now_us)
 
     def _know(self, host: Host, route: Route, reported: tuple[ReportedBucket, ...], is_served: bool) -> None:
         """Set the buckets of a route to those that its last answer has reported, if any."""
@@ -283,55 +255,10 @@ class Model:
         admitted, call.admitted, call.is_admitted, call.is_sent = call.admitted, [], False, False
         for bucket, _ in admitted:
             if bucket.waiting:
-                self._release(call.host, bucket, now_us)
+                release(call.host, bucket, now_us)
         for bucket in others:
             if bucket.waiting:
-                self._release(call.host, bucket, now_us)
-
-    def _release(self, host: Host, bucket: Bucket, now_us: float) -> None:
-        """Admit requests that wait for a bucket as long as it is ready, one of each route in turn."""
-        while bucket.waiting and bucket.ready_at(now_us) <= now_us:
-            route = next(iter(bucket.waiting))
-            self._unpark(route)
-            blocked = self._blocked_by(host, route, now_us)
-            if blocked is None:
-                self._admit(route.queue.popitem(last=False)[0], now_us)
-                if route.queue:
-                    self._park(route, self._blocked_by(host, route, now_us) or bucket, now_us)
-            else:
-                self._park(route, blocked, now_us)
-        self._arm(bucket, now_us)
-
-    def _blocked_by(self, host: Host, route: Route, now_us: float) -> Bucket | None:
-        """The bucket that a route has to wait for the longest."""
-        blocked, latest_us = None, now_us
-        for bucket in route.needed(host):
-            ready_us = bucket.ready_at(now_us)
-            if ready_us > latest_us:
-                blocked, latest_us = bucket, ready_us
-        return blocked
-
-    def _admit(self, call: Call, now_us: float) -> None:
-        needed = call.route.needed(call.host)
-        call.admitted = [(bucket, bucket.admit(now_us)) for bucket in needed]
-        call.is_admitted = True
-        call.wake(0.0)
-
-    def _park(self, route: Route, bucket: Bucket, now_us: float) -> None:
-        route.waits_for = bucket
-        bucket.waiting[route] = None
-        self._arm(bucket, now_us)
-
-    def _unpark(self, route: Route) -> None:
-        bucket, route.waits_for = route.waits_for, None
-        if bucket is not None:
-            bucket.waiting.pop(route, None)
-
-    def _arm(self, bucket: Bucket | None, now_us: float) -> None:
-        """Let the first request that waits for a bucket try again when the bucket is ready."""
-        if bucket is not None and bucket.waiting:
-            first = next(iter(next(iter(bucket.waiting)).queue))
-            first.wake(bucket.ready_at(now_us))
+                release(call.host, bucket, now_us)
 
     def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> ReportedBucket:
         bucket = self.hosts.named(host, limit.name, now_us)
