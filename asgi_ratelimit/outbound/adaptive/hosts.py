@@ -13,8 +13,8 @@ from ...headers import ServerLimit
 from ...profiles import Profile
 from ...quotas import SECOND_US
 from .hidden import hidden_buckets
-from .learned_bucket import Bucket
 from .queued_requests import Call, Host, Route, Section
+from .server_buckets import PioneerBucket, ReportedBucket
 
 MAX_HOSTS = 1_000
 MAX_ROUTES = 10_000
@@ -40,9 +40,10 @@ class Hosts:
         """The host of this name."""
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = Host(name, self._profile, Bucket("everything"), hidden_buckets(self._profile))
+            everything = PioneerBucket("everything")
+            host = self._hosts[name] = Host(name, self._profile, everything, hidden_buckets(self._profile))
             if not host.has_routes:
-                host.everything.probe(now_us)
+                everything.probe(now_us)
             _forget(self._hosts, MAX_HOSTS, lambda each: not any(route.queue for route in each.routes.values()))
         self._hosts.move_to_end(name)
         return host
@@ -52,7 +53,7 @@ class Hosts:
         key = host.profile.routes.route(method, path)
         route = host.routes.get(key)
         if route is None:
-            pioneer_bucket = Bucket(key)
+            pioneer_bucket = PioneerBucket(key)
             pioneer_bucket.probe(now_us)
             route = host.routes[key] = Route(key, self._section(host, path, now_us), pioneer_bucket, used_us=now_us)
             old_us = now_us - FORGET_AFTER_US
@@ -68,17 +69,17 @@ class Hosts:
     def _section(self, host: Host, path: str, now_us: float) -> Section:
         """The section of a path. If the profile does not distinguish routes, those that begin alike share one."""
         if host.has_routes:
-            return Section(Bucket("section"))
+            return Section(PioneerBucket("section"))
         name = path.strip("/").partition("/")[0][:64]
         section = host.sections.get(name)
         if section is None:
-            section = Section(Bucket(f"/{name}"))
+            section = Section(PioneerBucket(f"/{name}"))
             section.pioneer_bucket.probe(now_us)
             if len(host.sections) < MAX_HOSTS:
                 host.sections[name] = section
         return section
 
-    def bucket(self, call: Call, limit: ServerLimit, now_us: float) -> Bucket:
+    def bucket(self, call: Call, limit: ServerLimit, now_us: float) -> ReportedBucket:
         """The bucket that an answer reports: by its name, and by the path if the profile says so."""
         host = call.host
         key = f"{limit.name} at {limit.limit}"
@@ -88,7 +89,7 @@ class Hosts:
             key = f"{key} of {call.route.key}"
         return self.named(host, key, now_us)
 
-    def named(self, host: Host, key: str, now_us: float) -> Bucket:
+    def named(self, host: Host, key: str, now_us: float) -> ReportedBucket:
         """The bucket of this name. One that was forgotten is found again if a route still has it."""
         bucket = host.buckets.get(key)
         if bucket is None:
@@ -97,8 +98,8 @@ class Hosts:
         host.buckets.move_to_end(key)
         return bucket
 
-    def _new_bucket(self, host: Host, key: str, now_us: float) -> Bucket:
-        bucket = host.buckets[key] = host.living[key] = Bucket(key)
+    def _new_bucket(self, host: Host, key: str, now_us: float) -> ReportedBucket:
+        bucket = host.buckets[key] = host.living[key] = ReportedBucket(key)
         bucket.probe(now_us)
         _forget(host.buckets, MAX_ROUTES, lambda each: not each.waiting)
         _forget(host.buckets, 0, lambda each: each is not bucket and each.is_idle(now_us))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 
 from ...errors import ConfigurationError
 from ...hooks import ChangeHook, ChangeKind, LimitChange
 from ...logs import FailureLog
 from ...quotas import SECOND_US
-from .learned_bucket import Bucket
+from .server_buckets import Bucket, known
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -38,15 +37,10 @@ class Changes:
         logger.info("%s: %s: %s", host, bucket.name, text)
         if not self._hooks:
             return
-        remaining = None if bucket.is_probed else _known(max(bucket.available, 0.0))
-        paused_for = max(bucket.paused_until_us - self._now_us(), 0.0) / SECOND_US
-        change = LimitChange(host, bucket.name, kind, text, _known(bucket.limit), remaining, paused_for)
+        paused_for = bucket.paused_us(self._now_us()) / SECOND_US
+        change = LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for)
         for hook in self._hooks:
             try:
                 hook(change)
             except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
                 self._failures.report(f"the hook {hook!r} failed", error)
-
-
-def _known(units: float) -> float | None:
-    return None if math.isinf(units) else units

@@ -5,13 +5,12 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...quotas import SECOND_US
-from .learned_bucket import Bucket
 from .queued_requests import Host
+from .server_buckets import Bucket, ProbedBucket, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +50,15 @@ def learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBuc
 
 def _learned(host: str, bucket: Bucket, now_us: float) -> LearnedBucket:
     next_us = bucket.ready_at(now_us) - now_us
+    is_probed = isinstance(bucket, ProbedBucket) and bucket.is_probed
     return LearnedBucket(
         host=host,
         name=bucket.name,
-        limit=_known(bucket.limit),
-        remaining=None if bucket.is_probed else _known(max(bucket.available, 0.0)),
-        under_way=bucket.unanswered,
+        limit=known(bucket.limit),
+        remaining=bucket.remaining,
+        under_way=bucket.unanswered if isinstance(bucket, ProbedBucket) else 0,
         waiting=sum(len(route.queue) for route in bucket.waiting),
         next_release=next_us / SECOND_US,
-        paused_for=max(bucket.paused_until_us - now_us, 0.0) / SECOND_US,
-        is_unknown=bucket.is_probed,
+        paused_for=bucket.paused_us(now_us) / SECOND_US,
+        is_unknown=is_probed,
     )
-
-
-def _known(units: float) -> float | None:
-    return None if math.isinf(units) else units

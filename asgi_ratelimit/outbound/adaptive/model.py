@@ -1,9 +1,8 @@
 """Which requests may go, according to the answers of their servers: a model without a timer, a task or a lock.
 
 Its methods are the events: a request comes, is sent, has its answer or fails, or leaves. Each of them takes the time.
-For each request that waits, the model sets when it tries again (``Call.wake``). A route with waiting requests always
-waits for exactly one bucket. The first request in the queue of a bucket always tries again when that bucket is ready,
-which is a finite time. So no request waits forever.
+For each request that waits, the model sets when it tries again (``Call.wake``). ``route_queues`` says why none of them
+waits forever.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -19,8 +18,9 @@ from ...profiles import Profile
 from ...quotas import SECOND_US
 from .hidden import HiddenBucket, Outcome
 from .hosts import Hosts
-from .learned_bucket import LEAST, Bucket
 from .queued_requests import Call, Host, LearnedLimit, Record, Route
+from .route_queues import join, leave, release, wait_elsewhere
+from .server_buckets import LEAST, Bucket, PioneerBucket, ProbedBucket, ReportedBucket
 
 MAX_MISSES = 3
 """A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
@@ -47,23 +47,9 @@ class Model:
 
     def ask(self, call: Call, now_us: float, *, is_first: bool = False) -> None:
         """Admit a request, or let it wait; one that ``is_first`` before all others of its route."""
-        route = call.route
-        route.used_us = now_us
+        call.route.used_us = now_us
         call.is_admitted = False
-        if not route.queue:
-            blocked = self._blocked_by(call.host, route, now_us)
-            if blocked is None:
-                self._admit(call, now_us)
-                return
-            route.queue[call] = None
-            self._park(route, blocked, now_us)
-            return
-        route.queue[call] = None
-        if is_first:
-            route.queue.move_to_end(call, last=False)
-            self._arm(route.waits_for, now_us)
-        else:
-            call.wake(math.inf)
+        join(call, now_us, is_first=is_first)
 
     def again(self, call: Call, now_us: float) -> None:
         """Let an admitted request wait again, before all others of its route."""
@@ -82,14 +68,14 @@ class Model:
         pioneer_buckets = [
             route.pioneer_bucket,
             route.section.pioneer_bucket,
-            *([host.everything] if host.everything.window == 1 else []),
+            *([host.everything] if host.everything.epoch == 1 else []),
         ]
         for pioneer_bucket in pioneer_buckets:
-            pioneer_bucket.open(pioneer_bucket.window)
+            pioneer_bucket.open(pioneer_bucket.epoch)
             pioneer_bucket.hold(0.0)
-        self._wait_elsewhere(host, route, now_us)
+        wait_elsewhere(host, route, now_us)
         for pioneer_bucket in pioneer_buckets:
-            self._release(host, pioneer_bucket, now_us)
+            release(host, pioneer_bucket, now_us)
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
@@ -103,42 +89,37 @@ class Model:
         """Check whether a waiting request, or any that wait for the same bucket, may go."""
         if call in call.route.queue and call.route.waits_for is not None:
             call.wake(math.inf)
-            self._release(call.host, call.route.waits_for, now_us)
+            release(call.host, call.route.waits_for, now_us)
 
     def left(self, call: Call, now_us: float) -> None:
         """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
         if call.is_admitted:
-            for bucket, window in call.admitted:
-                bucket.withdraw(window)
+            for bucket, number in call.admitted:
+                bucket.withdraw(number)
             self._end(call, now_us)
-            return
-        route = call.route
-        if route.queue.pop(call, call) is None:
-            waited_for = route.waits_for
-            if not route.queue:
-                self._unpark(route)
-            self._arm(waited_for, now_us)
+        else:
+            leave(call, now_us)
 
     def sends(self, call: Call, now_us: float) -> bool:
         """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
         sent = []
-        for bucket, window in call.admitted:
-            if bucket.holds_up(window, now_us):
+        for bucket, number in call.admitted:
+            if bucket.holds_up(number, now_us):
                 self.again(call, now_us)
                 return False
         for bucket, _ in call.admitted:
             sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
         call.admitted, call.is_sent, call.sent_us = sent, True, now_us
         for bucket, _ in sent:
-            if bucket.waiting and bucket.store_left < math.inf:  # others may have waited for the store's decision
-                self._release(call.host, bucket, now_us)
+            if bucket.waiting and isinstance(bucket, ReportedBucket) and bucket.stored.left < math.inf:
+                release(call.host, bucket, now_us)  # others may have waited for the store's decision
         return True
 
     def died(self, call: Call, now_us: float) -> None:
         """Note that a request has failed, and that no answer will come."""
         self._pioneer_failed(call, "no answer")
-        for bucket, window in call.admitted:
-            bucket.end(window, now_us)
+        for bucket, number in call.admitted:
+            bucket.end(number, now_us)
         self._end(call, now_us)
 
     def lost(self, call: Call, now_us: float) -> None:
@@ -148,28 +129,28 @@ class Model:
         else:
             self.left(call, now_us)
 
-    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
+    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[ProbedBucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
         host, route = call.host, call.route
         if host.hidden:
             self._judge(call, status, report, now_us)
-        for bucket, window in call.admitted:
-            bucket.end(window, now_us)
+        for bucket, number in call.admitted:
+            bucket.end(number, now_us)
         self.hosts.recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
         reported = self._learn(call, limits, report.is_throttled, now_us)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
-        for bucket, window in call.admitted:
-            if bucket in (host.everything, route.section.pioneer_bucket, route.pioneer_bucket):
-                bucket.miss(now_us) if is_failed else bucket.open(window)
-            elif bucket not in reported and window == bucket.window:
+        for bucket, epoch in call.probed():
+            if isinstance(bucket, PioneerBucket):
+                bucket.miss(now_us) if is_failed else bucket.open(epoch)
+            elif bucket not in reported and epoch == bucket.epoch:
                 self._miss(route, bucket, status, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
         self._know(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
-        paused: tuple[Bucket, ...] = ()
+        paused: tuple[ProbedBucket, ...] = ()
         if report.is_throttled:
             paused = self._refuse(call, report, reported, now_us)
         else:
@@ -177,26 +158,17 @@ class Model:
                 bucket.refusals = 0
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
-        self._wait_elsewhere(host, route, now_us)
+        wait_elsewhere(host, route, now_us)
         return paused
 
     def _pioneer_failed(self, call: Call, why: str) -> None:
         pioneer_bucket = next(
-            (bucket for bucket, window in call.admitted if bucket.is_probed and window == bucket.window), None
+            (bucket for bucket, epoch in call.probed() if bucket.is_probed and epoch == bucket.epoch), None
         )
         if pioneer_bucket is not None:
             self._on_change(call.host.name, pioneer_bucket, "pioneer failed", f"{why}, so another request goes first")
 
-    def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
-        """Let a route wait for a bucket that it needs, after an answer has reported another one."""
-        waited_for = route.waits_for
-        if waited_for is not None and waited_for not in route.needed(host):
-            self._unpark(route)
-            self._arm(waited_for, now_us)
-            self._park(route, self._blocked_by(host, route, now_us) or route.pioneer_bucket, now_us)
-            self._release(host, route.pioneer_bucket, now_us)
-
-    def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
+    def _know(self, host: Host, route: Route, reported: tuple[ReportedBucket, ...], is_served: bool) -> None:
         """Set the buckets of a route to those that its last answer has reported, if any."""
         if reported != route.buckets and reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
@@ -206,21 +178,23 @@ class Model:
         elif is_served:
             route.is_known = True
 
-    def _learn(self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float) -> tuple[Bucket, ...]:
+    def _learn(
+        self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float
+    ) -> tuple[ReportedBucket, ...]:
         """Learn what an answer reports; return the buckets that it is about."""
-        admitted = dict(call.admitted)
-        reported: dict[Bucket, None] = {}
+        epochs = dict(call.probed())
+        reported: dict[ReportedBucket, None] = {}
         for limit in limits:
             bucket = self.hosts.bucket(call, limit, now_us)
             before = bucket.limit
-            window = admitted.get(bucket, bucket.window)
-            bucket.learn(limit, window, now_us, sent_us=call.sent_us, is_refused=is_refused)
+            epoch = epochs.get(bucket, bucket.epoch)
+            bucket.learn(limit, epoch, now_us, sent_us=call.sent_us, is_refused=is_refused)
             reported[bucket] = None
             if bucket.limit != before:
                 self._limit_changed(call.host, bucket, before, now_us)
         return tuple(reported)
 
-    def _limit_changed(self, host: Host, bucket: Bucket, before: float, now_us: float) -> None:
+    def _limit_changed(self, host: Host, bucket: ReportedBucket, before: float, now_us: float) -> None:
         if before == math.inf:
             left = max(bucket.available, 0.0)
             more_us = bucket.more_at(now_us) - now_us
@@ -231,12 +205,12 @@ class Model:
             self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
 
     def _refuse(
-        self, call: Call, report: ServerLimits, reported: tuple[Bucket, ...], now_us: float
-    ) -> tuple[Bucket, ...]:
+        self, call: Call, report: ServerLimits, reported: tuple[ReportedBucket, ...], now_us: float
+    ) -> tuple[ProbedBucket, ...]:
         """Pause what a refusal is about: everything, the exhausted buckets, all that it names, or the whole server."""
         host = call.host
-        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
-        paused = exhausted or reported or (call.route.pioneer_bucket,)
+        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.size.cost, LEAST))
+        paused: tuple[ProbedBucket, ...] = exhausted or reported or (call.route.pioneer_bucket,)
         if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
@@ -244,7 +218,7 @@ class Model:
             return ()
         for bucket in paused:
             bucket.refuse(now_us, wait_us)
-            seconds = (bucket.paused_until_us - now_us) / SECOND_US
+            seconds = bucket.paused_us(now_us) / SECOND_US
             self._on_change(host.name, bucket, "paused", f"refused, paused for {seconds:.3g} s")
         return paused
 
@@ -269,7 +243,7 @@ class Model:
             text = f"{host.bad.count} answers of {ban.count} that lead to a ban, paused for {wait_us / SECOND_US:.3g} s"
             self._on_change(host.name, host.everything, "paused", text)
 
-    def _miss(self, route: Route, bucket: Bucket, status: int, now_us: float) -> None:
+    def _miss(self, route: Route, bucket: ProbedBucket, status: int, now_us: float) -> None:
         bucket.miss(now_us)
         if bucket.misses >= MAX_MISSES and status < SERVER_ERROR:
             route.buckets = tuple(each for each in route.buckets if each is not bucket)
@@ -281,57 +255,12 @@ class Model:
         admitted, call.admitted, call.is_admitted, call.is_sent = call.admitted, [], False, False
         for bucket, _ in admitted:
             if bucket.waiting:
-                self._release(call.host, bucket, now_us)
+                release(call.host, bucket, now_us)
         for bucket in others:
             if bucket.waiting:
-                self._release(call.host, bucket, now_us)
+                release(call.host, bucket, now_us)
 
-    def _release(self, host: Host, bucket: Bucket, now_us: float) -> None:
-        """Admit requests that wait for a bucket as long as it is ready, one of each route in turn."""
-        while bucket.waiting and bucket.ready_at(now_us) <= now_us:
-            route = next(iter(bucket.waiting))
-            self._unpark(route)
-            blocked = self._blocked_by(host, route, now_us)
-            if blocked is None:
-                self._admit(route.queue.popitem(last=False)[0], now_us)
-                if route.queue:
-                    self._park(route, self._blocked_by(host, route, now_us) or bucket, now_us)
-            else:
-                self._park(route, blocked, now_us)
-        self._arm(bucket, now_us)
-
-    def _blocked_by(self, host: Host, route: Route, now_us: float) -> Bucket | None:
-        """The bucket that a route has to wait for the longest."""
-        blocked, latest_us = None, now_us
-        for bucket in route.needed(host):
-            ready_us = bucket.ready_at(now_us)
-            if ready_us > latest_us:
-                blocked, latest_us = bucket, ready_us
-        return blocked
-
-    def _admit(self, call: Call, now_us: float) -> None:
-        needed = call.route.needed(call.host)
-        call.admitted = [(bucket, bucket.admit(now_us)) for bucket in needed]
-        call.is_admitted = True
-        call.wake(0.0)
-
-    def _park(self, route: Route, bucket: Bucket, now_us: float) -> None:
-        route.waits_for = bucket
-        bucket.waiting[route] = None
-        self._arm(bucket, now_us)
-
-    def _unpark(self, route: Route) -> None:
-        bucket, route.waits_for = route.waits_for, None
-        if bucket is not None:
-            bucket.waiting.pop(route, None)
-
-    def _arm(self, bucket: Bucket | None, now_us: float) -> None:
-        """Let the first request that waits for a bucket try again when the bucket is ready."""
-        if bucket is not None and bucket.waiting:
-            first = next(iter(next(iter(bucket.waiting)).queue))
-            first.wake(bucket.ready_at(now_us))
-
-    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> Bucket:
+    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> ReportedBucket:
         bucket = self.hosts.named(host, limit.name, now_us)
         before = bucket.limit
         bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)

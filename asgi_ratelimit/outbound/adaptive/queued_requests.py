@@ -14,9 +14,8 @@ from weakref import WeakValueDictionary
 
 from ...profiles import Ban, Profile
 from ...profiles.shared_routes import NO_ROUTES, Routes
-from .bucket_refills import Rate
 from .hidden import HiddenBucket
-from .learned_bucket import Bucket
+from .server_buckets import Bucket, PioneerBucket, ProbedBucket, Rate, ReportedBucket
 
 PARTS = 60
 """The number of parts of the time of a ``Ban``; answers are counted for each part."""
@@ -75,11 +74,11 @@ class Route:
 
     key: str
     section: Section
-    pioneer_bucket: Bucket
+    pioneer_bucket: PioneerBucket
     major: str = ""
     """The part of its path that is added to the names of its buckets, by the rules ``majors_by``."""
     majors_by: Routes | None = None
-    buckets: tuple[Bucket, ...] = ()
+    buckets: tuple[ReportedBucket, ...] = ()
     is_known: bool = False
     queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)
     waits_for: Bucket | None = None
@@ -96,15 +95,15 @@ class Route:
 class Section:
     """Routes that begin alike. A new route is assumed to have the buckets of the last answer."""
 
-    pioneer_bucket: Bucket
-    buckets: tuple[Bucket, ...] = ()
+    pioneer_bucket: PioneerBucket
+    buckets: tuple[ReportedBucket, ...] = ()
     record: Record | None = None
     """What other processes know about its routes, as of ``recorded_us``."""
     recorded_us: float = -math.inf
     read_us: float = -math.inf
     """When ``record`` was last read."""
 
-    def believed(self, host: Host) -> tuple[Bucket, ...]:
+    def believed(self, host: Host) -> tuple[ReportedBucket, ...]:
         """The assumed buckets of a route about which nothing is known yet."""
         return self.buckets or host.shared
 
@@ -119,13 +118,13 @@ class Host:
 
     name: str
     profile: Profile
-    everything: Bucket
+    everything: PioneerBucket
     hidden: tuple[HiddenBucket, ...] = ()
-    shared: tuple[Bucket, ...] = ()
+    shared: tuple[ReportedBucket, ...] = ()
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
     sections: dict[str, Section] = field(default_factory=dict)
-    buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
-    living: WeakValueDictionary[str, Bucket] = field(default_factory=WeakValueDictionary)
+    buckets: OrderedDict[str, ReportedBucket] = field(default_factory=OrderedDict)
+    living: WeakValueDictionary[str, ReportedBucket] = field(default_factory=WeakValueDictionary)
     """All buckets that anything refers to, such as a route, also those that are no longer among ``buckets``."""
     bad: BadAnswers = field(default_factory=BadAnswers)
 
@@ -140,7 +139,7 @@ class Call:
     """A request of an event loop, or of a thread, if ``loop`` is ``None``.
 
     ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
-    its window.
+    the number that it gave to this request.
     """
 
     host: Host
@@ -158,6 +157,10 @@ class Call:
     """What was taken for it in the store."""
     polls: int = 0
     """How often it has checked whether the pioneer of another process has its answer."""
+
+    def probed(self) -> list[tuple[ProbedBucket, int]]:
+        """Those of its ``admitted`` buckets that answers and other processes say something about, with their epochs."""
+        return [(bucket, epoch) for bucket, epoch in self.admitted if isinstance(bucket, ProbedBucket)]
 
     def wake(self, at_us: float) -> None:
         """Check again at ``at_us``, or at the deadline if that comes first."""

@@ -12,8 +12,8 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore
 from asgi_ratelimit.headers import ServerLimit
-from asgi_ratelimit.outbound.adaptive.bucket_refills import SERVED_BETWEEN, SmallBurst
-from asgi_ratelimit.outbound.adaptive.learned_bucket import Bucket
+from asgi_ratelimit.outbound.adaptive.server_buckets import BucketSize, ProbedBucket, ReportedBucket
+from asgi_ratelimit.outbound.adaptive.server_buckets.bucket_refills import SERVED_BETWEEN, SmallBurst
 from asgi_ratelimit.testing import SteppedClock
 from examples.adaptive_client import fetch, limited_app
 from tests.support.adaptive_clients import Caller
@@ -186,13 +186,13 @@ def test_numbers_without_sense_do_no_harm(
     policy: str, limit: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request is sent once, none waits for longer than the answers say, and none looks again and again."""
-    looks, ready_at = Counter[str](), Bucket.ready_at
+    looks, ready_at = Counter[str](), ProbedBucket.ready_at
 
-    def counted_ready_at(bucket: Bucket, now_us: float) -> float:
+    def counted_ready_at(bucket: ProbedBucket, now_us: float) -> float:
         looks["all"] += 1
         return ready_at(bucket, now_us)
 
-    monkeypatch.setattr(Bucket, "ready_at", counted_ready_at)
+    monkeypatch.setattr(ProbedBucket, "ready_at", counted_ready_at)
     clock = SteppedClock()
     memory = MemoryStore(clock=clock)
     headers = {"ratelimit-policy": f'"a";{policy}', "ratelimit": f'"a";{limit}'}
@@ -208,7 +208,8 @@ def test_numbers_without_sense_do_no_harm(
 def test_a_request_that_waits_for_an_answer_may_go_at_any_time(under_way: int) -> None:
     """Only the answer to the one under way says when: nobody gives up because of a time, nor looks at every unit."""
     trial = SmallBurst("trial", (20.0, 1.0), most=4.0)
-    bucket = Bucket("a", limit=20.0, available=0.0, refill=20 / 1e6, small_burst=trial, under_way=under_way)
+    size = BucketSize(20.0, refill=20 / 1e6, small_burst=trial)
+    bucket = ReportedBucket("a", size=size, available=0.0, under_way=under_way)
     after_a_unit, after_a_look = 50_000.0, 100_000.0
     assert bucket.ready_at(0.0) == (after_a_look if under_way else after_a_unit)
     assert bucket.not_before(0.0) == (0.0 if under_way else after_a_unit)

@@ -7,8 +7,8 @@ from ....limiter import Limiter
 from ....quotas import SECOND_US
 from ....waiting import Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..learned_bucket import Bucket
 from ..queued_requests import Call
+from ..server_buckets import ProbedBucket
 from .locked_model import LockedModel
 
 LONGEST_KEY = 250
@@ -31,12 +31,12 @@ class LocalAdmission:
             call.taken.append((yield from self._slots.wait(take)))
         lefts_us: list[float] = []
         if self._pauses:
-            lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
+            lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.probed()])
         if take is not None:
             yield from self._slots.depart(take.charges)
         with self._locked as model:
             now_us = self._slots.now_us()
-            for (bucket, _), left_us in zip(call.admitted, lefts_us):
+            for (bucket, _), left_us in zip(call.probed(), lefts_us):
                 if left_us > 0.0:
                     bucket.pause(now_us + left_us)
             is_sent = model.sends(call, now_us)
@@ -52,10 +52,10 @@ class LocalAdmission:
         for decision in taken:
             yield from self._slots.pass_on(decision)
 
-    def answered(self, call: Call, paused: tuple[Bucket, ...]) -> Flow[None]:
+    def answered(self, call: Call, paused: tuple[ProbedBucket, ...]) -> Flow[None]:
         """Let all transports on the store wait for the buckets that an answer has paused."""
         for bucket in paused:
-            left_us = bucket.paused_until_us - self._slots.now_us()
+            left_us = bucket.paused_us(self._slots.now_us())
             yield from self._pauses.begin(_key(call, bucket), left_us / SECOND_US)
 
     def died(self, _call: Call) -> Flow[None]:
@@ -67,6 +67,6 @@ class LocalAdmission:
         return Take(tuple([Charge(quota, call.host.name, 1, limiter.name) for quota in limiter.quotas]), left_s)
 
 
-def _key(call: Call, bucket: Bucket) -> str:
+def _key(call: Call, bucket: ProbedBucket) -> str:
     """The key of a bucket's pause in the store."""
     return f"{call.host.name} {bucket.name}"[:LONGEST_KEY]

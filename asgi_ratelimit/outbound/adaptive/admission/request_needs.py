@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple
 
 from ....decision import Charge
 from ....quotas import Quota
-from ..hidden import HiddenBucket
-from ..learned_bucket import Bucket
 from ..queued_requests import Call
+from ..server_buckets import PioneerBucket, ProbedBucket, ReportedBucket
 from .shared_quotas import NAME, learned_charge, pause_condition, pioneer_charge
 
 
@@ -21,27 +20,28 @@ class Need(NamedTuple):
     """A charge, or a condition; ``bucket`` is ``None`` for a declared quota."""
 
     charge: Charge
-    bucket: Bucket | None
+    bucket: ProbedBucket | None
     purpose: Literal["quota", "pioneer", "units", "pause"]
+
+    @property
+    def charged(self) -> ReportedBucket | None:
+        """The learned bucket of which the charge takes units, if it does."""
+        return self.bucket if self.purpose == "units" and isinstance(self.bucket, ReportedBucket) else None
 
 
 def needs_of(call: Call, quotas: Sequence[Quota]) -> list[Need]:
     """The needs of an admitted request."""
     host = call.host.name
     needs = [Need(Charge(quota, host, 1, NAME), None, "quota") for quota in quotas]
-    for bucket, _ in call.admitted:
-        if isinstance(bucket, HiddenBucket):
-            continue  # each process searches by itself
-        needs += _of_gate(call, bucket) if is_gate(call, bucket) else _of_learned(host, bucket)
+    for bucket, _ in call.probed():  # for a hidden limit, each process searches by itself
+        if isinstance(bucket, PioneerBucket):
+            needs += _of_pioneers(call, bucket)
+        elif isinstance(bucket, ReportedBucket):
+            needs += _of_learned(host, bucket)
     return needs
 
 
-def is_gate(call: Call, bucket: Bucket) -> bool:
-    """Whether a bucket stands for a route, a section or the whole host, and has no limit of its own."""
-    return bucket in (call.host.everything, call.route.section.pioneer_bucket, call.route.pioneer_bucket)
-
-
-def _of_gate(call: Call, bucket: Bucket) -> Iterator[Need]:
+def _of_pioneers(call: Call, bucket: PioneerBucket) -> Iterator[Need]:
     host, by_route = call.host, call.host.has_routes
     if bucket is (call.route.section.pioneer_bucket if by_route else call.route.pioneer_bucket):
         return  # nobody else has this one
@@ -51,14 +51,13 @@ def _of_gate(call: Call, bucket: Bucket) -> Iterator[Need]:
         yield Need(pause_condition(host.name, bucket.name), bucket, "pause")
 
 
-def units_of(host: str, bucket: Bucket) -> Charge | None:
+def units_of(host: str, bucket: ReportedBucket) -> Charge | None:
     """The charge of a request to a learned bucket; ``None`` while it is unknown how to charge it."""
-    if bucket.rate is None or bucket.cost <= 0.0:
-        return None
-    return learned_charge(host, bucket.name, bucket.rate, bucket.cost)
+    rate, cost = bucket.stored.rate, bucket.size.cost
+    return None if rate is None or cost <= 0.0 else learned_charge(host, bucket.name, rate, cost)
 
 
-def _of_learned(host: str, bucket: Bucket) -> Iterator[Need]:
+def _of_learned(host: str, bucket: ReportedBucket) -> Iterator[Need]:
     units = units_of(host, bucket)
     if units is not None:
         yield Need(units, bucket, "units")

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from ....decision import Charge, Decision, Take
+from ....decision import Decision, Take
 from ....errors import StoreError
-from ....quotas import SECOND_US, RollingWindow, TokenBucket
+from ....quotas import SECOND_US
 from ....stores import settle
 from ....stores.documents import Documents
 from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..bucket_refills import Rate
-from ..learned_bucket import LEAST, Bucket
 from ..queued_requests import Call, Record, Section
+from ..server_buckets import ProbedBucket
+from .charge_changes import ChargeChange, apply_new_rates, is_no_less
 from .locked_model import LockedModel
 from .route_records import decoded, encoded, name_of, record_of
-from .shared_quotas import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
+from .shared_quotas import NAME, pause_quota
 
 RECORDED_S = 600.0
 """How long the record of a route stays in the store; it is written again after half of that time."""
-
-FILLED_S = 3.0
-"""For how many seconds a bucket stays exhausted after it is no longer charged."""
 
 
 class Publisher:
@@ -49,37 +44,46 @@ class Publisher:
             return None
         return None if content is None else decoded(content)
 
-    def publish(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
-        """Write what the answer to a request has changed."""
+    def publish(self, call: Call, paused: Sequence[ProbedBucket]) -> Flow[None]:
+        """Write what the answer to a request has changed; ``charge_changes`` explains the steps."""
         with self._locked:
             now_us = self._now_us()
-            changes = _agree(call)
-            content = self._content(call, bool(changes), now_us)
-            pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _spent(call, now_us)
+            changes = apply_new_rates(call)  # step 1
+            content = self._content_to_write(call, bool(changes), now_us)
+            pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _pop_spent(call, now_us)
         for bucket, wait_us in pauses:
             yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
-        filled: list[Decision | None] = []
-        for change in changes:
-            filled.append((yield from self._take(change.fills())))  # noqa: PERF401  # a comprehension cannot yield
-        if changes and (yield from self._is_known(call)):
-            for change, decision in zip(changes, filled):
-                if change.old is not None:  # the other process has taken the old charges into account
-                    yield from self._settle(decision, 0.0)
+        filled = yield from self._fill(changes)  # step 2
+        if changes and (yield from self._adopt_written(call)):  # step 3
+            yield from self._give_back(changes, filled)
             return
-        if content is not None:
+        if content is not None:  # step 4
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
         for change, decision in zip(changes, filled):
-            yield from self._close(change, decision)
+            yield from self._close(change, decision)  # steps 5 and 6
 
-    def _is_known(self, call: Call) -> Flow[bool]:
-        """Whether another process has written at least as much about a route; its record is then adopted."""
+    def _fill(self, changes: Sequence[ChargeChange]) -> Flow[list[Decision | None]]:
+        """Fill the buckets of the new charges."""
+        filled: list[Decision | None] = []
+        for change in changes:
+            filled.append((yield from self._take(change.fill())))  # noqa: PERF401  # a comprehension cannot yield
+        return filled
+
+    def _give_back(self, changes: Sequence[ChargeChange], filled: Sequence[Decision | None]) -> Flow[None]:
+        """Give back what the buckets of the new charges were filled with, except for those that were unknown."""
+        for change, decision in zip(changes, filled):
+            if change.old is not None:
+                yield from self._settle(decision, 0.0)
+
+    def _adopt_written(self, call: Call) -> Flow[bool]:
+        """Adopt what another process has written about a route, if it is at least as much; return whether it is."""
         record = yield from self.read(call)
         if record is None:
             return False
         with self._locked as model:
-            known = {limit.name: limit.rate for limit in record.limits}
-            if not all(_is_no_less(known.get(bucket.name), bucket.rate) for bucket in call.route.buckets):
+            written = {limit.name: limit.rate for limit in record.limits}
+            if not all(is_no_less(written.get(bucket.name), bucket.stored.rate) for bucket in call.route.buckets):
                 return False
             model.adopt(call, record, self._now_us())
         return True
@@ -90,21 +94,20 @@ class Publisher:
             return decisions[0]
         return None
 
-    def _close(self, change: Change, filled: Decision | None) -> Flow[None]:
-        """Fill the old bucket; then keep only as much of the new one used as that shows."""
-        if change.old is not None:
-            closed = yield from self._take(change.closes(change.old))
-            if closed is not None and filled is not None:
-                unfilled = change.charge.quota.limit - filled.granted
-                yield from self._settle(filled, max(change.used(closed) - unfilled, 0.0))
+    def _close(self, change: ChargeChange, filled: Decision | None) -> Flow[None]:
+        """Fill the bucket of the old charge, if there is one; then keep as much of the new one used as that shows."""
+        closed = None if change.old is None else (yield from self._take(change.close(change.old)))
+        if closed is not None and filled is not None:
+            unfilled = change.charge.quota.limit - filled.granted
+            yield from self._settle(filled, max(change.used(closed) - unfilled, 0.0))
 
     def _settle(self, filled: Decision | None, units: float) -> Flow[None]:
         if filled is not None and filled.allowed and units < filled.granted:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, settle(self._store, filled, [units]))
 
-    def _content(self, call: Call, is_changed: bool, now_us: float) -> bytes | None:
-        """The document about the route of a request, if it has to be written."""
+    def _content_to_write(self, call: Call, is_changed: bool, now_us: float) -> bytes | None:
+        """The document about the route of a request, if it has to be written; from now on, it counts as written."""
         section: Section = call.route.section
         if not call.route.is_known:
             return None
@@ -116,77 +119,12 @@ class Publisher:
         return encoded(record)
 
 
-def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
-    """The buckets of a route whose charge changes now, because of what answers report."""
-    rates = [(bucket, rate_of(bucket)) for bucket in call.route.buckets]
-    return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
-
-
-class Change(NamedTuple):
-    """A bucket whose requests are charged differently from now on: with ``charge``, and before with ``old``.
-
-    The answer behind this change has left ``reported`` units.
-    """
-
-    charge: Charge
-    reported: float
-    old: Charge | None
-
-    def fills(self) -> Take:
-        """A take of the units that may already be used: all of them, if requests of the old charge may be under way."""
-        limit = self.charge.quota.limit
-        return used_up(self.charge, limit - self.reported) if self.old is None else raised_to(self.charge, limit)
-
-    def closes(self, old: Charge) -> Take:
-        """A take of everything that the old charge has, which makes other processes read the document."""
-        refilled = FILLED_S / old.quota.period if isinstance(old.quota, TokenBucket) else 0.0
-        return raised_to(old, old.quota.limit * (1.0 + refilled))
-
-    def used(self, closed: Decision) -> float:
-        """How many units may really be used, according to the earlier charges that ``closes`` has shown.
-
-        If a window was mistaken for units that come back one by one, these are the charges within the length of the
-        window. Otherwise, the number is not known.
-        """
-        quota, old = self.charge.quota, self.old and self.old.quota
-        if not isinstance(quota, RollingWindow) or not isinstance(old, TokenBucket):
-            return min(quota.most + 1.0, quota.limit)
-        refill = old.limit / old.period
-        level = closed.states[0].reset_after * refill - closed.granted
-        charged = math.floor((level + quota.period * refill) / self.charge.cost + LEAST) * self.charge.cost
-        return max(charged, quota.limit - self.reported)
-
-
-def _agree(call: Call) -> list[Change]:
-    """Charge buckets from now on as answers report them."""
-    host, changes = call.host.name, []
-    for bucket, rate in _changes(call):
-        old, bucket.rate = bucket.rate, rate
-        if rate is not None and (old is None or old != rate._replace(is_sure=old.is_sure)):
-            charge = learned_charge(host, bucket.name, rate, bucket.cost)
-            before = None if old is None else learned_charge(host, bucket.name, old, bucket.cost)
-            changes.append(Change(charge, bucket.reported, before))
-    return changes
-
-
-def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
-    """Whether what another process has written about a bucket is at least as certain as what this one has learned."""
-    if known is None or learned is None:
-        return learned is None
-    if known.limit != learned.limit or known.is_sure < learned.is_sure:
-        return False
-    if not learned.is_sure and (known.is_sure or (known.burst and known.refills and not learned.refills)):
-        return True
-    has_burst = (known.burst or known.limit) >= (learned.burst or learned.limit)
-    return known.refills == learned.refills and has_burst and known.period >= learned.period * (1.0 - EQUAL)
-
-
-def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:
-    """The buckets that an answer has reported as exhausted, and the microseconds until there is more."""
+def _pop_spent(call: Call, now_us: float) -> list[tuple[str, float]]:
+    """The buckets that an answer has newly reported as exhausted, and the microseconds until there is more."""
     spent = []
     for bucket in call.route.buckets:
-        if bucket.is_spent:
-            bucket.is_spent = False
+        if bucket.stored.is_spent:
+            bucket.stored.is_spent = False
             ready_us = bucket.more_at(now_us)
             if ready_us > now_us:
                 spent.append((bucket.name, ready_us - now_us))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 
 from ....buckets import as_bytes, digest
-from ..bucket_refills import Rate
-from ..learned_bucket import Bucket
 from ..queued_requests import Call, LearnedLimit, Record
+from ..server_buckets import Rate, ReportedBucket
 
 FORMAT = 1
 
@@ -44,8 +43,8 @@ def decoded(content: bytes) -> Record | None:
         return None
 
 
-def _limit(bucket: Bucket) -> LearnedLimit:
-    return LearnedLimit(bucket.name, bucket.limit, bucket.cost, bucket.rate)
+def _limit(bucket: ReportedBucket) -> LearnedLimit:
+    return LearnedLimit(bucket.name, bucket.limit, bucket.size.cost, bucket.stored.rate)
 
 
 def _read(name: str, limit: float, cost: float, rate: list[float] | None) -> LearnedLimit:

@@ -19,11 +19,10 @@ from ....limiter import Limiter
 from ....quotas import SECOND_US
 from ....stores import reset, settle
 from ....waiting import CallStore, Flow, GiveBack, SlotWaiter, sleep
-from ..bucket_refills import Rate
-from ..learned_bucket import Bucket
 from ..queued_requests import Call
+from ..server_buckets import PioneerBucket, ProbedBucket, Rate, ReportedBucket
 from .locked_model import LockedModel
-from .request_needs import Need, is_gate, needs_of, units_of
+from .request_needs import Need, needs_of, units_of
 from .route_publisher import Publisher
 from .shared_quotas import LONG_WINDOW_S, renewal_charge
 
@@ -96,7 +95,7 @@ class SharedAdmission:
                 costs = [0.0] * len(decision.states)
                 yield GiveBack(self._store, partial(settle, self._store, decision, costs, is_unused=True))
 
-    def answered(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
+    def answered(self, call: Call, paused: Sequence[ProbedBucket]) -> Flow[None]:
         """Share what an answer has reported with other processes; after the answer to a pioneer, they may go."""
         yield from self._publisher.publish(call, paused)
         yield from self.died(call)
@@ -119,7 +118,7 @@ class SharedAdmission:
         yield from self._wait_for_quota(call, quota)
         with self._locked as model:
             now_us = self._slots.now_us()
-            is_held = any(bucket.is_held(now_us) for bucket, _ in call.admitted)
+            is_held = any(bucket.is_held(now_us) for bucket, _ in call.probed())
             if is_held:
                 model.again(call, now_us)
         if is_held:
@@ -192,10 +191,10 @@ class SharedAdmission:
     def _renew(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[None]:
         """Empty long windows that have ended at the server; the rolling windows that stand for them end later."""
         for need, state in zip(needs, decision.states):
-            bucket = need.bucket
-            if need.purpose != "units" or state.allowed or bucket is None or not bucket.has_renewed:
+            bucket = need.charged
+            if state.allowed or bucket is None or not bucket.stored.has_renewed:
                 continue
-            bucket.has_renewed, rate = False, bucket.rate
+            bucket.stored.has_renewed, rate = False, bucket.stored.rate
             if rate is not None and not rate.refills and rate.period >= LONG_WINDOW_S:
                 lease = Take((renewal_charge(call.host.name, bucket.name, rate),), on_error="local")
                 if (yield from self._slots.try_take(lease)).allowed:
@@ -210,14 +209,14 @@ class SharedAdmission:
             if state.allowed or bucket is None:
                 continue
             wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
-            if need.purpose == "pause" and is_gate(call, bucket):
+            if need.purpose == "pause" and isinstance(bucket, PioneerBucket):
                 bucket.pause(now_us + wait_us)
             elif need.purpose == "pause":
                 bucket.hold(now_us + wait_us)
             elif need.purpose == "pioneer":
                 bucket.hold(now_us + min(wait_us, FIRST_POLL_US * 2.0**call.polls, LONGEST_POLL_US))
                 call.polls = min(call.polls + 1, 10)
-            elif need.charge == units_of(call.host.name, bucket):  # otherwise, its charge has changed
+            elif need.charged and need.charge == units_of(call.host.name, need.charged):  # its charge has not changed
                 bucket.hold(now_us + min(wait_us, LOOK_EVERY_US))
 
     def _may_have_changed(self, call: Call, needs: Sequence[Need], decision: Decision) -> bool:
@@ -240,20 +239,21 @@ class SharedAdmission:
 def _are_booked_ahead(needs: Sequence[Need]) -> bool:
     """Whether a request needs only units of which it is certain how they come back."""
     purposes = {need.purpose for need in needs}
-    rates = [_bookable_rate(need) for need in needs if need.purpose == "units"]
+    rates = [_bookable_rate(need.charged) for need in needs if need.charged is not None]
     is_only_units = "units" in purposes and purposes <= {"units", "pause"}
     return is_only_units and all(rate is not None and rate.is_sure for rate in rates)
 
 
-def _bookable_rate(need: Need) -> Rate | None:
+def _bookable_rate(bucket: ReportedBucket) -> Rate | None:
     """The rate of a learned bucket, unless its burst is so small that requests wait for answers instead."""
-    rate = None if need.bucket is None else need.bucket.rate
+    rate = bucket.stored.rate
     return None if rate is None or 0.0 < rate.burst < LEAST_BURST else rate
 
 
 def _note_left(needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
     """Tell learned buckets what the store has left of them, if slots of them can be booked."""
     for need, state in zip(needs, states):
-        if need.purpose == "units" and need.bucket is not None:
+        bucket = need.charged
+        if bucket is not None:
             left = state.remaining if state.allowed else 0.0
-            need.bucket.store_left = math.inf if _bookable_rate(need) is None else left
+            bucket.stored.left = math.inf if _bookable_rate(bucket) is None else left

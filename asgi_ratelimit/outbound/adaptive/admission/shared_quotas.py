@@ -15,8 +15,7 @@ from ....buckets import as_bytes, digest
 from ....decision import Charge, Condition, Take
 from ....quotas import MAX_PERIOD, SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
-from ..bucket_refills import Rate
-from ..learned_bucket import Bucket
+from ..server_buckets import Rate, ReportedBucket
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
@@ -46,9 +45,9 @@ LONGEST_PERIOD_US = MAX_PERIOD * SECOND_US / 2
 CACHED = 4096
 
 
-def rate_of(bucket: Bucket) -> Rate | None:
+def rate_of(bucket: ReportedBucket) -> Rate | None:
     """The rate to charge a bucket by: the known one, unless an answer has reported another; ``None`` if unknown."""
-    learned, known = _learned(bucket), bucket.rate
+    learned, known = _learned(bucket), bucket.stored.rate
     if learned is None or known is None:
         return learned or known
     if learned.limit != known.limit:
@@ -60,19 +59,19 @@ def rate_of(bucket: Bucket) -> Rate | None:
     return known._replace(is_sure=learned.is_sure) if is_equal else learned
 
 
-def _learned(bucket: Bucket) -> Rate | None:
-    if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
+def _learned(bucket: ReportedBucket) -> Rate | None:
+    size, small = bucket.size, bucket.size.small_burst
+    if bucket.is_probed or not 1.0 <= size.limit < math.inf or size.cost <= 0.0:
         return None
-    small = bucket.small_burst
-    period_us = bucket.limit / bucket.refill if bucket.refill else max(bucket.window_us, bucket.resets.unit_us)
+    period_us = size.limit / size.refill if size.refill else max(size.window_us, size.resets.unit_us)
     if not 1.0 <= period_us <= LONGEST_PERIOD_US:
         return None
     burst = 0.0 if small.stage == "window" else small.room
-    if bucket.refill:
-        is_sure = small.stage == "refill" or (not small.refills and bucket.resets.is_sure)
+    if size.refill:
+        is_sure = small.stage == "refill" or (not small.refills and size.resets.is_sure)
     else:
-        is_sure = small.stage in ("window", "refused") or not (burst or bucket.is_next_unit)
-    return Rate(bucket.limit, rounded(period_us / SECOND_US), bucket.refill > 0.0, is_sure, burst)
+        is_sure = small.stage in ("window", "refused") or not (burst or size.is_next_unit)
+    return Rate(size.limit, rounded(period_us / SECOND_US), size.refill > 0.0, is_sure, burst)
 
 
 def rounded(seconds: float) -> float:

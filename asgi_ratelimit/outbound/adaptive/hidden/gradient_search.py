@@ -30,14 +30,14 @@ PROBE_EVERY = 25
 
 
 class GradientSearch:
-    """A limit of requests under way that is never outside its bounds."""
+    """A limit of requests under way, never outside its bounds; ``epoch`` counts the windows of answers that set it."""
 
     def __init__(self, bounds: HiddenConcurrency) -> None:
         self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
         self._limit = self._floor if bounds.start is None else float(bounds.start)
         self.latency_us = math.inf
         """The measured latency with few requests."""
-        self.window = 0
+        self.epoch = 0
         self.in_a_row = 0
         """How many windows have ended with a failure since the last answer that was not a failure."""
         self._latencies_us: list[float] = []
@@ -52,17 +52,17 @@ class GradientSearch:
 
     @property
     def _is_probe(self) -> bool:
-        return self.window % PROBE_EVERY == 1
+        return self.epoch % PROBE_EVERY == 1
 
-    def answered(self, latency_us: float, under_way: int, window: int, *, is_failed: bool) -> bool:
-        """Learn from the answer to a request of this window; return whether a failure lowers the limit.
+    def answered(self, latency_us: float, under_way: int, epoch: int, *, is_failed: bool) -> bool:
+        """Learn from the answer to a request of this epoch; return whether a failure lowers the limit.
 
-        ``under_way`` is the number of requests under way. A request of an earlier window says nothing about the limit
+        ``under_way`` is the number of requests under way. A request of an earlier epoch says nothing about the limit
         now.
         """
         if not is_failed:
             self.in_a_row = 0
-        if window != self.window:
+        if epoch != self.epoch:
             return False
         if is_failed:
             self.in_a_row += 1
@@ -83,7 +83,7 @@ class GradientSearch:
             self._latencies_us.append(latency_us)
 
     def _begin(self) -> None:
-        self.window += 1
+        self.epoch += 1
         self._latencies_us, self._most = [], 0
 
     def _learn(self, latency_us: float) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ....profiles import HiddenConcurrency, HiddenRate
 from ....quotas import SECOND_US
-from ..learned_bucket import RETRY_US, Bucket
+from ..server_buckets import RETRY_US, Bucket
 from .gradient_search import GradientSearch
 from .rate_search import RateSearch
 
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 class HiddenBucket(Bucket, ABC):
-    """A bucket that learns from the outcomes of requests and their times, not from headers, pauses or pioneers."""
+    """A bucket that learns from the outcomes of requests and from their times, not from what answers report."""
 
     @abstractmethod
     def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
@@ -57,30 +57,6 @@ class HiddenBucket(Bucket, ABC):
     @abstractmethod
     def is_closed(self) -> bool:
         """Whether the server seems to refuse everything, so that requests have to stop for a while."""
-
-    def admit(self, _now_us: float) -> int:
-        self.unsent += 1
-        return 0
-
-    def send(self, _now_us: float) -> int:
-        self.unsent -= 1
-        self.under_way += 1
-        return 0
-
-    def withdraw(self, _window: int) -> None:
-        self.unsent -= 1
-
-    def end(self, _window: int, _now_us: float) -> None:
-        self.under_way -= 1
-
-    def holds_up(self, _window: int, _now_us: float) -> bool:
-        return False
-
-    def miss(self, now_us: float) -> None: ...
-
-    def open(self, window: int) -> None: ...
-
-    def pause(self, until_us: float) -> None: ...
 
 
 class RateBucket(HiddenBucket):
@@ -95,7 +71,10 @@ class RateBucket(HiddenBucket):
         """Whether a request waits, or has waited, for the next slot."""
         self._gaps = 0.0
         """The moving average of the time between two requests, as a multiple of the interval of the rate."""
-        self.limit = self._search.rate
+
+    @property
+    def limit(self) -> float:
+        return self._search.rate
 
     def ready_at(self, now_us: float) -> float:
         at_us = math.ceil(self._last_us + self._interval_us)
@@ -124,7 +103,6 @@ class RateBucket(HiddenBucket):
             is_lowered = self._search.refused(number, outcome.wait_us, now_us)
         elif outcome.is_served:
             self._search.served(now_us, is_limited=self._gaps <= MOST_GAPS)
-        self.limit = self._search.rate
         return f"refused, on with {self.limit:.3g} requests a second" if is_lowered else ""
 
     @property
@@ -144,7 +122,10 @@ class ConcurrencyBucket(HiddenBucket):
         self._search = GradientSearch(bounds)
         self._sent: dict[int, tuple[float, int]] = {}
         self._number = 0
-        self.limit = self._search.limit
+
+    @property
+    def limit(self) -> int:
+        return self._search.limit
 
     def ready_at(self, now_us: float) -> float:
         return now_us if self.unsent + self.under_way < self.limit else now_us + RETRY_US
@@ -155,21 +136,20 @@ class ConcurrencyBucket(HiddenBucket):
     def send(self, now_us: float) -> int:
         super().send(now_us)
         self._number += 1
-        self._sent[self._number] = now_us, self._search.window
+        self._sent[self._number] = now_us, self._search.epoch
         return self._number
 
     def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        sent_us, window = self._sent.pop(number)
+        sent_us, epoch = self._sent.pop(number)
         is_failed, is_lowered = outcome.is_hidden or outcome.status in OVERLOADED, False
         if is_failed or outcome.is_served:
-            is_lowered = self._search.answered(now_us - sent_us, self.under_way, window, is_failed=is_failed)
-        self.limit = self._search.limit
+            is_lowered = self._search.answered(now_us - sent_us, self.under_way, epoch, is_failed=is_failed)
         return f"overloaded, on with {self.limit} requests at once" if is_lowered else ""
 
-    def end(self, window: int, now_us: float) -> None:
-        if window in self._sent:
-            self._search.died(now_us - self._sent.pop(window)[0])
-        super().end(window, now_us)
+    def end(self, number: int, now_us: float) -> None:
+        if number in self._sent:
+            self._search.died(now_us - self._sent.pop(number)[0])
+        super().end(number, now_us)
 
     @property
     def is_closed(self) -> bool:

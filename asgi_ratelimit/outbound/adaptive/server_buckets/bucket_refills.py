@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ...headers import ServerLimit
-from ...quotas import SECOND_US
+from ....headers import ServerLimit
+from ....quotas import SECOND_US
 
 MOST_EVIDENCE = 5.0
 """The most units of evidence for one kind of reset, so that one late answer does not change what was learned."""
