@@ -36,8 +36,8 @@ LONGEST_S = 86_400.0
 AHEAD_S = 5.0
 """The furthest slot, in seconds, that a request books in the store. One that is further away is not booked."""
 
-LEAST_BURST = 4.0
-"""The smallest burst of which slots are booked: half of it is used, and a single unit bears no overtaking."""
+LEAST_BURST = 2.0
+"""The smallest burst of which slots are booked: a single unit bears no request that comes late."""
 
 LOOK_EVERY_US = 1 * SECOND_US
 """How often a process looks again at an exhausted bucket, because its charge may have changed."""
