@@ -156,7 +156,9 @@ class RateLimit(NamedLimit):
         each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
+    @used_as(
+        'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call__'
+    )
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 

@@ -187,7 +187,10 @@ class RateLimitMiddleware:
         warn_of_rules(table.rules if self._has_started else (), self.app)
         warn_of_evadable_rules(table.rules)
 
-    @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
+    @used_as(
+        'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
+        "RateLimitMiddleware.__call__"
+    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
         if (kind := scope["type"]) != "http":
