@@ -92,7 +92,9 @@ def test_a_limit_is_no_list_of_dependencies() -> None:
 def test_a_limit_is_no_decorator() -> None:
     """Python's own error for it begins with the right form."""
     limit: Any = RateLimit("5/minute")
-    right = 'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call'
+    right = (
+        'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call'
+    )
     with pytest.raises(TypeError, match=re.escape(right)):
 
         @limit

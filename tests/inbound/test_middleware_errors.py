@@ -203,6 +203,8 @@ async def test_a_middleware_that_is_already_built_is_not_added() -> None:
     """Starlette would call it as a class; the error says what to write."""
     app, built = Starlette(), limited(Starlette())
     app.add_middleware(built)  # type: ignore[arg-type]  # the mistake
-    right = 'is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): RateLimitMiddleware.__call__'
+    right = (
+        'is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): RateLimitMiddleware.__call__'
+    )
     with pytest.raises(TypeError, match=re.escape(right)):
         await ask(app)
