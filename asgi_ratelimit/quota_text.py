@@ -255,8 +255,18 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)
     if isinstance(quota, Iterable) and not isinstance(quota, (bytes, bytearray, Mapping)):
+        _require_no_numbers(quota)
         return [each for item in quota for each in _flatten(item, default_burst)]
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
+
+
+def _require_no_numbers(quotas: Iterable[object]) -> None:
+    """Raise ``QuotaError`` for a limit and a period without a kind of quota."""
+    if not isinstance(quotas, (tuple, list)) or not 2 <= len(quotas) <= 3:
+        return
+    if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in quotas):
+        numbers = ", ".join(map(repr, quotas))
+        raise QuotaError(f"a quota is a text, or TokenBucket({numbers}), not {quotas!r}: {EXAMPLES}")
 
 
 def as_text(quota: QuotaLike) -> str:

@@ -24,6 +24,7 @@ from ..stores.name_owners import register
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
+from .functions.foreign_arguments import SECONDS_OF, said_by_the_text
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
 from .functions.lacking_depends import (
@@ -54,8 +55,6 @@ _QUOTA_OF_A_DEPENDENCY = (
     "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
 )
 
-_IN_THE_TEXT = 'which the text of a quota says, RateLimit("2 per 5 seconds")'
-
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
@@ -82,7 +81,7 @@ class RateLimit(NamedLimit):
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
         settle="call await limits(request).settle(cost) in the endpoint",
         limit="did you mean 'quota'?",
-        **dict.fromkeys(("times", "seconds", "minutes", "hours"), _IN_THE_TEXT),
+        **dict.fromkeys(("times", *SECONDS_OF), said_by_the_text),
     )
     def __init__(
         self,

@@ -91,6 +91,12 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
             with_arguments(seconds=5),
             "'seconds', which the text of a quota says, RateLimit(\"2 per 5 seconds\")",
         ),
+        (RateLimit, with_arguments(times=5, seconds=60), 'says, RateLimit("5 per 60 seconds"): RateLimit('),
+        (RateLimit, with_arguments(times=7, minutes=1), 'says, RateLimit("7/minute"): RateLimit('),
+        (RateLimit, with_arguments(hours=1, times=7, minutes=30), 'says, RateLimit("7 per 90 minutes"): RateLimit('),
+        (RateLimit, with_arguments(times=7), 'says, RateLimit("7/minute"): RateLimit('),
+        (RateLimit, with_arguments(times="x", seconds=[]), 'says, RateLimit("2 per 5 seconds"): RateLimit('),
+        (RateLimit, with_arguments(times=5, seconds=-1), 'says, RateLimit("2 per 5 seconds"): RateLimit('),
         (
             Rule,
             with_arguments("/x", "1/s", store="redis://localhost"),

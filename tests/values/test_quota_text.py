@@ -260,3 +260,19 @@ def test_what_is_no_list_of_quotas_is_quoted_as_a_whole(wrong: Any) -> None:
     """Not as the number of its first byte, or as its first key."""
     with pytest.raises(QuotaError, match=re.escape(f"a quota is a text or a quota, not {wrong!r}: ")):
         as_quotas(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ((100, 60), "TokenBucket(100, 60)"),
+        ([2.5, 60], "TokenBucket(2.5, 60)"),
+        ((10, 1, 20), "TokenBucket(10, 1, 20)"),
+        (["5/s", (100, 60)], "TokenBucket(100, 60)"),
+    ],
+)
+def test_numbers_are_no_quota(wrong: Any, right: str) -> None:
+    """The error quotes all of them, and shows the quota that they may mean."""
+    numbers = wrong[1] if "5/s" in wrong else wrong
+    with pytest.raises(QuotaError, match=re.escape(f"a quota is a text, or {right}, not {numbers!r}: ")):
+        as_quotas(wrong)
