@@ -16,6 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Instead: TypeAlias = "str | Callable[[Mapping[str, Any]], str]"
 """What to use instead of a keyword; a function makes it from all keywords of the call."""
 
+OF_STORES: Mapping[str, Instead] = {"clock": "which belongs to the store, store=MemoryStore(clock=clock)"}
+OF_LIMITERS: Mapping[str, Instead] = {"limit": "did you mean 'quota'?", **OF_STORES}
+
 _UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you mean '\w+'\?)?")
 """Python 3.13 has a suggestion of its own."""
 

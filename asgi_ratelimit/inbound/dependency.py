@@ -21,10 +21,10 @@ from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store
 from ..stores.name_owners import register
+from . import misplaced_arguments
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
-from .functions.foreign_arguments import SECONDS_OF, said_by_the_text
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
 from .functions.lacking_depends import (
@@ -79,9 +79,7 @@ class RateLimit(NamedLimit):
 
     @shows_use(
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
-        settle="call await limits(request).settle(cost) in the endpoint",
-        limit="did you mean 'quota'?",
-        **dict.fromkeys(("times", *SECONDS_OF), said_by_the_text),
+        **misplaced_arguments.DEPENDENCY,
     )
     def __init__(
         self,

@@ -102,6 +102,69 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
             with_arguments("/x", "1/s", store="redis://localhost"),
             "'store', which belongs to the middleware, RateLimitMiddleware(app, rules=[...], store=\"redis://localhost\")",
         ),
+        *[
+            (
+                RateLimitMiddleware,
+                with_arguments(ok, "5/s", **{name: True}),
+                f"'{name}', which is for a rule, Rule({rule}): app.add_middleware(",
+            )
+            for name, rule in {
+                "shadow": '"/{path:path}", "5/minute", shadow=True',
+                "only": '"/login", "5/minute", only=True',
+                "methods": '"/login", "5/minute", methods=["POST"]',
+                "settle": '"/login", "5/minute", settle=lambda status, headers: 0 if status < 400 else 1',
+                "path": '"/login", "5/minute"',
+            }.items()
+        ],
+        *[
+            (
+                Rule,
+                with_arguments("/", "5/s", **{name: None}),
+                f"'{name}', which belongs to the middleware, RateLimitMiddleware(app, rules=[...], {use}): Rule(",
+            )
+            for name, use in {
+                "hooks": "hooks=[hook]",
+                "headers": 'headers="both"',
+                "allow": "allow=is_staff",
+                "deny": "deny=is_banned",
+                "max_waiting": "max_waiting=100",
+                "config": 'config="limits.toml"',
+            }.items()
+        ],
+        (
+            RateLimit,
+            with_arguments("5/s", hooks=[]),
+            "the middleware, RateLimitMiddleware(app, hooks=[hook]): RateLimit(",
+        ),
+        (
+            RateLimit,
+            with_arguments("5/s", headers=None),
+            'middleware, RateLimitMiddleware(app, headers="both"): RateLimit(',
+        ),
+        (
+            RateLimit,
+            with_arguments("5/s", shadow=True),
+            '\'shadow\', which is for a rule of the middleware, Rule("/{path:path}", "5/minute", shadow=True): Rate',
+        ),
+        (
+            RateLimit,
+            with_arguments("5/s", messages="5/s"),
+            '\'messages\', which is for a rule of the middleware, Rule("/chat", None, messages="20/s"): RateLimit(',
+        ),
+        *[
+            (
+                called,
+                with_arguments(*given, clock=None),
+                "'clock', which belongs to the store, store=MemoryStore(clock=clo",
+            )
+            for called, given in [
+                (RateLimitMiddleware, (ok, "5/s")),
+                (Rule, ("/", "5/s")),
+                (RateLimit, ("5/s",)),
+                (Limiter, ("5/s",)),
+                (SyncLimiter, ("5/s",)),
+            ]
+        ],
         (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
         (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
         (RedisStore, with_arguments("redis://a", prefx="x"), "'prefx', did you mean 'prefix'?: RedisStore("),
