@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
+from .clock import Clock
 from .errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,6 +70,15 @@ def checked_flag(name: str, flag: bool) -> bool:
     if flag is True or flag is False:
         return flag
     raise ConfigurationError(f"{name} must be True or False, not {flag!r}: {name}=True")
+
+
+def checked_clock(clock: Clock | None, use: str) -> Clock | None:
+    """``clock``, if it is one or ``None``; ``ConfigurationError`` otherwise, which shows ``use``, a right call."""
+    if isinstance(clock, type) and hasattr(clock, "now_us"):
+        raise ConfigurationError(f"clock={clock.__name__} lacks its call: clock={clock.__name__}()")
+    if clock is None or callable(getattr(clock, "now_us", None)):
+        return clock
+    raise ConfigurationError(f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: {use}")
 
 
 def used_as(use: str) -> Callable[[F], F]:

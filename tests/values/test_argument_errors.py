@@ -6,8 +6,10 @@ import copy
 import inspect
 import pickle
 import re
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -40,6 +42,7 @@ from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import Recorder
 from tests.support.asgi import ok
 
@@ -276,6 +279,20 @@ def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: s
     with pytest.raises(ConfigurationError) as raised:
         called(*arguments, **options, **{name: wrong})
     assert str(raised.value) == f"{name} must be True or False, not {wrong!r}: {name}=True"
+
+
+@pytest.mark.parametrize("made", [MemoryStore, partial(RedisStore, "redis://a")], ids=["memory", "redis"])
+@pytest.mark.parametrize(
+    ("clock", "message"),
+    [
+        (SteppedClock, "clock=SteppedClock lacks its call: clock=SteppedClock()"),
+        (time.time, "clock must have a method now_us() that returns microseconds, unlike <built-in function time>: "),
+    ],
+)
+def test_a_clock_has_the_time(made: Callable[[Any], Any], clock: Any, message: str) -> None:
+    """The class of a clock has none."""
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        made(clock=clock)
 
 
 def test_a_decorated_class_stays_what_it_is() -> None:
