@@ -74,6 +74,11 @@ _HINTS_OF_PERIODS = {
     "ms": ', and none is shorter than a second: 1 in 10 ms is "100/s"',
 }
 
+_MEANT_NUMBER = re.compile(r"(?:([0-9]{1,3}(?:,[0-9]{3})+)|([0-9]+(?:\.[0-9]+)?)([kKM]))(?![0-9A-Za-z])")
+"""A number that people write and no quota has: ``5,000``, ``5k`` or ``2M``."""
+
+_MEANT_BURST = re.compile(r"[=:]\s*(?=[0-9])")
+
 _KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst": "burst 20"}
 
 
@@ -110,7 +115,8 @@ class _Parser:
         period = self.period()
         build = self.kind(limit, period, default_burst)
         if self.peek():
-            raise self.error(f"is not expected here{_hint(self.peek(), self.read_kind)}")
+            hint = self.meant_number() or _hint(self.peek(), self.read_kind)
+            raise self.error(f"is not expected here{hint}")
         try:
             return build()
         except QuotaError as error:
@@ -122,7 +128,7 @@ class _Parser:
             return partial(FixedWindow, limit, period)
         if self.accept("rolling"):
             return partial(RollingWindow, limit, period, self.parts(period))
-        burst = self.number("a burst such as 20") if self.accept("burst") else default_burst
+        burst = self.number("a burst such as 20", hint=self.meant_burst) if self.accept("burst") else default_burst
         return partial(TokenBucket, limit, period, burst)
 
     def accept(self, word: str) -> bool:
@@ -145,27 +151,45 @@ class _Parser:
     def peek(self) -> str:
         return self.words[self.at][0].lower() if self.at < len(self.words) else ""
 
-    def number(self, expected: str) -> float:
+    def number(self, expected: str, *, hint: Callable[[], str] = str) -> float:
         word = self.peek()
         if not _is_digit(word[:1]):
-            raise self.error(f"is not {expected}", missing=expected)
+            raise self.error(f"is not {expected}{hint()}", missing=expected)
         self.at += 1
         return float(word) if "." in word or len(word) > 16 else int(word)
 
     def separator(self) -> None:
         if self.peek() not in ("/", "per"):
-            raise self.error(f'is not "/" or "per"{self.without_noun()}', missing='"/" or "per" and a period')
+            hint = self.meant_number()
+            hint = self.without_noun() if hint is None else hint
+            raise self.error(f'is not "/" or "per"{hint}', missing='"/" or "per" and a period')
         self.at += 1
 
     def without_noun(self) -> str:
         """A hint at what ``10 requests per minute``, ``10r/s`` or ``10 minutes`` may mean, if that is clear."""
         limit, *words = [word for word, _ in self.words]
         rest = words[2:] if words[1:2] in (["/"], ["per"]) else words
-        near = f"{limit}{' per ' if _is_digit(rest[0][0]) else '/'}{' '.join(rest)}" if rest else ""
-        try:
-            return f", did you mean {near!r}?" if parse_quotas(near) else ""
-        except QuotaError:
-            return ""
+        return _suggested(f"{limit}{' per ' if _is_digit(rest[0][0]) else '/'}{' '.join(rest)}") if rest else ""
+
+    def meant_number(self) -> str | None:
+        """A hint at what ``5k/hour`` or ``5,000/hour`` may mean, after its first digits; ``None`` for other numbers."""
+        start = self.words[self.at - 1][1]
+        match = _MEANT_NUMBER.match(self.text, start, self.stop)
+        if match is None:
+            return None
+        grouped, number, unit = match.groups()
+        meant = grouped.replace(",", "") if grouped else _units(float(number) * (1e6 if unit == "M" else 1e3))
+        return self.with_instead(start, match.end(), meant)
+
+    def meant_burst(self) -> str:
+        """A hint at what ``burst=20`` may mean."""
+        start = self.words[self.at - 1][1] + len("burst")
+        match = _MEANT_BURST.match(self.text, self.words[self.at][1], self.stop) if self.words[self.at :] else None
+        return "" if match is None else self.with_instead(start, match.end(), " ")
+
+    def with_instead(self, start: int, end: int, meant: str) -> str:
+        """A suggestion of this quota with another text between two places, if that can be read."""
+        return _suggested(f"{self.text[self.words[0][1] : start]}{meant}{self.text[end : self.stop].rstrip()}")
 
     def period(self) -> float:
         count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
@@ -187,6 +211,14 @@ class _Parser:
         word, column = self.words[self.at] if self.at < len(self.words) else ("", self.end)
         pointer = " " * column + "^" * max(1, len(word))
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
+
+
+def _suggested(text: str) -> str:
+    """A suggestion of this text, if it can be read, so that no suggestion is wrong, too."""
+    try:
+        return f", did you mean {text!r}?" if parse_quotas(text) else ""
+    except QuotaError:
+        return ""
 
 
 QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
@@ -223,8 +255,18 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)
     if isinstance(quota, Iterable) and not isinstance(quota, (bytes, bytearray, Mapping)):
+        _require_no_numbers(quota)
         return [each for item in quota for each in _flatten(item, default_burst)]
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
+
+
+def _require_no_numbers(quotas: Iterable[object]) -> None:
+    """Raise ``QuotaError`` for a limit and a period without a kind of quota."""
+    if not isinstance(quotas, (tuple, list)) or not 2 <= len(quotas) <= 3:
+        return
+    if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in quotas):
+        numbers = ", ".join(map(repr, quotas))
+        raise QuotaError(f"a quota is a text, or TokenBucket({numbers}), not {quotas!r}: {EXAMPLES}")
 
 
 def as_text(quota: QuotaLike) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import isawaitable, isfunction
+from inspect import isawaitable, isfunction, signature
 from types import TracebackType
 from typing import Any
 
@@ -32,11 +32,7 @@ class Hooks:
         self._log = FailureLog()
         self._background = BackgroundCalls(self._log)
         for hook in self._hooks:
-            if not callable(hook):
-                raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
-            if _lacks_its_call(hook):
-                name = getattr(hook, "__name__", repr(hook))
-                raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
+            _require_hook(hook)
         self._failure_hooks: list[FailureHook] = self._methods("failed")
         self._queue_hooks = self._methods("queued")
 
@@ -124,6 +120,25 @@ class ObservedWait:
             self.end(self.decision)
         else:
             self.end(error.decision if isinstance(error, PaceTimeout) else None)
+
+
+def _require_hook(hook: object) -> None:
+    """Raise ``ConfigurationError`` for what cannot be called with an event."""
+    if not callable(hook):
+        raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+    name = getattr(hook, "__name__", repr(hook))
+    if _lacks_its_call(hook):
+        raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
+    try:
+        parameters = signature(hook, follow_wrapped=False)  # a wrapper may take more than what it wraps
+    except (TypeError, ValueError):
+        return  # some of Python's own have none
+    try:
+        parameters.bind(None)
+    except TypeError:
+        raise ConfigurationError(
+            f"a hook is called with an Event, which {name}{parameters} does not take: hooks=[print]"
+        ) from None
 
 
 def _lacks_its_call(hook: object) -> bool:

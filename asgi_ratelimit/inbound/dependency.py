@@ -21,6 +21,7 @@ from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store
 from ..stores.name_owners import register
+from . import misplaced_arguments
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
@@ -55,8 +56,6 @@ _QUOTA_OF_A_DEPENDENCY = (
     "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
 )
 
-_IN_THE_TEXT = 'which the text of a quota says, RateLimit("2 per 5 seconds")'
-
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
@@ -81,9 +80,7 @@ class RateLimit(NamedLimit):
 
     @shows_use(
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
-        settle="call await limits(request).settle(cost) in the endpoint",
-        limit="did you mean 'quota'?",
-        **dict.fromkeys(("times", "seconds", "minutes", "hours"), _IN_THE_TEXT),
+        **misplaced_arguments.DEPENDENCY,
     )
     def __init__(
         self,
@@ -157,7 +154,9 @@ class RateLimit(NamedLimit):
         each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
+    @used_as(
+        'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call__'
+    )
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 

@@ -24,6 +24,7 @@ from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register_instead
+from . import misplaced_arguments
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_depends
@@ -80,8 +81,7 @@ class RateLimitMiddleware:
     @logs_errors
     @shows_use(
         'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")',
-        limit="did you mean 'quota'?",
-        messages='which is for a rule, Rule("/chat", None, messages="20/s")',
+        **misplaced_arguments.MIDDLEWARE,
     )
     def __init__(
         self,
@@ -188,7 +188,10 @@ class RateLimitMiddleware:
         warn_of_rules(table.rules if self._has_started else (), self.app)
         warn_of_evadable_rules(table.rules, table.charging)
 
-    @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
+    @used_as(
+        'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
+        "RateLimitMiddleware.__call__"
+    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
         if (kind := scope["type"]) != "http":

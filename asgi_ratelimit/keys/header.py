@@ -44,6 +44,10 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
                 return self._hash(value.strip(b" \t"))  # some servers leave this whitespace in the value
         return None
 
+    def key_of(self, value: str) -> str:
+        """The key of requests with this value, as ``request.headers`` shows it, for ``Limiter.peek`` or ``Blocks``."""
+        return self._hash(_text(value).strip(" \t").encode("latin-1"))
+
 
 class cookie(ScopeKey):  # noqa: N801  # a function to its users
     """Key by the value of a cookie, hashed: a session never reaches the store. No cookie, no key.
@@ -67,6 +71,16 @@ class cookie(ScopeKey):  # noqa: N801  # a function to its users
         """The key of the request with this scope."""
         value = HTTPConnection(scope).cookies.get(self._name)
         return None if value is None else self._hash(as_bytes(value))
+
+    def key_of(self, value: str) -> str:
+        """The key of requests with this value, as ``request.cookies`` shows it, for ``Limiter.peek`` or ``Blocks``."""
+        return self._hash(as_bytes(_text(value)))
+
+
+def _text(value: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f'the value is a text, not {value!r}: header("x-api-key").key_of("k1")')
 
 
 class _Hash:

@@ -11,7 +11,7 @@ from itertools import repeat
 from types import TracebackType
 
 from ..algorithms import booked_ahead
-from ..argument_errors import checked_flag, shows_use
+from ..argument_errors import OF_LIMITERS, checked_flag, shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
@@ -44,6 +44,7 @@ from .counting import count
 from .made_per_call import watch_store
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
+from .unused_blocks import note_unused_block
 
 
 class Limiter:
@@ -55,7 +56,7 @@ class Limiter:
     name and store: a limiter owns its name for as long as the program refers to it.
     """
 
-    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")', limit="did you mean 'quota'?")
+    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")', **OF_LIMITERS)
     def __init__(
         self,
         quota: QuotaLike,
@@ -74,6 +75,9 @@ class Limiter:
         self._own_name(quotas)
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
         watch_store(self.store, quotas, is_given=self.store is store)
+
+    _is_used = False
+    """Whether any of its methods has been called."""
 
     _read: ReadQuotas = staticmethod(as_quotas)
     """Makes quotas from an override."""
@@ -148,6 +152,7 @@ class Limiter:
         store, the refund waits until the store is back. Raises ``ValueError`` for more units than were charged, and for
         anything but a decision.
         """
+        self._is_used = True
         charged = charged_units(checked_decision(decision, "refund(await limiter.rate_limit(key))"))
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
         if any(units > most for units, most in zip(refunded, charged)):
@@ -162,6 +167,7 @@ class Limiter:
         the settlement waits until the store is back. Raises ``ValueError`` for anything but a decision, and for one
         number, except 0, where the quotas were charged different costs.
         """
+        self._is_used = True
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
         await settle(self.store, decision, actual_units(decision, actual, charged))
 
@@ -170,6 +176,7 @@ class Limiter:
 
         Raises ``ValueError`` for anything but a decision or a ticket.
         """
+        self._is_used = True
         if isinstance(booked, Ticket):
             await apply_settlement(self.store, booked.cancellation(self._ticket_quotas, self.name))
         else:
@@ -228,6 +235,7 @@ class Limiter:
         week ago, and for a tolerance that is not a number of seconds. May raise ``StoreError``, in which case the
         ticket may have been redeemed.
         """
+        self._is_used = True
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
@@ -263,6 +271,7 @@ class Limiter:
         An override in words applies if all charges have the limiter's name; an override of quotas changes no charge.
         Raises ``ValueError`` for anything but charges.
         """
+        self._is_used = True
         take = Take(tuple(map(self._named, checked_charges(charges))), max_wait, may_settle=True)
         is_own = all(charge.name == self.name for charge in take.charges)
         return await (self._take(take) if is_own else self._enforce(take))
@@ -286,7 +295,14 @@ class Limiter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.warn_of_unused_block("await limiter.acquire(key)")
         await self.aclose()
+
+    def warn_of_unused_block(self, lacking: str) -> None:
+        """Warn at the end of a block if nobody has called this limiter; ``lacking`` is what the block lacks."""
+        if not self._is_used:
+            note_unused_block(self.quotas, lacking)
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
         """``acquire`` for code without ``async``."""
@@ -349,6 +365,7 @@ class Limiter:
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
+        self._is_used = True
         live = self.live
         charges = charges_of(live.own, self.name, key, cost)
         if live.quotas is live.own:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ..argument_errors import shows_use
+from ..argument_errors import OF_LIMITERS, shows_use
 from ..buckets import DEFAULT_NAME
 from ..decision import Charge, Decision
 from ..hooks import Hook
@@ -27,7 +27,7 @@ class SyncLimiter:
     All threads of a process share one event loop in the background, and so the store's connections.
     """
 
-    @shows_use('SyncLimiter("10/s burst 20", store="redis://localhost", name="api")', limit="did you mean 'quota'?")
+    @shows_use('SyncLimiter("10/s burst 20", store="redis://localhost", name="api")', **OF_LIMITERS)
     def __init__(
         self,
         quota: QuotaLike,
@@ -118,6 +118,8 @@ class SyncLimiter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._limiter.warn_of_unused_block("limiter.acquire(key)")
         self.close()
 
     def _do(self, call: Coroutine[Any, Any, T]) -> T:

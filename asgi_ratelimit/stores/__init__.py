@@ -119,12 +119,21 @@ def open_store(url: str, **options: Any) -> Store:
         from .redis import RedisStore
 
         return RedisStore(url, **options)
-    hint = ", it begins with a space" if isinstance(url, str) and url[:1].isspace() else ""
     raise ConfigurationError(
-        f"{shown(url)} is not the URL of a store{hint}: "
+        f"{shown(url)} is not the URL of a store{_hint_of(url)}: "
         '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
         '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )
+
+
+def _hint_of(url: object) -> str:
+    """What is wrong with a URL, if that is clear and its error does not show it."""
+    if not isinstance(url, str):
+        return ""
+    scheme, colon, _ = url.partition(":")
+    if colon and scheme in SCHEMES:
+        return f", two slashes follow its colon, {scheme}://"
+    return ", it begins with a space" if url[:1].isspace() else ""
 
 
 def submitter(store: Store) -> Submit:

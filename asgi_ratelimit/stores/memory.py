@@ -31,7 +31,7 @@ from ..algorithms import (
     used,
 )
 from ..algorithms.packed_states import PLAIN_SIZE, pack_plain, unpack_plain
-from ..argument_errors import shows_use
+from ..argument_errors import checked_clock, shows_use
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
@@ -75,17 +75,12 @@ class MemoryStore:
             raise ConfigurationError(
                 f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
             )
-        if clock is not None and not callable(getattr(clock, "now_us", None)):
-            raise ConfigurationError(
-                f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: "
-                "MemoryStore(clock=SteppedClock())"
-            )
         self._max_keys = max_keys = int(max_keys)
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
         self._takes: Operations[TakenBefore] = Operations(max_keys)
         self._settlements: Operations[float] = Operations(max_keys)
         self._tickets: Operations[float] = Operations(max_keys)
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock, "MemoryStore(clock=SteppedClock())") or SystemClock()
         self._now_ns = ns_of(self._clock)
         self._values = BoundedValues(max_keys)
         self._shards, self._mask = self._values.shards, self._values.mask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,7 +15,17 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 
 import asgi_ratelimit
-from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, Rule, Store, keys, open_store, parse_quotas
+from asgi_ratelimit import (
+    Limiter,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    Rule,
+    Store,
+    keys,
+    open_store,
+    parse_quotas,
+)
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ok
 from tests.support.server import ROOT
@@ -131,7 +142,30 @@ async def test_a_limit_admits_as_many_as_it_says(code: str, redis_url: str) -> N
     assert answers == ([200] * 8 if expected is None else [200] * expected + [429] * (8 - expected))
 
 
-@pytest.mark.parametrize("code", [code for code in dict.fromkeys(CODE) if code not in LIMITS])
+OWN_CALLS = [row for row in ROWS if re.search(r"\.(rate_limit|acquire)\(", row[-1])]
+
+
+@pytest.mark.parametrize("row", OWN_CALLS, ids=[row[0].strip()[:40] for row in OWN_CALLS])
+def test_a_limit_in_an_endpoint_limits(row: list[str]) -> None:
+    """The limiter is made once, and ten awaited calls are limited by it: two pass at once, and the others wait."""
+    made, called = re.findall(r"`([^`]+)`", row[-1])
+    clock = SteppedClock()
+    with_clock: dict[str, Any] = {**NAMES, "Limiter": partial(Limiter, store=MemoryStore(clock=clock))}
+    connection = HTTPConnection({"type": "http", "headers": [(b"x-user", b"ann")]})
+    exec(f"{made}\nasync def call(connection):\n    return {called}", with_clock)
+
+    async def ten_calls() -> list[Any]:
+        return [await with_clock["call"](connection) for _ in range(10)]
+
+    started = clock.now
+    decisions = clock.run(ten_calls())
+    if "acquire" in called:
+        assert clock.now - started == 8 * 2.5
+    else:
+        assert [bool(each) for each in decisions] == [True] * 2 + [False] * 8
+
+
+@pytest.mark.parametrize("code", [code for code in dict.fromkeys(CODE) if code not in LIMITS and " = " not in code])
 async def test_everything_else_is_valid(code: str, redis_url: str) -> None:
     """Keys, stores and limiters are built as written, and coroutines can be awaited."""
     thing = built(code.replace("redis://localhost", redis_url))

@@ -92,7 +92,10 @@ def test_a_limit_is_no_list_of_dependencies() -> None:
 def test_a_limit_is_no_decorator() -> None:
     """Python's own error for it begins with the right form."""
     limit: Any = RateLimit("5/minute")
-    with pytest.raises(TypeError, match=r'Depends\(RateLimit\("5/minute"\)\)'):
+    right = (
+        'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call'
+    )
+    with pytest.raises(TypeError, match=re.escape(right)):
 
         @limit
         async def endpoint() -> None: ...
@@ -151,6 +154,15 @@ def test_a_limit_in_an_annotation_lacks_depends() -> None:
     """FastAPI would take it for what describes a parameter of the request: refused when the route is built."""
 
     def endpoint(limit: Annotated[None, RateLimit("2/minute")] = None) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=WITHOUT_DEPENDS):
+        a_route(endpoint=endpoint)
+
+
+def test_its_class_as_an_annotation_lacks_depends() -> None:
+    """FastAPI would read such a parameter from the request, and has no way to: refused when the route is built."""
+
+    def endpoint(limit: RateLimit) -> None: ...
 
     with pytest.raises(ConfigurationError, match=WITHOUT_DEPENDS):
         a_route(endpoint=endpoint)
@@ -233,7 +245,7 @@ async def test_a_deep_copy_is_the_same_limit() -> None:
 
 
 def test_a_model_may_have_a_limit_as_a_field() -> None:
-    """Pydantic asks the class nothing."""
+    """If the model takes any type, it is checked as an instance."""
     own = RateLimit("5/minute")
 
     class Settings(BaseModel, arbitrary_types_allowed=True):

@@ -54,6 +54,25 @@ async def test_a_secret_never_reaches_the_store(key: Any, redis_url: str) -> Non
     assert not any(SECRET in name for name in stored)
 
 
+@pytest.mark.parametrize("value", ["sk-live-4711", " sk-live-4711\t", "naïve", "0"])
+@pytest.mark.parametrize("secret", [None, "hush"])
+def test_the_key_of_a_value_is_that_of_its_requests(value: str, secret: str | None) -> None:
+    """So an operator who knows an API key finds its bucket, and can block it."""
+    headers = [(b"x-api-key", value.encode("latin-1")), (b"cookie", b"session=" + value.encode("latin-1"))]
+    scope = http(headers=headers)
+    for key in (header("x-api-key", secret=secret), cookie("session", secret=secret)):
+        read = value if isinstance(key, header) else HTTPConnection(scope).cookies["session"]
+        assert key.key_of(read) == key.of(scope)
+
+
+@pytest.mark.parametrize("wrong", [b"sk-live-4711", None])
+@pytest.mark.parametrize("key", [header("x-api-key"), cookie("session")], ids=repr)
+def test_the_value_of_a_key_is_a_text(key: Any, wrong: Any) -> None:
+    """As a program reads it from a request."""
+    with pytest.raises(TypeError, match=f"the value is a text, not {wrong!r}"):
+        key.key_of(wrong)
+
+
 def test_a_hash_is_the_same_in_every_process() -> None:
     """A release with another hash would make all buckets full again."""
     assert header_key(SECRET) == "76416c0bd5fa5f1393d3afcc677ab30f"

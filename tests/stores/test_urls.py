@@ -151,11 +151,16 @@ def test_a_password_that_has_to_be_quoted_is_explained(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
+        ("redis:/localhost", "'redis:***' is not the URL of a store, two slashes follow its colon, redis://: "),
+        (
+            "rediss+cluster:localhost",
+            "'rediss+cluster:***' is not the URL of a store, two slashes follow its colon, red",
+        ),
         (" redis://localhost", "' redis://localhost' is not the URL of a store, it begins with a space"),
         ("redis://localhost:63790000", "a port is not a number from 1 to 65535"),
         ("unix://run/redis.sock", '"unix:///run/redis.sock"'),
     ],
-    ids=["space", "port", "socket"],
+    ids=["slashes", "slash", "space", "port", "socket"],
 )
 def test_what_is_wrong_without_a_password_is_said_without_one(url: str, says: str) -> None:
     """How a password is written is no help there."""

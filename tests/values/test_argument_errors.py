@@ -6,8 +6,10 @@ import copy
 import inspect
 import pickle
 import re
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -40,6 +42,7 @@ from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import Recorder
 from tests.support.asgi import ok
 
@@ -91,11 +94,80 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
             with_arguments(seconds=5),
             "'seconds', which the text of a quota says, RateLimit(\"2 per 5 seconds\")",
         ),
+        (RateLimit, with_arguments(times=5, seconds=60), 'says, RateLimit("5 per 60 seconds"): RateLimit('),
+        (RateLimit, with_arguments(times=7, minutes=1), 'says, RateLimit("7/minute"): RateLimit('),
+        (RateLimit, with_arguments(hours=1, times=7, minutes=30), 'says, RateLimit("7 per 90 minutes"): RateLimit('),
+        (RateLimit, with_arguments(times=7), 'says, RateLimit("7/minute"): RateLimit('),
+        (RateLimit, with_arguments(times="x", seconds=[]), 'says, RateLimit("2 per 5 seconds"): RateLimit('),
+        (RateLimit, with_arguments(times=5, seconds=-1), 'says, RateLimit("2 per 5 seconds"): RateLimit('),
         (
             Rule,
             with_arguments("/x", "1/s", store="redis://localhost"),
             "'store', which belongs to the middleware, RateLimitMiddleware(app, rules=[...], store=\"redis://localhost\")",
         ),
+        *[
+            (
+                RateLimitMiddleware,
+                with_arguments(ok, "5/s", **{name: True}),
+                f"'{name}', which is for a rule, Rule({rule}): app.add_middleware(",
+            )
+            for name, rule in {
+                "shadow": '"/{path:path}", "5/minute", shadow=True',
+                "only": '"/login", "5/minute", only=True',
+                "methods": '"/login", "5/minute", methods=["POST"]',
+                "settle": '"/login", "5/minute", settle=lambda status, headers: 0 if status < 400 else 1',
+                "path": '"/login", "5/minute"',
+            }.items()
+        ],
+        *[
+            (
+                Rule,
+                with_arguments("/", "5/s", **{name: None}),
+                f"'{name}', which belongs to the middleware, RateLimitMiddleware(app, rules=[...], {use}): Rule(",
+            )
+            for name, use in {
+                "hooks": "hooks=[hook]",
+                "headers": 'headers="both"',
+                "allow": "allow=is_staff",
+                "deny": "deny=is_banned",
+                "max_waiting": "max_waiting=100",
+                "config": 'config="limits.toml"',
+            }.items()
+        ],
+        (
+            RateLimit,
+            with_arguments("5/s", hooks=[]),
+            "the middleware, RateLimitMiddleware(app, hooks=[hook]): RateLimit(",
+        ),
+        (
+            RateLimit,
+            with_arguments("5/s", headers=None),
+            'middleware, RateLimitMiddleware(app, headers="both"): RateLimit(',
+        ),
+        (
+            RateLimit,
+            with_arguments("5/s", shadow=True),
+            '\'shadow\', which is for a rule of the middleware, Rule("/{path:path}", "5/minute", shadow=True): Rate',
+        ),
+        (
+            RateLimit,
+            with_arguments("5/s", messages="5/s"),
+            '\'messages\', which is for a rule of the middleware, Rule("/chat", None, messages="20/s"): RateLimit(',
+        ),
+        *[
+            (
+                called,
+                with_arguments(*given, clock=None),
+                "'clock', which belongs to the store, store=MemoryStore(clock=clo",
+            )
+            for called, given in [
+                (RateLimitMiddleware, (ok, "5/s")),
+                (Rule, ("/", "5/s")),
+                (RateLimit, ("5/s",)),
+                (Limiter, ("5/s",)),
+                (SyncLimiter, ("5/s",)),
+            ]
+        ],
         (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
         (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
         (RedisStore, with_arguments("redis://a", prefx="x"), "'prefx', did you mean 'prefix'?: RedisStore("),
@@ -207,6 +279,20 @@ def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: s
     with pytest.raises(ConfigurationError) as raised:
         called(*arguments, **options, **{name: wrong})
     assert str(raised.value) == f"{name} must be True or False, not {wrong!r}: {name}=True"
+
+
+@pytest.mark.parametrize("made", [MemoryStore, partial(RedisStore, "redis://a")], ids=["memory", "redis"])
+@pytest.mark.parametrize(
+    ("clock", "message"),
+    [
+        (SteppedClock, "clock=SteppedClock lacks its call: clock=SteppedClock()"),
+        (time.time, "clock must have a method now_us() that returns microseconds, unlike <built-in function time>: "),
+    ],
+)
+def test_a_clock_has_the_time(made: Callable[[Any], Any], clock: Any, message: str) -> None:
+    """The class of a clock has none."""
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        made(clock=clock)
 
 
 def test_a_decorated_class_stays_what_it_is() -> None:

@@ -84,6 +84,15 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("10 requests per minute", 3, """'requests' is not "/" or "per", did you mean '10/minute'?"""),
         ("1/d; 10r/s burst 5", 7, """'r' is not "/" or "per", did you mean '10/s burst 5'?"""),
         ("10 calls per 15 minutes", 3, "did you mean '10 per 15 minutes'?"),
+        ("5k/hour", 1, """'k' is not "/" or "per", did you mean '5000/hour'?"""),
+        ("1.5K per minute fixed", 3, "did you mean '1500 per minute fixed'?"),
+        ("2M/day", 1, "did you mean '2000000/day'?"),
+        ("1/s; 10/s burst 2k", 17, "'k' is not expected here, did you mean '10/s burst 2000'?"),
+        ("5,000/day", 1, """',' is not "/" or "per", did you mean '5000/day'?"""),
+        ("1,000,000/day rolling", 1, "did you mean '1000000/day rolling'?"),
+        ("10/s burst 1,000", 12, "did you mean '10/s burst 1000'?"),
+        ("10/s burst=20", 10, "'=' is not a burst such as 20, did you mean '10/s burst 20'?"),
+        ("1/d; 10/s burst: 5", 15, "did you mean '10/s burst 5'?"),
         ("10 minute", 3, "did you mean '10/minute'?"),
         ("5/month", 2, 'did you mean "30 days"?'),
         ("5/M", 2, 'did you mean "minute"? A month is "30 days"'),
@@ -129,8 +138,11 @@ def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
 
 def test_only_what_can_be_read_is_suggested() -> None:
     """A text with a second mistake gets no suggestion that would be wrong, too."""
-    with pytest.raises(QuotaError, match='\'x\' is not "/" or "per"\n'):
-        parse_quotas("10 x per fortnight")
+    for text in ("10 x per fortnight", "5k/fortnight", "5,000/fortnight"):
+        with pytest.raises(QuotaError, match='is not "/" or "per"\n'):
+            parse_quotas(text)
+    with pytest.raises(QuotaError, match="'=' is not a burst such as 20\n"):
+        parse_quotas("5/hour burst=x")
 
 
 WORDS = [
@@ -247,4 +259,20 @@ def test_an_explanation_has_the_number_of_the_worst_case(text: str) -> None:
 def test_what_is_no_list_of_quotas_is_quoted_as_a_whole(wrong: Any) -> None:
     """Not as the number of its first byte, or as its first key."""
     with pytest.raises(QuotaError, match=re.escape(f"a quota is a text or a quota, not {wrong!r}: ")):
+        as_quotas(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ((100, 60), "TokenBucket(100, 60)"),
+        ([2.5, 60], "TokenBucket(2.5, 60)"),
+        ((10, 1, 20), "TokenBucket(10, 1, 20)"),
+        (["5/s", (100, 60)], "TokenBucket(100, 60)"),
+    ],
+)
+def test_numbers_are_no_quota(wrong: Any, right: str) -> None:
+    """The error quotes all of them, and shows the quota that they may mean."""
+    numbers = wrong[1] if "5/s" in wrong else wrong
+    with pytest.raises(QuotaError, match=re.escape(f"a quota is a text, or {right}, not {numbers!r}: ")):
         as_quotas(wrong)

@@ -47,6 +47,14 @@ EXAMPLES = {
 _STORE = 'RateLimitMiddleware(app, config="limits.toml", store="redis://localhost")'
 
 
+_EXAMPLE_OF_PYTHON = re.compile(
+    r"""(?!it\ cannot\ be\ imported)  # which quotes an error of the program
+        (.*?)(?:\.\ Valid\ examples:\ .*|:\ "100/minute",\ .*|:\ (?:def\ )?\w+[=(].*)""",
+    re.VERBOSE,
+)
+"""An error of an argument, and the examples at its end, which are not written so in a file."""
+
+
 class FileErrors:
     """Makes errors that say where in a file something is wrong."""
 
@@ -61,9 +69,20 @@ class FileErrors:
     def wrong(self, place: Place, value: object, problem: object) -> ConfigurationError:
         """An error about a value, in one line, with a right example of its key."""
         key = str(next((part for part in reversed(place) if isinstance(part, str)), ""))
-        example = f": {EXAMPLES[key]}" if key in EXAMPLES else ""
         text = str(problem).partition("\n")[0].removeprefix(f"{value!r}: ")
-        return self.at(place, f"{key} = {shown(value)}: {text.rstrip('.')}{example}")
+        if key in EXAMPLES:
+            of_python = _EXAMPLE_OF_PYTHON.fullmatch(text)
+            text = f"{(of_python[1] if of_python else text).rstrip('.')}: {EXAMPLES[key]}"
+        return self.at(place, f"{key} = {shown(value)}: {text.rstrip('.')}")
+
+    def given_twice(self, name: str, value: object, own: object) -> ConfigurationError:
+        """An error about an option that the program gives as well."""
+        problem = f"the program gives it, too, {name}={own!r}: remove one of them"
+        return self.at((name,), f"{name} = {shown(value)}: {problem}")
+
+    def no_tiers(self, place: Place, value: object) -> ConfigurationError:
+        """An error about a tier in a file without any."""
+        return self.at(place, f"tier = {shown(value)}: there are no tiers: {EXAMPLES['tiers']}")
 
     def misplaced(self, place: Place, key: str) -> ConfigurationError:
         """An error about an option of the middleware that stands in a table."""

@@ -111,9 +111,10 @@ class _Reader:
     def _tier_named(self, name: Any, place: Place) -> Tier:
         if isinstance(name, str) and name in self._tiers:
             return self._tiers[name]
+        if not self._tiers:
+            raise self._errors.no_tiers(place, name)
         hint, _ = did_you_mean(str(name), self._tiers)
-        listed = f"there is no such tier{hint}" if self._tiers else "there are no tiers, such as [tiers.plan]"
-        raise self._errors.wrong(place, name, listed)
+        raise self._errors.wrong(place, name, f"there is no such tier{hint}")
 
     def _tier(self, name: str) -> Tier:
         place: Place = ("tiers", name)

@@ -44,9 +44,7 @@ class Options:
         for name, value in settings.options.items():
             own = getattr(self, name)
             if own != getattr(USUAL, name) and own is not getattr(USUAL, name):
-                raise settings.errors.wrong(
-                    (name,), value, f"the program gives it, too, {name}={own!r}: remove one of them"
-                )
+                raise settings.errors.given_twice(name, value, own)
         options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
         failure = options.failure()
         if failure is None:

@@ -15,12 +15,19 @@ _RIGHT = 'Depends(RateLimit("2/minute"))'
 
 
 class _Schema:
-    """What pydantic asks of a limit in an annotation, and not of its class: a model may have a limit as a field."""
+    """What pydantic asks of a limit in an annotation, or of its class as one: a model may have a limit as a field."""
 
     def __get__(self, limit: object | None, owner: type[Any]) -> Callable[..., Any]:
-        if limit is None:
-            raise AttributeError("only an instance has __get_pydantic_core_schema__")
-        return _refuse_annotation
+        return _checked_annotation if limit is None else _refuse_annotation
+
+
+def _checked_annotation(source: Any, handler: Any) -> Any:
+    try:
+        return handler(source)  # a model may take any type
+    except Exception:  # noqa: BLE001  # that of pydantic, which is not imported here
+        raise ConfigurationError(
+            f"RateLimit alone as the annotation of a parameter lacks Depends: limit: Annotated[Any, {_RIGHT}]"
+        ) from None
 
 
 def _refuse_annotation(source: Any, handler: Any) -> Any:

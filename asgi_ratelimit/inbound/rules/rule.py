@@ -15,6 +15,7 @@ from ...keys import KeyFunction
 from ...keys.path_patterns import compile_rule_path
 from ...limiter import checked_name
 from ...quota_text import QuotaLike, as_quotas
+from .. import misplaced_arguments
 from ..delays import checked_max_delay
 from ..functions.function_arguments import (
     CostFunction,
@@ -29,11 +30,7 @@ from ..penalties.penalty import Penalty, checked_penalty
 from ..responses.refusal_answers import OnLimited, checked_on_limited
 
 
-@shows_use(
-    'Rule("/login", "5/minute", methods=["POST"])',
-    limit="did you mean 'quota'?",
-    store='which belongs to the middleware, RateLimitMiddleware(app, rules=[...], store="redis://localhost")',
-)
+@shows_use('Rule("/login", "5/minute", methods=["POST"])', **misplaced_arguments.RULE)
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.

@@ -10,10 +10,11 @@ from functools import lru_cache
 from starlette.routing import PARAM_REGEX
 from starlette.types import ASGIApp
 
+from ...buckets import UNNAMED
 from ...decision import Decision
 from ...keys import KeyFunction, cookie, header, user
 from ...keys.path_patterns import compile_path
-from ...logs import warn_once
+from ...logs import calling_line, warn_once
 from ...quota_text import as_text, readable
 from ...stores import MemoryStore, Store
 from ..functions.lacking_depends import NeedsDepends
@@ -29,9 +30,10 @@ def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
             continue
         for quota in rule.quota:
             if rule.cost > quota.most:
+                of = f"the RateLimit at {calling_line()}" if rule.name == UNNAMED else repr(rule.name)
                 warn_once(
                     "a-cost-above-the-burst",
-                    f"a request of {rule.name!r} costs {rule.cost:g}, and {readable(quota)} never gives more than "
+                    f"a request of {of} costs {rule.cost:g}, and {readable(quota)} never gives more than "
                     f"{quota.most:g} at once: all are refused",
                 )
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from ...algorithms import Outcome
-from ...argument_errors import shows_use
+from ...argument_errors import checked_clock, shows_use
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
@@ -72,11 +72,7 @@ class RedisStore:
             )
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
-        if clock is not None and not callable(getattr(clock, "now_us", None)):
-            raise ConfigurationError(
-                f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: "
-                "RedisStore(url, clock=SteppedClock())"
-            )
+        checked_clock(clock, "RedisStore(url, clock=SteppedClock())")
         self._addresses = addresses_of(url_or_client, timeout)
         self._denials = Denials(clock.now_us if clock else monotonic_us)
         operation_ttl_us = checked_operation_ttl(operation_ttl)

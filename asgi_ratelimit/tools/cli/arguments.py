@@ -46,8 +46,16 @@ class Parser(argparse.ArgumentParser):
         near = get_close_matches(unknown[1], _WORD.findall(unknown[2]), 1) if unknown else []
         if unknown and near:
             message = f"{unknown[1]!r} is not a command, did you mean {near[0]!r}?"
+            self.example = self._example_of(near[0])
         print(f"error: {message}: {self.example}", file=sys.stderr)
         self.exit(2)
+
+    def _example_of(self, command: str) -> str:
+        """The example of a command of this parser."""
+        lists: list[dict[str, Parser]] = [
+            each.choices for each in self._actions if isinstance(each, argparse._SubParsersAction)
+        ]
+        return next(parsers[command].example for parsers in lists if command in parsers)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import heapq
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...buckets import DEFAULT_NAME
-from ...dashboard import RuleSummary
+from ...dashboard import RuleSummary, summary
 from ...decision import Charge, Take
 from ...inbound import Blocks
+from ...keys import header
 from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
@@ -59,10 +62,36 @@ def _add(commands: Any, name: str, run: Any, what: str, example: str) -> Any:
         "name", help=f"the name of the rule or limiter, as routes lists it: {DEFAULT_NAME!r}, or 'default POST /login'"
     )
     parser.add_argument("key", help="whose bucket: an address, or what the key function returns")
+    parser.add_argument(
+        "--hash", action="store_true", help="the key is what a client sends, hashed by header() or cookie()"
+    )
     add_store(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=partial(_run_hashed, run))
     return parser
+
+
+def _run_hashed(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a command on the key, or on its hash; warn if it found nothing, or cannot know, and the keys are hashes."""
+    if options.hash:
+        options.key = header("x").key_of(options.key)  # the hash is the same for all names
+    code = run(options)
+    if (code or run is block) and not options.hash and with_store(options, lambda store: _are_hashes(store, options)):
+        print(
+            f"warning: the keys of {options.name!r} are hashes of what clients send, as header() and cookie() make "
+            "them: --hash",
+            file=sys.stderr,
+        )
+    return code
+
+
+async def _are_hashes(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Whether all recent keys of the name are hashes, and the key is none."""
+    keys = [each.key or "" for each in (await summary(store)).keys if each.rule == options.name]
+    return bool(keys) and all(map(_HASH.fullmatch, keys)) and not _HASH.fullmatch(options.key)
+
+
+_HASH = re.compile("[0-9a-f]{32}")
 
 
 def peek(options: argparse.Namespace) -> int:

@@ -25,17 +25,17 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (RULE + 'key = "usr"', 4, "there is no such key, did you mean 'user'?"),
         (RULE + 'key = "session"', 4, 'there is no such key: client_ip and user are, and: key = "header:X-Api-Key"'),
         (RULE + 'key = "heder:X"', 4, "did you mean 'header'?"),
-        (RULE + 'key = "header:"', 4, 'header("x-api-key")'),
+        (RULE + 'key = "header:"', 4, "spaces nor a colon, not '': key = \"header:X-Api-Key\""),
         (RULE + f'key = "{HERE}:nothing"', 4, "it cannot be imported (module"),
         (RULE + 'key = "no_such.module:key"', 4, "No module named 'no_such'"),
         (RULE + f'key = "{HERE}:answer"', 4, "which answer("),
         (RULE + f'key = "{HERE}:"', 4, "it does not name a function"),
-        (RULE + "cost = 0", 4, "cost must be a finite number above 0"),
+        (RULE + "cost = 0", 4, "cost must be a finite number above 0, at most 2**53, not 0: cost = 1"),
         (RULE + 'cost = "much"', 4, "it is not a number: cost = 1"),
         (RULE + "cost = true", 4, "cost = true: it is not a number"),
         (RULE + 'only = "maybe"', 4, "it is neither true nor false: only = true"),
         (RULE + 'methods = "GET"', 4, 'it is not a list of methods: methods = ["POST"]'),
-        (RULE + "methods = []", 4, "methods = []"),
+        (RULE + "methods = []", 4, 'methods = []: methods is a list of HTTP methods, not []: methods = ["POST"]'),
         (RULE + 'on_error = "denny"', 4, "it is not one of local, allow, deny, did you mean 'deny'?"),
         (RULE + "on_error = 3", 4, "on_error = 3"),
         (RULE + "max_delay = -1", 4, "max_delay must be seconds from 0"),
@@ -59,13 +59,24 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (RULE + "exempt = true", 1, "a rule has either a quota, or a tier, or exempt = true"),
         ('[[rules]]\npath = "/x"', 1, "a rule has either a quota"),
         ('[[rules]]\nquota = "1/s"', 1, 'a rule has no path: path = "/login"'),
-        ('[[rules]]\npath = "x"\nquota = "1/s"', 2, 'path = "x"'),
+        (
+            '[[rules]]\npath = "x"\nquota = "1/s"',
+            2,
+            'path = "x": the path of a rule starts with "/", not \'x\': path = "/login"',
+        ),
+        (
+            'quota = "0/s"',
+            1,
+            'quota = "0/s": limit must be a finite number above 0, at most 2**53, not 0: quota = "100',
+        ),
+        ("quota = []", 1, 'quota = []: at least one quota is needed, not []: quota = "100/minute"'),
+        (RULE + f'on_limited = "{HERE}:key_of"', 4, 'does not take: on_limited = "app.limits:answer"'),
         ('[[rules]]\npath = "/u/{id"\nquota = "1/s"', 2, "'/u/{id' has a brace"),
         ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', 1, "nothing to wait for"),
         ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', 1, "cost=2 without a quota charges nothing"),
         ('rules = "all"', 1, 'rules = "all": rules are tables: [[rules]]'),
         (RULE + 'tier = "plan"', 4, "a tier takes the place of a quota"),
-        ('tier = "plan"', 1, "there are no tiers, such as [tiers.plan]"),
+        ('tier = "plan"', 1, 'tier = "plan": there are no tiers: [tiers.plan] with function = "app.limits:plan_of"'),
         (f'tier = "plam"\n[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/s"', 1, "did you mean 'plan'?"),
         ('[tiers.plan]\nfree = "1/s"', 1, "a tier has no function"),
         (f'[tiers.plan]\nfunction = "{HERE}:plan_of"', 1, "tiers have no quotas"),
@@ -101,7 +112,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (
             f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"',
             2,
-            'does not take: def plan_of(request): function = "app.limits:plan_of"',
+            'does not take: function = "app.limits:plan_of"',
         ),
         (
             f'[tiers.plan]\nfunction = "{HERE}:plan_by_header"\nfree = "1/s"',
@@ -181,7 +192,8 @@ def test_what_is_no_path() -> None:
 def test_an_option_that_the_program_gives_too(tmp_path: Path) -> None:
     """Nobody has to guess which one counts."""
     with pytest.raises(
-        ConfigurationError, match=r"line 1: quota = .*the program gives it, too, quota='2/s': remove one"
+        ConfigurationError,
+        match=r"line 1: quota = \"1/s\": the program gives it, too, quota='2/s': remove one of them$",
     ):
         limited(tmp_path / "limits.toml", 'quota = "1/s"', quota="2/s")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import time
@@ -76,6 +77,15 @@ async def test_a_correct_app_causes_no_warning(caplog: pytest.LogCaptureFixture)
 async def test_a_cost_above_the_burst(middleware: Middleware, caplog: pytest.LogCaptureFixture) -> None:
     """Such a request never passes."""
     assert await warned(caplog, middleware) == ["a-cost-above-the-burst"]
+
+
+def test_a_cost_above_the_burst_of_a_dependency(caplog: pytest.LogCaptureFixture) -> None:
+    """It gets its name from its route later, so its line says which one it is; a name of its own says so, too."""
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    RateLimit("1/s", cost=2)
+    RateLimit("1/s", cost=2, name="reports")
+    places = [each.partition(" costs 2,")[0] for each in caplog.messages]
+    assert places == [f"a request of the RateLimit at {__file__}:{line}", "a request of 'reports'"]
 
 
 @pytest.mark.parametrize(

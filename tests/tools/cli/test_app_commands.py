@@ -209,7 +209,8 @@ def test_an_option_before_its_command(option: tuple[str, ...], capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("command", "mend"),
     [
-        ("chek", "'chek' is not a command, did you mean 'check'?: asgi-ratelimit routes main:app"),
+        ("chek", "'chek' is not a command, did you mean 'check'?: asgi-ratelimit check main:app"),
+        ("tpo", "'tpo' is not a command, did you mean 'top'?: asgi-ratelimit top --store"),
         ("whatif", "did you mean 'what-if'?"),
         ("frobnicate", "invalid choice: 'frobnicate' (choose from"),
     ],

@@ -12,8 +12,9 @@ import pytest
 
 from asgi_ratelimit import Blocks, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.cli import main
-from tests.support.asgi import ask, ok
+from tests.support.asgi import ask, http, ok
 
 KEY = "203.0.113.7"
 NO_PROGRAM = (
@@ -107,12 +108,43 @@ def test_block_and_unblock(redis_url: str, run: Callable[..., Any]) -> None:
     assert on(redis_url, blocked_for) == 0
 
 
-def serve(url: str, *rules: Rule) -> None:
+def test_the_value_of_a_header_is_hashed(redis_url: str, run: Callable[..., Any]) -> None:
+    """With ``--hash``, a key is what a client sends, and all commands on keys find its bucket."""
+    hashed = header("x-api-key").key_of("k1")
+    used(redis_url, "/login", "10/day", hashed)
+    assert run("peek", "/login", "k1", "--hash", "--quota", "10/day")[0] == 0
+    assert run("block", "/login", "k1", "--for", "1h", "--hash") == (0, f"{hashed!r} is blocked for 1h\n")
+    assert 3500 < run("peek", "/login", hashed, "--json")[1]["blocked_for"] <= 3600
+    assert run("unblock", "/login", "k1", "--hash") == (0, f"{hashed!r} may pass again\n")
+    assert run("reset", "/login", "k1", "--hash") == (0, "reset: 10/day\n")
+
+
+@pytest.mark.parametrize("command", [["peek"], ["reset"], ["block", "--for", "1h"], ["unblock"]])
+def test_a_key_among_hashes_that_is_none(
+    redis_url: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where all keys of a name are hashes, the warning says so; a hash, and a key among others, has none."""
+    hashes = Rule("/", "5/minute", name="login", key=header("x-api-key"), penalty=Penalty("1 hour", after=3))
+    serve(redis_url, hashes, headers=[(b"x-api-key", b"k1")])
+    hint = "warning: the keys of 'login' are hashes of what clients send, as header() and cookie() make them: --hash\n"
+    for name, key, warning in (
+        ("login", "k1", hint),
+        ("login", "0" * 32, ""),
+        ("shop", KEY, ""),
+    ):
+        main([command[0], name, key, *command[1:], "--store", redis_url])
+        err = capsys.readouterr().err
+        assert err == warning or (not warning and "hashes" not in err)
+    main([command[0], "login", "k2", *command[1:], "--hash", "--store", redis_url])
+    assert capsys.readouterr().err == ""
+
+
+def serve(url: str, *rules: Rule, **request: Any) -> None:
     """Let a program with these rules, and a quota of its own, serve one request."""
 
     async def once(store: RedisStore) -> None:
         middleware = RateLimitMiddleware(ok, "2/hour", store=store, name="shop", rules=rules)
-        await ask(middleware)
+        await ask(middleware, http(**request))
         await stop_publishing(store)
 
     on(url, once)

@@ -41,6 +41,7 @@ _ADVICE = (
         r"SSL.*(?:WRONG_VERSION_NUMBER|record layer failure|PACKET_LENGTH_TOO_LONG)",
         _NO_TLS,
     ),
+    ("(?i)^protocol error", "what answers there is no Redis, redis://host:6379/0"),
     (
         "while reading from .*reset by peer|^the connection was closed by the server",
         "a port that speaks TLS needs rediss://host:6379/0",

@@ -44,6 +44,8 @@ def require_valid(url: str, kind: str) -> None:
     ``kind`` is "", "cluster" or "sentinel".
     """
     if url.partition("://")[0] not in SCHEMES:
+        if url.partition(":")[0] in SCHEMES:
+            raise InvalidUrl("two slashes follow the colon of its scheme")
         raise InvalidUrl(f"the scheme must be one of {', '.join(SCHEMES)}")
     if url != url.rstrip():  # such as a line read from a file, which ``urlsplit`` would accept
         raise InvalidUrl("there is a space or a line break at its end")

@@ -7,6 +7,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    InvalidResponse,
     MovedError,
     NoPermissionError,
     OutOfMemoryError,
@@ -82,6 +83,11 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
             RedisConnectionError("Error while reading from a:1 : (104, 'Connection reset by peer')"),
             "'Connection reset by peer'): a port that speaks TLS needs rediss://host:6379/0",
         ),
+        (
+            InvalidResponse('Protocol error, got "H" as reply type byte'),
+            "reply type byte: what answers there is no Redis, redis://host:6379/0",
+        ),
+        (InvalidResponse("Protocol Error: b'HTTP/1.1 400'"), "400': what answers there is no Redis, redis://host"),
     ],
     ids=lambda given: str(given) if isinstance(given, Exception) else "",
 )
