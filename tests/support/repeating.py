@@ -11,12 +11,16 @@ from asgi_ratelimit.testing import SteppedClock
 
 
 class NotingStore(MemoryStore):
-    """It notes the births of all decisions that have charged anything, and of those that were given back."""
+    """It notes the births of all decisions that have charged anything, and of those that were given back.
+
+    The charges of a decision may be given back one by one, but each of them only once.
+    """
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__(clock=clock)
         self.charged: list[float] = []
         self.given_back: list[float] = []
+        self.given_back_charges: list[tuple[float, str]] = []
 
     def submit(self, take: Take) -> Decision:
         """The decision of one take."""
@@ -29,6 +33,7 @@ class NotingStore(MemoryStore):
         """Settle, once for each id."""
         if not any(each.actual for each in settlement.settled_charges):
             self.given_back.append(settlement.id)
+            self.given_back_charges += [(settlement.id, each.charge.bucket) for each in settlement.settled_charges]
         await super().settle(settlement)
 
 
