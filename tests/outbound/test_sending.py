@@ -90,6 +90,31 @@ def take_of(quota: str) -> Take:
     return Take((Charge(parse_quotas(quota, default_burst=1)[0], "one.example", 1, "outbound"),))
 
 
+class Counted(LateAnswers):
+    """It counts its takes."""
+
+    takes = 0
+
+    async def take(self, takes: Any) -> Any:
+        self.takes += 1
+        return await super().take(takes)
+
+
+@pytest.mark.parametrize("quota", ["100/s", "100/s burst 5", "5 per 2 s rolling", "5 per 2 s fixed"])
+def test_a_slot_is_not_missed_because_its_answer_came_late(module: Any, quota: str) -> None:
+    """The answer says how long it is until the slot, and counts from when it comes."""
+    client = Client(module, True)
+    store = Counted(client.store, lambda now: 0.15)
+
+    async def main() -> None:
+        transport = client.transport(quota, store=store)
+        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
+            await asyncio.gather(*[paced.get(URL) for _ in range(10)])
+
+    client.clock.run(main())
+    assert store.takes == 10
+
+
 def departures(client: Client, late: Callable[[float], float], starts: list[float], **options: Any) -> list[float]:
     """When requests leave that start at these times, in order, where the store answers so late."""
     store = LateAnswers(client.store, late)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, Condition, Take
+from asgi_ratelimit.outbound.sending.pauses import PAUSE
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
@@ -23,6 +24,8 @@ from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
+UNLESS_PAUSED = Take((*TAKE.charges, Condition(PAUSE, "key")), float("inf"))
+"""The take of a request."""
 
 
 class Process:
@@ -41,7 +44,8 @@ class Process:
         self.late.append(self.left[-1] - decision.ready_at)
 
 
-def test_an_answer_that_comes_late_makes_no_slot_late() -> None:
+@pytest.mark.parametrize("take", [TAKE, UNLESS_PAUSED], ids=["plain", "with a condition"])
+def test_an_answer_that_comes_late_makes_no_slot_late(take: Take) -> None:
     """A later answer tells the time of the store better, for the slots that were booked before as well."""
     clock = SteppedClock(0)
     shared = MemoryStore(clock=clock)
@@ -49,7 +53,7 @@ def test_an_answer_that_comes_late_makes_no_slot_late() -> None:
 
     async def main() -> None:
         await shared.take([TAKE])  # another process has the first slot
-        await asyncio.gather(*[process.call() for _ in range(3)], process.call(after=0.085))
+        await asyncio.gather(*[process.call(take=take) for _ in range(3)], process.call(0.085, take))
 
     clock.run(main())
     assert process.left == pytest.approx([0.101, 0.201, 0.301, 0.401])
