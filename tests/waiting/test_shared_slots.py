@@ -20,7 +20,7 @@ from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
 from asgi_ratelimit.waiting.slots.slot import Slot
 from asgi_ratelimit.waiting.slots.slot_queues import SlotQueues
-from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
+from asgi_ratelimit.waiting.slots.store_time import LONGEST_LEAD_US, VALID_US, StoreTime, lead_us
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
@@ -182,3 +182,11 @@ def test_without_a_margin_a_late_call_uses_its_slot() -> None:
 
     clock.run(main())
     assert process.left == pytest.approx([0.001, 0.18], abs=0.002)
+
+
+def test_the_lead_follows_long_answers_at_once_and_short_ones_slowly() -> None:
+    """It has a bound: a store that stalls makes no check much too early."""
+    leads = [0.0]
+    for answer_us in (100.0, 180.0, 100.0, 100.0, 90e6):
+        leads.append(lead_us(leads[-1], answer_us))
+    assert leads == [0.0, 100.0, 180.0, 170.0, 161.0, LONGEST_LEAD_US]

@@ -85,7 +85,7 @@ def distance_of_slots(take: Take) -> float:
 def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
-    The store decided at some time between the two. So the slot begins no earlier than in the store, and that of a window
+    The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a window
     ends no later. A condition, which costs nothing, has no slots.
     """
     if decision.repeated_us is not None:
