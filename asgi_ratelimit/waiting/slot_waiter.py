@@ -32,8 +32,8 @@ class SlotWaiter:
     ``renewed`` returns a take under the quotas that now apply, for callers that have waited and booked nothing.
 
     With ``departs_later``, a call over a remote store leaves only when its caller calls ``try_depart`` or
-    ``depart``. In between, the caller can check for pauses in the store. If it reports with ``checked`` how long that
-    takes, later callers get their slots so long before these come.
+    ``depart``. In between, the caller can check for pauses in the store. With ``watch``, callers get their slots before
+    these come, by the time that the store takes to answer, and wait for them themselves, after their checks.
     """
 
     def __init__(
@@ -136,17 +136,16 @@ class SlotWaiter:
         return self.now_us() <= slot.until_us and self._queues.try_use(slot)
 
     def watch(self, answered: Callable[[Decision], None]) -> None:
-        """Call a function with each decision of a remote store, when it comes; for callers that report their checks."""
+        """Call a function with each decision of a remote store; callers get their slots before these come."""
         if self._departs_later:
             self._booking.answered = partial(self._answered, answered)
 
     def _answered(self, answered: Callable[[Decision], None], decision: Decision, taken_us: float) -> None:
-        if not self._waiting.lead_us:  # until the first check, it is expected to take as long as a booking
-            self.checked(taken_us)
+        self.checked(taken_us)  # a check takes as long
         answered(decision)
 
     def checked(self, taken_us: float) -> None:
-        """Note how long a caller's check of a remote store has taken."""
+        """Note how long a remote store has taken to answer a caller's check."""
         if self._departs_later:
             self._waiting.lead_us = lead_us(self._waiting.lead_us, taken_us)
 

@@ -189,4 +189,4 @@ def test_the_lead_follows_long_answers_at_once_and_short_ones_slowly() -> None:
     leads = [0.0]
     for answer_us in (100.0, 180.0, 100.0, 100.0, 90e6):
         leads.append(lead_us(leads[-1], answer_us))
-    assert leads == [0.0, 100.0, 180.0, 170.0, 161.0, LONGEST_LEAD_US]
+    assert leads == [0.0, 100.0, 180.0, 177.0, 174.0, LONGEST_LEAD_US]

@@ -88,7 +88,9 @@ class Pauses:
                 self._store_ends.pop(ended, None)
 
     def ends_after(self, key: str, decision: Decision) -> bool:
-        """Whether a pause ends after the slot of a decision, by the store's time and its answers so far."""
+        """Whether a pause ends after the slot of a decision of the store, by its time and its answers so far."""
+        if decision.degraded:  # by another clock
+            return False
         slot_us = decision.now_us + decision.delay * SECOND_US
         end_us, _ = self._store_ends.get(key, _NEVER)
         return end_us > slot_us + ROUNDING_US

@@ -29,7 +29,7 @@ _order = attrgetter("order")
 
 @dataclass(slots=True)
 class Waiting:
-    """The values that the waiters of one ``SlotWaiter`` share."""
+    """The values that the waiters of one ``SlotWaiter`` share; only ``lead_us`` changes."""
 
     clock: Clock | None
     decide: Callable[[TaskWaiter, float], Any]
@@ -40,7 +40,7 @@ class Waiting:
     departs_later: bool = False
     """Whether a call still checks for pauses in a store after it has left the queue, and departs only then."""
     lead_us: float = 0.0
-    """How long before its slot a call leaves the queue, because the store has to answer until then."""
+    """How long before its slot a call leaves the queue, so that the store has answered when the slot comes."""
 
 
 class _QueuedCaller:

@@ -13,7 +13,7 @@ ROUNDING_US = 2.0
 LONGEST_LEAD_US = 500_000.0
 """How long before its slot a call asks the store, at most. A store that takes longer delays the call."""
 
-FORGOTTEN = 1 / 8
+FORGOTTEN = 1 / 32
 """The part of an answer time that is above the latest one, and is forgotten."""
 
 
