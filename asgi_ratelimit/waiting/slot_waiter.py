@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..clock import Clock, SystemClock, time_of
 from ..decision import Charge, Decision, Take
+from ..quotas import SECOND_US
 from ..stores import Store
 from ..stores.event_loops import running_loop
 from .flow_drivers import BookSlot, Flow, TaskOrThread, block, run_async, sleep
@@ -20,6 +21,7 @@ from .slots.caller_queue import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Wai
 from .slots.departures import Departures
 from .slots.missed_slots import ANEW_AT_ONCE
 from .slots.slot import LATE_US, Slot
+from .slots.store_time import lead_us
 from .slots.unused_slots import UnusedSlots
 
 
@@ -30,7 +32,8 @@ class SlotWaiter:
     ``renewed`` returns a take under the quotas that now apply, for callers that have waited and booked nothing.
 
     With ``departs_later``, a call over a remote store leaves only when its caller calls ``try_depart`` or
-    ``depart``. In between, the caller can check for pauses in the store.
+    ``depart``. In between, the caller can check for pauses in the store. With ``watch``, callers get their slots before
+    these come, by the time that the store takes to answer, and wait for them themselves, after their checks.
     """
 
     def __init__(
@@ -59,15 +62,17 @@ class SlotWaiter:
         there are several keys, the last one is shared, and its callers take turns by their other keys. Raises
         ``PaceTimeout`` if the slot is further away than the take's ``max_wait``; then nothing is booked.
         """
+        return (yield from self.wait_for_slot(take, priority)).decision
+
+    def wait_for_slot(self, take: Take, priority: float = 0.0) -> Flow[Slot]:
+        """Like ``wait``, but returns the slot."""
         own = own_part(take)
-        slot: Slot
         if own is not None:
-            slot = yield from self._wait_with_own_keys(take, own, priority)
-            return slot.decision
-        slot = yield TaskOrThread(
+            return (yield from self._wait_with_own_keys(take, own, priority))
+        slot: Slot = yield TaskOrThread(
             partial(self.acquire_slot, take, priority), partial(self.acquire_slot_in_thread, take, priority)
         )
-        return slot.decision
+        return slot
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
@@ -118,14 +123,35 @@ class SlotWaiter:
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
+        sent_us = self.now_us()
         decision: Decision = yield BookSlot(self.store, partial(self._booking.submit, take), self._booking.undo)
         if decision.repeated_us is None:  # it has only just been decided
             self._booking.ahead_us = decision.now_us - self.now_us()
+        if self._booking.answered is not None:
+            self._booking.answered(decision, self.now_us() - sent_us)
         return decision
 
     def may_go_again(self, slot: Slot) -> bool:
         """Let a caller go now at a slot that repeats another one; return false if that is missed, or given back."""
         return self.now_us() <= slot.until_us and self._queues.try_use(slot)
+
+    def watch(self, answered: Callable[[Decision], None]) -> None:
+        """Call a function with each decision of a remote store; callers get their slots before these come."""
+        if self._departs_later:
+            self._booking.answered = partial(self._answered, answered)
+
+    def _answered(self, answered: Callable[[Decision], None], decision: Decision, taken_us: float) -> None:
+        self.checked(taken_us)  # a check takes as long
+        answered(decision)
+
+    def checked(self, taken_us: float) -> None:
+        """Note how long a remote store has taken to answer a caller's check."""
+        if self._departs_later:
+            self._waiting.lead_us = lead_us(self._waiting.lead_us, taken_us)
+
+    def is_as_new_as_a_check(self, decision: Decision, at_us: float) -> bool:
+        """Whether the store has decided so shortly before the slot that a check would have to be sent no later."""
+        return decision.delay * SECOND_US <= self._waiting.lead_us and self.now_us() < at_us
 
     def try_depart(self, charges: Sequence[Charge]) -> bool:
         """Record that a call that departs later leaves now, and return true; or return false if it has to wait."""
@@ -138,11 +164,12 @@ class SlotWaiter:
         if not self.try_depart(charges):
             yield from self._departures.wait(charges, self.clock, self._booking.ahead_us)
 
-    def pass_on(self, decision: Decision) -> Flow[None]:
-        """Let the next caller that waits for an equal take go now, with a slot that has come and was not used."""
+    def pass_on(self, decision: Decision, at_us: float = 0.0) -> Flow[None]:
+        """Let the next caller that waits for an equal take go at a slot that was not used: now, or at ``at_us``."""
         now_us, take = self.now_us(), decision.take
         assert take is not None  # it has been booked here
-        slot = Slot(now_us, now_us, now_us + LATE_US, take, decision, self._booking.ahead_us)
+        at_us = max(at_us, now_us)
+        slot = Slot(now_us, at_us, at_us + LATE_US, take, decision, self._booking.ahead_us)
         if not self._departs_later:  # its departure is recorded
             self._queues.units_came_back([(charge, charge.cost) for charge in take.charges])
         surplus = self._queues.swap_for_newest(take, slot)
@@ -205,7 +232,8 @@ class SlotWaiter:
         self._booking.join(waiter, slot)
         try:
             try:
-                yield from sleep(self.clock, slot.at_us - slot.since_us - AHEAD_US)
+                ahead_us = max(AHEAD_US, self._waiting.lead_us)
+                yield from sleep(self.clock, slot.at_us - slot.since_us - ahead_us)
             finally:
                 self._own_keys.leave(place)
             left: Slot = yield TaskOrThread(partial(self.sleep_in_task, waiter), partial(self.sleep_in_thread, waiter))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import Charge, MemoryStore, PaceTimeout, RedisStore, Take, parse_quotas
+from asgi_ratelimit import Charge, MemoryStore, PacedTransport, PaceTimeout, RedisStore, Take, parse_quotas
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
-from asgi_ratelimit.waiting import background_loop, run_sync
-from tests.support.late_stores import LateAnswers
+from asgi_ratelimit.waiting import background_loop, run_async, run_sync
+from tests.support.late_stores import LateAnswers, StoreOfProcess
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
 
 LATER = (429, {"retry-after": "2"})
@@ -88,6 +88,124 @@ def test_pauses_begin_in_several_threads_at_once(client: Client) -> None:
 def take_of(quota: str) -> Take:
     """The take of a request."""
     return Take((Charge(parse_quotas(quota, default_burst=1)[0], "one.example", 1, "outbound"),))
+
+
+class Counted(LateAnswers):
+    """It counts its takes."""
+
+    takes = 0
+
+    async def take(self, takes: Any) -> Any:
+        self.takes += 1
+        return await super().take(takes)
+
+
+@pytest.mark.parametrize("quota", ["100/s", "100/s burst 5", "5 per 2 s rolling", "5 per 2 s fixed"])
+def test_a_slot_is_not_missed_because_its_answer_came_late(module: Any, quota: str) -> None:
+    """The answer says how long it is until the slot, and counts from when it comes."""
+    client = Client(module, True)
+    store = Counted(client.store, lambda now: 0.15)
+
+    async def main() -> None:
+        transport = client.transport(quota, store=store)
+        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
+            await asyncio.gather(*[paced.get(URL) for _ in range(10)])
+
+    client.clock.run(main())
+    assert store.takes == 10
+
+
+@pytest.mark.parametrize("late", [0.05, 0.1, 0.15, 0.35])
+def test_requests_of_a_process_far_from_the_store_leave_at_their_slots(module: Any, late: float) -> None:
+    """The store is asked for pauses so early that it has answered by then."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: late)
+
+    async def main() -> None:
+        async with client.module.AsyncClient(transport=client.transport("10/s", store=store), timeout=None) as paced:
+            await asyncio.gather(*[paced.get(URL) for _ in range(8)])
+
+    client.clock.run(main())
+    assert client.service.times == pytest.approx([late + number / 10 for number in range(8)], abs=1e-4)
+
+
+def times_with_early_checks(module: Any, meanwhile: Callable[[Client, Any, list[Any]], Any]) -> list[float]:
+    """When three requests leave that come at once, where checks are sent 0.3 s before the slots at 0.3, 1.3 and 2.3 s.
+
+    ``meanwhile`` runs when the second one has checked, at 1.1 s, with the requests.
+    """
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
+
+    async def main() -> None:
+        async with client.module.AsyncClient(transport=client.transport("1/s", store=store), timeout=None) as paced:
+            requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(3)]
+            await asyncio.sleep(1.1)
+            await meanwhile(client, paced, requests)
+            await asyncio.gather(*requests, return_exceptions=True)
+
+    client.clock.run(main())
+    return client.service.times
+
+
+def test_a_pause_that_another_answer_reports_holds_up_a_request_that_has_checked(module: Any) -> None:
+    """Another process has begun it since; the answer that books the slot of another request says so."""
+
+    async def meanwhile(client: Client, paced: Any, requests: list[Any]) -> None:
+        await run_async(Pauses(StoreOfProcess(client.store), "outbound", client.clock.now_us).begin("one.example", 5.0))
+        requests.append(asyncio.ensure_future(paced.get(URL)))
+
+    first, *others = times_with_early_checks(module, meanwhile)
+    assert first == pytest.approx(0.3)
+    assert len(others) == 3
+    assert min(others) >= 6.1
+
+
+def test_a_pause_that_nothing_has_reported_yet_holds_up_those_that_check_later(module: Any) -> None:
+    """The request that has checked before it began goes at its slot, as it would if it were on its way."""
+
+    async def meanwhile(client: Client, paced: Any, requests: list[Any]) -> None:
+        await run_async(Pauses(StoreOfProcess(client.store), "outbound", client.clock.now_us).begin("one.example", 5.0))
+
+    assert times_with_early_checks(module, meanwhile) == pytest.approx([0.3, 1.3, 6.1], abs=1e-4)
+
+
+def test_a_pause_that_begins_here_holds_up_a_request_that_has_checked(module: Any) -> None:
+    """The answer to the first request begins it at 1.2 s; the second one has checked at 1 s for its slot at 1.3 s."""
+    client, times = Client(module, True), list[float]()
+    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
+
+    async def service(request: Any) -> Any:
+        times.append(client.clock.now)
+        if len(times) > 1:
+            return module.Response(200)
+        await asyncio.sleep(0.9)
+        return module.Response(429, headers={"retry-after": "5"})
+
+    async def main() -> None:
+        transport = PacedTransport(module.MockTransport(service), "1/s", store=store)
+        async with module.AsyncClient(transport=transport, timeout=None) as paced:
+            await asyncio.gather(*[paced.get(URL) for _ in range(2)])
+
+    client.clock.run(main())
+    assert times == pytest.approx([0.3, 6.2], abs=1e-4)
+
+
+def test_a_slot_that_has_not_come_is_passed_on_for_its_time(module: Any) -> None:
+    """A request that is cancelled after its check leaves it to the next one. Another process has the slot before it."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
+
+    async def main() -> None:
+        await client.store.take((take_of("1/s"),))
+        async with client.module.AsyncClient(transport=client.transport("1/s", store=store), timeout=None) as paced:
+            requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
+            await asyncio.sleep(1.1)
+            requests[0].cancel()
+            await asyncio.gather(*requests, return_exceptions=True)
+
+    client.clock.run(main())
+    assert client.service.times == pytest.approx([1.3], abs=1e-4)
 
 
 def departures(client: Client, late: Callable[[float], float], starts: list[float], **options: Any) -> list[float]:
@@ -363,7 +481,7 @@ def test_a_request_asks_redis_once(module: Any, redis_url: str) -> None:
     store.asked = []
     client.get(URL, OTHER, quota="1/hour", store=store)
     assert store.asked == ["take", "take"]
-    client.get(URL, URL, quota="2/s", store=store, name="slow")
+    client.get(URL, URL, quota="1/s", store=store, name="slow")
     assert store.asked[2:4] == ["take", "take"]
     assert store.asked[-1] == "peek"  # on a busy machine, late: a take more before it
     assert store.asked.count("peek") == 1

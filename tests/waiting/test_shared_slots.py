@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, Condition, Take
+from asgi_ratelimit.outbound.sending.pauses import PAUSE
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
@@ -19,10 +20,12 @@ from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
 from asgi_ratelimit.waiting.slots.slot import Slot
 from asgi_ratelimit.waiting.slots.slot_queues import SlotQueues
-from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
+from asgi_ratelimit.waiting.slots.store_time import LONGEST_LEAD_US, VALID_US, StoreTime, lead_us
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
+UNLESS_PAUSED = Take((*TAKE.charges, Condition(PAUSE, "key")), float("inf"))
+"""The take of a request."""
 
 
 class Process:
@@ -41,7 +44,8 @@ class Process:
         self.late.append(self.left[-1] - decision.ready_at)
 
 
-def test_an_answer_that_comes_late_makes_no_slot_late() -> None:
+@pytest.mark.parametrize("take", [TAKE, UNLESS_PAUSED], ids=["plain", "with a condition"])
+def test_an_answer_that_comes_late_makes_no_slot_late(take: Take) -> None:
     """A later answer tells the time of the store better, for the slots that were booked before as well."""
     clock = SteppedClock(0)
     shared = MemoryStore(clock=clock)
@@ -49,7 +53,7 @@ def test_an_answer_that_comes_late_makes_no_slot_late() -> None:
 
     async def main() -> None:
         await shared.take([TAKE])  # another process has the first slot
-        await asyncio.gather(*[process.call() for _ in range(3)], process.call(after=0.085))
+        await asyncio.gather(*[process.call(take=take) for _ in range(3)], process.call(0.085, take))
 
     clock.run(main())
     assert process.left == pytest.approx([0.101, 0.201, 0.301, 0.401])
@@ -178,3 +182,11 @@ def test_without_a_margin_a_late_call_uses_its_slot() -> None:
 
     clock.run(main())
     assert process.left == pytest.approx([0.001, 0.18], abs=0.002)
+
+
+def test_the_lead_follows_long_answers_at_once_and_short_ones_slowly() -> None:
+    """It has a bound: a store that stalls makes no check much too early."""
+    leads = [0.0]
+    for answer_us in (100.0, 180.0, 100.0, 100.0, 90e6):
+        leads.append(lead_us(leads[-1], answer_us))
+    assert leads == [0.0, 100.0, 180.0, 177.0, 174.0, LONGEST_LEAD_US]

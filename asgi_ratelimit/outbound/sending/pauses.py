@@ -13,8 +13,10 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from weakref import WeakKeyDictionary
 
+from ...algorithms import reset_us
 from ...decision import Charge, Condition, Decision, QuotaState, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
@@ -23,6 +25,12 @@ from ...waiting import CallStore, Flow
 
 PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
 """A unit drains in a microsecond, so that levels are whole units, and pauses are exact."""
+
+
+ROUNDING_US = 10.0
+"""A slot that is booked for the end of a pause is at most so much before it: times are rounded."""
+
+_NEVER = (-math.inf, -math.inf)
 
 
 class Pauses:
@@ -34,6 +42,8 @@ class Pauses:
         self._now_us = now_us
         self._begins_all = isinstance(store, MemoryStore)
         """Whether all pauses in the store were begun in this process."""
+        self._store_ends: dict[str, tuple[float, float]] = {}
+        """When pauses end, and as of when that is known, both by the time of the store."""
         self._ends: dict[str, float] = {}
         if self._begins_all:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
@@ -62,20 +72,57 @@ class Pauses:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._store.take((take,)))
 
+    def note(self, decision: Decision) -> None:
+        """Note the pauses that the store has found for the take of a decision."""
+        times = decision.times_us or repeat(decision.now_us)
+        for charge, before, store_us in zip(decision.charges, decision.before or (), times):
+            if charge.quota is PAUSE:
+                self._note(charge.key, store_us, reset_us(PAUSE, before, store_us))
+
+    def _note(self, key: str, store_us: float, left_us: float) -> None:
+        if left_us > 0.0 or key in self._store_ends:
+            _, seen_us = self._store_ends.get(key, _NEVER)
+            if seen_us <= store_us:
+                self._store_ends[key] = store_us + left_us, store_us
+            for ended in [each for each, (end_us, _) in list(self._store_ends.items()) if end_us <= store_us]:
+                self._store_ends.pop(ended, None)
+
+    def ends_after(self, key: str, decision: Decision) -> bool:
+        """Whether a pause ends after the slot of a decision of the store, by its time and its answers so far."""
+        if decision.degraded:  # by another clock
+            return False
+        slot_us = decision.now_us + decision.delay * SECOND_US
+        end_us, _ = self._store_ends.get(key, _NEVER)
+        return end_us > slot_us + ROUNDING_US
+
     def __bool__(self) -> bool:
         """Whether any key may be paused."""
         return bool(self._ends) or not self._begins_all
 
     def each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
         """Microseconds until the end of the pause of each key; without the store, only of pauses that began here."""
+        try:
+            return (yield from self._each_left_us(keys))
+        except StoreError:
+            return [self.left_here_us(key) for key in keys]
+
+    def _each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
         if self._begins_all and not any(key in self._ends for key in keys):
             return [0.0] * len(keys)
         conditions = tuple([Condition(PAUSE, key, 0, self._name) for key in keys])
+        peeked: Decision = yield CallStore(self._store, self._store.peek(Take(conditions)))
+        lefts_us = [state.retry_after * SECOND_US for state in peeked.states]
+        for key, store_us, left_us in zip(keys, peeked.times_us or repeat(peeked.now_us), lefts_us):
+            self._note(key, store_us, left_us)
+        return lefts_us
+
+    def has_begun(self, key: str, decision: Decision) -> Flow[bool]:
+        """Whether a pause has begun that ends after the slot of a decision; without the store, one that began here."""
         try:
-            peeked: Decision = yield CallStore(self._store, self._store.peek(Take(conditions)))
+            (left_us,) = yield from self._each_left_us((key,))
         except StoreError:
-            return [self.left_here_us(key) for key in keys]
-        return [state.retry_after * SECOND_US for state in peeked.states]
+            return self.left_here_us(key) > 0.0
+        return left_us > 0.0 and (decision.degraded or self.ends_after(key, decision))
 
     def left_us(self, key: str) -> Flow[float]:
         """Microseconds until the end of a key's pause, as in ``each_left_us``."""
@@ -84,7 +131,11 @@ class Pauses:
 
     def left_here_us(self, key: str) -> float:
         """Microseconds until the end of a pause that began here; 0 or less if there is none."""
-        return self._ends.get(key, 0.0) - self._now_us()
+        return self.end_here_us(key) - self._now_us()
+
+    def end_here_us(self, key: str) -> float:
+        """When a pause ends that began here; 0 if there is none."""
+        return self._ends.get(key, 0.0)
 
 
 _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()

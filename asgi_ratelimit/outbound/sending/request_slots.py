@@ -28,6 +28,7 @@ class RequestSlots:
         self.waiter = SlotWaiter(store, margin=margin, departs_later=True, renewed=renewed)
         self.now_us = self.waiter.now_us
         self.pauses = Pauses(store, limiter.name, self.now_us)
+        self.waiter.watch(self.pauses.note)
         self.slowdown = Slowdown()
         self.spends = SpendWaiter(store, departs_later=True, renewed=renewed) if is_settled else None
         self._limiter, self._counts = limiter, CallCounts(store, limiter.name)
@@ -60,56 +61,77 @@ class RequestSlots:
             charges = self.slowdown.slowed(charges, left, self.now_us())
         return self.pauses.take(charges, left, self.spends is not None)
 
-    def wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
-        """Wait for a slot."""
+    def wait(self, paced: PacedRequest, take: Take) -> Flow[Slot | Decision]:
+        """Wait for a slot, which may still have to come; or, if costs are settled, for the decision on a take."""
         with of_all(take, paced.max_wait):
             if self.spends is None:
-                return (yield from self.waiter.wait(take))
+                return (yield from self.waiter.wait_for_slot(take))
             decision = yield from self.spends.wait(take)
         paced.spent = take
         return decision
 
-    def wait_again(self, paced: PacedRequest) -> Flow[Decision]:
+    def wait_again(self, paced: PacedRequest) -> Flow[Slot | Decision]:
         """Wait for a slot of a request that may already have waited."""
         left = max(paced.deadline_us - self.now_us(), 0.0) / SECOND_US
         return (yield from self.wait(paced, self.take(paced, left)))
 
-    def confirmed(self, paced: PacedRequest, decision: Decision) -> Flow[Decision]:
-        """The decision whose slot is used, when its call may leave.
+    def confirmed(self, paced: PacedRequest, booked: Slot | Decision) -> Flow[Slot | Decision]:
+        """The slot or decision that is used, when its call may leave.
 
-        It is another one if a pause has begun after the slot was booked. To find out, the store is queried, and calls
-        that pile up meanwhile must not leave together. So the call departs only afterwards.
+        It is another one if a pause has begun after the slot was booked. To find out, the store is queried so early
+        that it has probably answered when the slot comes. Calls that pile up while it stalls must not leave together.
+        So the call departs only afterwards.
         """
         while True:
+            decision = decision_of(booked)
             try:
-                has_left = yield from self._depart_unless_paused(paced, decision)
+                has_left = yield from self._depart_unless_paused(paced, booked, decision)
             except GeneratorExit:
                 raise
             except BaseException:
-                yield from self._pass_on(paced, decision)
+                yield from self._pass_on(paced, booked, decision)
                 raise
             if has_left:
                 if paced.wait is not None:
                     self.end_wait(paced, without_condition(decision))
-                return decision
+                return booked
             yield from self._give_back(paced, decision)
-            decision = yield from self.wait_again(paced)
+            booked = yield from self.wait_again(paced)
 
-    def _depart_unless_paused(self, paced: PacedRequest, decision: Decision) -> Flow[bool]:
-        """Record that a request whose slot has come leaves, and return true; or return false if its key is paused."""
+    def _depart_unless_paused(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[bool]:
+        """Record that a request leaves at its slot, and return true; or return false if its key is paused."""
         if decision.degraded:  # without the store, only pauses that began here are known
             wait_us = self.pauses.left_here_us(paced.key)
             if wait_us > 0.0:
                 yield from self._sleep_in_time(paced, wait_us)
-        if decision.delay > 0.0 and (yield from self.pauses.left_us(paced.key)) > 0.0:
+        if decision.delay > 0.0 and (yield from self._is_paused(paced, booked, decision)):
             return False
         yield from self.waiter.depart(paced.charges if decision.take is None else decision.take.charges)
         return True
 
-    def _pass_on(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
+    def _is_paused(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[bool]:
+        """Wait for the slot, and return whether a pause has begun since it was booked, as far as is known by then."""
+        key, end_us = paced.key, self.pauses.end_here_us(paced.key)
+        at_us = booked.at_us if type(booked) is Slot else 0.0
+        if not self.waiter.is_as_new_as_a_check(decision, at_us) and (yield from self._check(key, decision)):
+            return True
+        wait_us = at_us - self.now_us()
+        if wait_us > 0.0:
+            yield from sleep(self.waiter.clock, wait_us)
+        began_here = self.pauses.end_here_us(key) > max(end_us, self.now_us())
+        return began_here or self.pauses.ends_after(key, decision)
+
+    def _check(self, key: str, decision: Decision) -> Flow[bool]:
+        """Ask the store whether a pause has begun."""
+        asked_us = self.now_us()
+        has_begun = yield from self.pauses.has_begun(key, decision)
+        self.waiter.checked(self.now_us() - asked_us)
+        return has_begun
+
+    def _pass_on(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[None]:
         """Let another request go at the slot of one that gives up, or give back what it has taken."""
         if self.spends is None:
-            yield from self.waiter.pass_on(decision)
+            yield from self.waiter.pass_on(decision, booked.at_us if type(booked) is Slot else 0.0)
         else:
             yield from self._give_back(paced, decision)
 

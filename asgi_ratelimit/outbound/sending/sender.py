@@ -60,7 +60,7 @@ class Sender:
                 else:
                     booked = await run_async(self._slots.wait(paced, take))
                 if self._has_hooks or not is_at_once(booked) or not self._try_depart(take.charges):
-                    booked = await run_async(self._slots.confirmed(paced, decision_of(booked)))
+                    booked = await run_async(self._slots.confirmed(paced, booked))
                 self._slots.count(paced, booked)
                 paced.waited_us = self._now_us() - started_us
                 response = await self._transport.handle_async_request(paced.request)
@@ -92,7 +92,7 @@ class Sender:
                 else:
                     booked = run_sync(self._slots.wait(paced, take))
                 if self._has_hooks or not is_at_once(booked) or not self._try_depart(take.charges):
-                    booked = run_sync(self._slots.confirmed(paced, decision_of(booked)))
+                    booked = run_sync(self._slots.confirmed(paced, booked))
                 self._slots.count(paced, booked)
                 paced.waited_us = self._now_us() - started_us
                 response = self._transport.handle_request(paced.request)
@@ -138,9 +138,10 @@ class Sender:
         if self._live.word is not None:
             decision = yield from self._slots.wait_for_pause(paced)
         else:
-            decision = yield from self._slots.wait_again(paced)
-            decision = yield from self._slots.confirmed(paced, decision)
-            self._slots.count(paced, decision)
+            booked = yield from self._slots.wait_again(paced)
+            booked = yield from self._slots.confirmed(paced, booked)
+            self._slots.count(paced, booked)
+            decision = decision_of(booked)
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))

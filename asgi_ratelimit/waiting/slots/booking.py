@@ -35,6 +35,8 @@ class SlotBooking:
         self.submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
         self.ahead_us = 0.0
+        self.answered: Callable[[Decision, float], None] | None = None
+        """Called with each decision of a remote store, and the microseconds that its answer took."""
 
     def slot_at_once(self, take: Take, priority: float) -> Slot | None:
         """The slot that a store in this process books; ``None`` if the waiter has to join its queue first."""
@@ -120,6 +122,8 @@ class SlotBooking:
         self, waiter: Waiter, take: Take, sent_us: float, decision: Decision, missed: Slot | None = None
     ) -> None:
         """Handle the decision of a waiter: the slot goes to the queue, and a surplus one back to the store."""
+        if self.answered is not None:
+            self.answered(decision, self._now_us() - sent_us)
         if not decision.allowed:
             self._queues.failed(waiter, pace_timeout(take, decision, waiter.take.max_wait))
             return

@@ -27,9 +27,9 @@ _time = attrgetter("at_us")
 _order = attrgetter("order")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Waiting:
-    """The values that the waiters of one ``SlotWaiter`` share."""
+    """The values that the waiters of one ``SlotWaiter`` share; only ``lead_us`` changes."""
 
     clock: Clock | None
     decide: Callable[[TaskWaiter, float], Any]
@@ -39,6 +39,8 @@ class Waiting:
     margin: float = 0.0
     departs_later: bool = False
     """Whether a call still checks for pauses in a store after it has left the queue, and departs only then."""
+    lead_us: float = 0.0
+    """How long before its slot a call leaves the queue, so that the store has answered when the slot comes."""
 
 
 class _QueuedCaller:
@@ -168,7 +170,7 @@ class Queue:
         if waiters and (self.slots or self.missed):
             first, at_us = waiters[0], 0.0
             if not self.missed:
-                at_us = max(self.slots[0].at_us, self.not_before_us)
+                at_us = max(self.slots[0].at_us - first.waiting.lead_us, self.not_before_us)
             if at_us < first.at_us:
                 first.set(at_us, now_us)
 
@@ -191,7 +193,7 @@ class Queue:
             self.wake_first_in_time(running, now_us)
             return None
         if type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
-            at_us = slots[0].at_us
+            at_us = slots[0].at_us - first.waiting.lead_us
             if at_us < self.not_before_us:
                 at_us = self.not_before_us
             if now_us < at_us < first.at_us:

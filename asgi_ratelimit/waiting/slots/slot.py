@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import final
 
 from ...algorithms import Booking, decision_of_booking
 from ...decision import Decision, Take
-from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from ...quotas import SECOND_US, FixedWindow, Quota, TokenBucket
 
 LATE_US = 100_000.0
 """How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it."""
@@ -75,9 +75,9 @@ class Slot:
 
 def distance_of_slots(take: Take) -> float:
     """The microseconds between two slots of evenly spaced calls; 0 for all others."""
-    charge = take.charges[0]
+    charge, *others = take.charges
     quota = charge.quota
-    if len(take.charges) > 1 or type(quota) is not TokenBucket or quota.burst > charge.cost:
+    if type(quota) is not TokenBucket or quota.burst > charge.cost or any(other.cost for other in others):
         return 0.0
     return charge.cost * quota.period_us / quota.limit
 
@@ -85,7 +85,8 @@ def distance_of_slots(take: Take) -> float:
 def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
-    The store decided at some time between the two. So the slot begins no earlier than in the store, and ends no later.
+    The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a window
+    ends no later. A condition, which costs nothing, has no slots.
     """
     if decision.repeated_us is not None:
         return _slot_of_repeated(decision, decision.repeated_us, sent_us, now_us)
@@ -93,9 +94,19 @@ def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) 
     at_us, states = now_us + delay_us, decision.states
     if len(states) == 1 and type(states[0].quota) is TokenBucket:
         return Slot(now_us, at_us, at_us + LATE_US, decision.take, decision, ahead_us, missed)
-    times: Sequence[float] | repeat[float] = decision.times_us or repeat(decision.now_us)
-    good_us = min([_good_for_us(state.quota, store_us + delay_us) for state, store_us in zip(states, times)])
-    return Slot(now_us, at_us, sent_us + delay_us + good_us, decision.take, decision, ahead_us, missed)
+    ends_us = _ends_us(decision, at_us, sent_us + delay_us)
+    return Slot(now_us, at_us, min(ends_us, default=at_us + LATE_US), decision.take, decision, ahead_us, missed)
+
+
+def _ends_us(decision: Decision, at_us: float, earliest_us: float) -> Iterator[float]:
+    """When a slot ends by each quota that is charged; in the store, it may have begun at ``earliest_us``."""
+    costs: Iterable[float] = repeat(1.0) if decision.take is None else [each.cost for each in decision.take.charges]
+    times: Iterable[float] = decision.times_us or repeat(decision.now_us)
+    for state, cost, store_us in zip(decision.states, costs, times):
+        if cost and isinstance(state.quota, TokenBucket):
+            yield at_us + LATE_US
+        elif cost:
+            yield earliest_us + _good_for_us(state.quota, store_us + round(decision.delay * SECOND_US))
 
 
 def _slot_of_repeated(decision: Decision, repeated_us: float, sent_us: float, now_us: float) -> Slot:
@@ -123,4 +134,4 @@ def _good_for_us(quota: Quota, slot_us: float) -> float:
     """Microseconds from a slot until it is missed: a slot of a window is good until its window ends."""
     if isinstance(quota, FixedWindow):
         return quota.period_us - slot_us % quota.period_us - 1.0
-    return quota.period_us if isinstance(quota, RollingWindow) else LATE_US
+    return quota.period_us

@@ -228,8 +228,8 @@ class SlotQueues:
                 return self._let_sleep(queue, waiter, math.inf, now_us)
             if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
                 self._set_missed_aside(queue, waiter, now_us)
-            if not slots or slots[0].at_us > now_us:
-                at_us = slots[0].at_us if slots else math.inf
+            at_us = slots[0].at_us - waiter.waiting.lead_us if slots else math.inf
+            if at_us > now_us:
                 return queue.next_missed(waiter) or self._let_sleep(queue, waiter, at_us, now_us)
             slot, take = slots[0], waiter.take
             following_us = -1.0

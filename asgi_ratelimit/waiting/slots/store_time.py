@@ -1,4 +1,4 @@
-"""The time of a remote store, as far as its answers show it."""
+"""The time of a remote store, and how long it takes to answer, as far as its answers show it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ VALID_US = 10_000_000.0
 
 ROUNDING_US = 2.0
 """Times are rounded to less than this."""
+
+LONGEST_LEAD_US = 500_000.0
+"""How long before its slot a call asks the store, at most. A store that takes longer delays the call."""
+
+FORGOTTEN = 1 / 32
+"""The part of an answer time that is above the latest one, and is forgotten."""
 
 
 class StoreTime:
@@ -32,3 +38,12 @@ class StoreTime:
             self._earlier_us = self._latest_us = -math.inf
         self._latest_us = max(self._latest_us, store_us - now_us)
         return max(self._earlier_us, self._latest_us)
+
+
+def lead_us(last_us: float, answer_us: float) -> float:
+    """How long before its slot a call asks the store, so that the answer is there when the slot comes.
+
+    ``last_us`` is the result for the answers before, and ``answer_us`` is how long the latest one took. A longer time
+    counts at once, and is forgotten step by step: answers come in batches, so every other one takes longer.
+    """
+    return min(max(answer_us, last_us - (last_us - answer_us) * FORGOTTEN), LONGEST_LEAD_US) // 1.0
