@@ -16,8 +16,8 @@ from ..decision import SettledCharge
 from ..quotas import FixedWindow
 from .packed_states import ANEW, MAX_DEBIT, of_older
 from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken
+from .windows.exact_units import count_left, debit_beside, snapped, whole_units
 from .windows.fixed_runs import Run, count_at, filled, replaced, with_count
-from .windows.window_units import count_left, debit_beside, snapped, whole_units
 
 
 def index(quota: FixedWindow, now: float) -> float:

@@ -30,8 +30,8 @@ from typing import Any
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Record, State
+from .windows.exact_units import snapped
 from .windows.fixed_runs import Run, add_run
-from .windows.window_units import snapped
 
 _HEAD = struct.Struct("<dd")
 _PAIR = struct.Struct("<dd")

@@ -22,8 +22,8 @@ from ..decision import SettledCharge
 from ..quotas import RollingWindow
 from .packed_states import ANEW, MAX_DEBIT, of_older
 from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken
+from .windows.exact_units import count_left, debit_beside, snapped, whole_units
 from .windows.rolling_parts import Parts, first_fit, highest, paid, with_units
-from .windows.window_units import count_left, debit_beside, snapped, whole_units
 
 Core: TypeAlias = tuple[float, float, Parts]
 

@@ -18,7 +18,7 @@ from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unc
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.caller_queue import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
-from .slots.departures import Departures
+from .slots.departure_order import Departures
 from .slots.missed_slots import ANEW_AT_ONCE
 from .slots.slot import LATE_US, Slot
 from .slots.store_time import lead_us

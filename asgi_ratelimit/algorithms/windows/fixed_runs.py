@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ...quotas import FixedWindow
 from ..state import MAX_PIECES
-from .window_units import snapped
+from .exact_units import snapped
 
 Run: TypeAlias = tuple[float, float, float]
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import TypeAlias
 
 from ...quotas import RollingWindow
-from .window_units import snapped
+from .exact_units import snapped
 
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]

@@ -352,7 +352,7 @@ local function general_way()
     return state
   end
 
-  -- window_units: windows count whole units, or millionths of a unit if the limit is not too large for them
+  -- exact_units: windows count whole units, or millionths of a unit if the limit is not too large for them
 
   local function snapped(quota, units)
     if units % 1 == 0 then return units end
