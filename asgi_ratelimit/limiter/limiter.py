@@ -29,7 +29,6 @@ from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
 from .charges import (
     Cost,
     Key,
-    actual_units,
     charged_units,
     charges_of,
     charges_under,
@@ -164,12 +163,12 @@ class Limiter:
 
         If that is less than was charged, the rest is refunded. If it is more, the rest is debited: it is charged even
         if it does not fit, and later callers wait for it. A decision is settled once; during an outage of the store,
-        the settlement waits until the store is back. Raises ``ValueError`` for anything but a decision, and for one
-        number, except 0, where the quotas were charged different costs.
+        the settlement waits until the store is back. One number is the actual cost for every quota; a mapping names
+        quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision.
         """
         self._is_used = True
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
-        await settle(self.store, decision, actual_units(decision, actual, charged))
+        await settle(self.store, decision, settled_units(decision, actual, charged))
 
     async def cancel(self, booked: Decision | Ticket) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
