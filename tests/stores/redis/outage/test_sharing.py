@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -102,7 +103,7 @@ def test_an_event_loop_that_works_charges_what_another_one_took(server: RedisSer
     asyncio.run(limiter.rate_limit("key", 4))  # in an outage, and then its event loop ends
 
     async def works() -> int:
-        async with Limiter(QUOTA, store=limiter.store):
+        async with aclosing(limiter.store):
             assert (await limiter.peek("other")).remaining == 10
             await until_left(limiter, 6)
         return 6
@@ -116,7 +117,7 @@ def test_event_loops_log_one_outage_once(server: RedisServer, caplog: pytest.Log
     limiter = limiter_on(server.url)
 
     async def take() -> bool:
-        async with Limiter(QUOTA, store=limiter.store):
+        async with aclosing(limiter.store):
             return (await limiter.rate_limit("key", 0.1)).degraded
 
     for _ in range(2):
