@@ -25,7 +25,6 @@ from .outage.ledger import any_charge
 from .outage.local_decisions import MAX_VALUES, LocalDecisions
 from .outage.repayer import REPAID_TOGETHER, Repayer
 from .outage.repayments import settlement_of_nothing
-from .script import Reply, decode, encode
 from .script_actions import (
     Action,
     BucketCharge,
@@ -40,6 +39,7 @@ from .script_actions import (
     taken_as,
 )
 from .script_actions import Answer as ActionAnswer
+from .script_encoding import Reply, decode, encode
 
 Answer: TypeAlias = ActionAnswer | StoreError
 """The answer to an action, or the error of this one action."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
-from asgi_ratelimit.stores.redis.script import Action, Reset
+from asgi_ratelimit.stores.redis.script_encoding import Action, Reset
 from tests.support.direct_script import NOW_US, DirectScript
 from tests.support.examples import up_to
 from tests.support.histories import without_generation

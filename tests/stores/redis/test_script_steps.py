@@ -17,7 +17,7 @@ from asgi_ratelimit.algorithms import MAX_LOWS, MAX_PIECES, State, decide, pack,
 from asgi_ratelimit.decision import Charge, SettledCharge, Settlement, Take
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
-from asgi_ratelimit.stores.redis.script import Action, Reset
+from asgi_ratelimit.stores.redis.script_encoding import Action, Reset
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.charges import on_bucket
 from tests.support.direct_script import NOW_US, DirectScript, constant

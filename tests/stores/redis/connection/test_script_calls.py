@@ -16,7 +16,7 @@ from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores.redis.connection import connection
 from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT, SCRIPT_SHA, ScriptCaller
-from asgi_ratelimit.stores.redis.script import decode, encode
+from asgi_ratelimit.stores.redis.script_encoding import decode, encode
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.trial import PATIENT, connections_of, frozen, settled

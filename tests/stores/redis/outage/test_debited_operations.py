@@ -18,8 +18,8 @@ from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores.operations import settled_as, take_text
 from asgi_ratelimit.stores.redis.outage.repayments import Repayments
-from asgi_ratelimit.stores.redis.script import decode, encode
 from asgi_ratelimit.stores.redis.script_actions import Action, Answer, Repaid, Repayment
+from asgi_ratelimit.stores.redis.script_encoding import decode, encode
 from tests.support.direct_script import BIRTHS, NOW_US, SCRIPT
 from tests.support.examples import up_to
 from tests.support.redis_server import RedisServer
