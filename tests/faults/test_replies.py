@@ -13,7 +13,7 @@ from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis import replies, script
+from asgi_ratelimit.stores.redis import replies, script_encoding
 from tests.stores.redis.outage.test_outages import until_served
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster, asked
@@ -82,16 +82,16 @@ async def test_a_value_that_cannot_be_read_concerns_its_own_take(
     redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ``on_error`` decides; the others of the batch get their decisions, and it is logged once a minute."""
-    genuine, broken = script.unpack, []
+    genuine, broken = script_encoding.unpack, []
 
     def unpack(quota: object, value: bytes | None, charges: int = 1) -> object:
         if broken and value == broken[0]:
             raise OverflowError("a number that nothing can hold")
         return genuine(quota, value, charges)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(script, "unpack", unpack)
+    monkeypatch.setattr(script_encoding, "unpack", unpack)
     monkeypatch.setattr(replies, "unpack", unpack)
-    monkeypatch.setattr(script, "unreadable", script.FailureLog())
+    monkeypatch.setattr(script_encoding, "unreadable", script_encoding.FailureLog())
     quota = FixedWindow(20, 86_400 * 365)
     async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, on_error="deny")) as limiter:
         await limiter.rate_limit("bad", 7)
