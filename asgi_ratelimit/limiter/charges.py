@@ -144,14 +144,10 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
     if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
         costs = {state.quota.name: units for state, units in zip(decision.states, charged)}
         raise ValueError(
-            f"the actual cost of which quota is {actual!r}? They were charged {costs}: settle({{{_last(costs)!r}: "
-            f"{actual!r}}})"
+            f"the actual cost of which quota is {actual!r}? They were charged {costs}: "
+            f"settle({{{next(reversed(costs))!r}: {actual!r}}})"
         )
     return settled_units(decision, actual, unnamed)
-
-
-def _last(costs: Mapping[str, float]) -> str:
-    return [*costs][-1]
 
 
 def checked_operation(operation: str | None) -> str | None:
