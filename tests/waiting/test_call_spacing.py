@@ -261,6 +261,16 @@ def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
     assert all(departures.depart(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
 
 
+def test_the_first_call_of_each_burst_has_time_to_arrive() -> None:
+    """Also of a later one, when all calls before it have drained."""
+    departures, charges = CallSpacing(ON_THE_WAY_US), (Charge(TokenBucket(10, burst=3), "key"),)
+    waits_us = []
+    for start_us in (1e9, 2e9):
+        assert [departures.depart(charges, start_us, 0.0) for _ in range(3)] == [0.0] * 3
+        waits_us.append(departures.depart(charges, start_us, 0.0))
+    assert waits_us == [100_000.0 + ON_THE_WAY_US] * 2
+
+
 @given(
     st.sampled_from([3.0, 50.0, 499.0, 1000.0, 20_000.0]),
     st.sampled_from([1.0, 1.5, 3.0, 40.0]),
