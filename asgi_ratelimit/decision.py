@@ -6,11 +6,13 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from .algorithms import NEVER, Booked, State, available, place_of, reset_us, wait
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
 from .quotas import MAX_CHARGES, MAX_UNITS, SECOND_US, Quota, require_few
@@ -59,8 +61,7 @@ class QuotaState:
     """The part of a decision about one charge: times in seconds, ``remaining`` in whole units.
 
     ``retry_after`` is 0.0 if this charge alone would have passed. ``reset_after`` is the time until its bucket is as
-    good as new. ``more_after`` is the time until one more unit than ``remaining`` is available (0.0: all are). Never
-    changed after it is built.
+    good as new. ``more_after`` is the time until one more unit than ``remaining`` is available (0.0: all are).
     """
 
     quota: Quota
@@ -110,28 +111,13 @@ class Condition(Charge):
 
 
 @dataclass(slots=True)
-class ChargeTemplate:
-    """The charge of a rule for each request, without its key. ``prefix`` is the start of its buckets' texts."""
-
-    quota: Quota
-    cost: float
-    name: str
-    prefix: str
-
-    def charge(self, bucket: str) -> Charge:
-        """The charge on one of its buckets, whose text contains the key unchanged."""
-        return Charge(self.quota, bucket[len(self.prefix) : -1], self.cost, self.name)
-
-
-@dataclass(slots=True)
 class Take:
     """The charges of one request, decided as one, for a caller that waits at most ``max_wait`` seconds.
 
     A ``max_wait`` of 0 is rate limiting, more is pacing, and ``math.inf`` waits as long as it takes. With
     ``best_effort``, for rate limiting only, as many whole units are granted as every charge can give, at least 1; all
-    costs must be equal. ``on_error`` says what to do without the store: ``None`` leaves that to the store. With
-    ``may_settle``, the store records what it needs to give units back exactly. Takes with the same ``operation`` and
-    charges are charged once.
+    costs must be equal. ``on_error`` says what to do without the store: ``None`` leaves that to the store. Takes with
+    the same ``operation`` and charges are charged once.
     Raises ``ValueError`` for a wait that is negative or not a number. Raises ``ConfigurationError`` for no charges, for
     too many, for two charges on one bucket, which must be one charge of their sum, or for an invalid best effort.
     """
@@ -140,7 +126,6 @@ class Take:
     max_wait: float = 0.0
     best_effort: bool = False
     on_error: OnError | None = None
-    may_settle: bool = False
     operation: str | None = None
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
@@ -153,22 +138,15 @@ class Take:
         if self.best_effort:
             self._require_one_cost()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the take is one charge, all or nothing, for which nothing is recorded."""
-        return not (self.may_settle or self.best_effort) and self.operation is None and len(self.charges) == 1
-
     def _require_few_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
-        buckets, weight = set(), 0
-        for charge in self.charges:
-            if charge.bucket in buckets:
-                raise ConfigurationError(f"two charges are on the bucket {charge.bucket}: add their costs up")
-            buckets.add(charge.bucket)
-            weight += charge.quota.weight
-        if weight > MAX_CHARGES:
-            require_few(weight)
+        buckets = [charge.bucket for charge in self.charges]
+        if len(set(buckets)) < len(buckets):
+            twice = next(each for each in buckets if buckets.count(each) > 1)
+            raise ConfigurationError(f"two charges are on the bucket {twice}: add their costs up")
+        if len(buckets) > 1:
+            require_few(sum([charge.quota.weight for charge in self.charges]))
 
     def _require_one_cost(self) -> None:
         if self.max_wait:
@@ -205,47 +183,31 @@ def _max_wait_us(max_wait: float) -> float:
 class Decision:
     """The answer to a take: complete, and never changed after it is built (not frozen, for speed alone).
 
-    * ``allowed``, and ``granted`` units (0 when refused);
+    Stored is what was decided: ``take``, with the costs that were granted; whether it is ``allowed``; its ``wait_us``
+    until the slot, or, if refused, from ``now_us`` on; the state of each charge that now holds, ``stored``; the time
+    ``now_us``; and ``id``, which no other decision has (0: nothing was charged). ``degraded`` means decided without the
+    store, ``shadow`` counted and not enforced, and ``repeated`` an earlier answer to the same operation, whose slot
+    another caller has booked. Everything else is worked out when it is read:
+
+    * ``granted`` units (0 when refused);
     * ``delay``: seconds to sleep before going ahead, ``ready_at`` the Unix time when that is over;
     * ``retry_after``: 0.0 when allowed, else the exact time in seconds after which the same take would pass if
       nothing else came; ``math.inf`` for never;
     * ``quota``: the binding one, which is the refusing one with the longest wait, else the one with the least left;
       ``remaining`` units and ``reset_after`` seconds are that quota's;
     * ``states``: one ``QuotaState`` for each charge of ``take``;
-    * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
-
-    ``before``, ``now_us`` (``times_us`` for each charge if several nodes of a cluster decided), ``birth``, ``settled``
-    and ``settled_buckets`` are for giving back: the earlier states, the time of the decision, a number that no other
-    decision on these buckets has (0: there is none), whether the decision has been settled, and the buckets of charges
-    that were settled before the others. ``parts`` are the decisions that
-    this one was joined from if the charges were taken one after another; then each of those is settled. ``repeated_us``
-    is the time at which the store repeated an earlier decision of the same operation, whose slot another caller has
-    booked (``None``: this is the first one). A caller that waits for such a slot never gives it back. ``booked`` is
-    what the store was debited for a decision that was first made without the store, and that it repeats: the decision
-    is settled there.
+    * ``reason``: all of that in a sentence.
     """
 
+    take: Take
     allowed: bool
-    granted: float
-    delay: float
-    retry_after: float
-    remaining: int
-    reset_after: float
-    ready_at: float
-    quota: Quota
-    states: tuple[QuotaState, ...]
+    wait_us: float
+    stored: Sequence[State] = field(repr=False)
+    now_us: float
+    id: int = field(default=0, repr=False, compare=False)
     degraded: bool = False
     shadow: bool = False
-    take: Take | None = None
-    before: list[Any] | None = field(default=None, repr=False, compare=False)
-    now_us: float = field(default=0.0, repr=False, compare=False)
-    settled: bool = field(default=False, repr=False, compare=False)
-    settled_buckets: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
-    birth: int = field(default=0, repr=False, compare=False)
-    parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
-    repeated_us: float | None = field(default=None, repr=False, compare=False)
-    booked: tuple[SettledCharge, ...] | None = field(default=None, repr=False, compare=False)
+    repeated: bool = False
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""
@@ -253,8 +215,84 @@ class Decision:
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """The charges of its take; none if the take is not known."""
-        return () if self.take is None else self.take.charges
+        """The charges of its take."""
+        return self.take.charges
+
+    @property
+    def granted(self) -> float:
+        """The units that were granted of the first charge; 0 when refused."""
+        return self.take.charges[0].cost if self.allowed else 0
+
+    @property
+    def delay(self) -> float:
+        """Seconds to sleep before going ahead; 0.0 when refused."""
+        return self.wait_us / SECOND_US if self.allowed else 0.0
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds after which the same take would pass if nothing else came; 0.0 when allowed."""
+        if self.allowed:
+            return 0.0
+        if self.wait_us == NEVER:
+            return NEVER
+        return max(self.wait_us - self.take.max_wait_us, 0.0) / SECOND_US
+
+    @property
+    def ready_at(self) -> float:
+        """The Unix time at which the caller may go ahead, or try again."""
+        return self.now_us / SECOND_US + (self.delay or self.retry_after)
+
+    @property
+    def states(self) -> tuple[QuotaState, ...]:
+        """One ``QuotaState`` for each charge."""
+        return tuple(map(self._state_of, self.take.charges, self.stored))
+
+    @property
+    def binding(self) -> QuotaState:
+        """The state of the binding quota."""
+        return min(self.states, key=tightness)
+
+    @property
+    def quota(self) -> Quota:
+        """The binding quota."""
+        return self.binding.quota
+
+    @property
+    def remaining(self) -> int:
+        """The whole units left of the binding quota."""
+        return self.binding.remaining
+
+    @property
+    def reset_after(self) -> float:
+        """Seconds until the bucket of the binding quota is as good as new."""
+        return self.binding.reset_after
+
+    @property
+    def reason(self) -> str:
+        """Why the decision is what it is: which quota binds, how much of it is left, and when there is more."""
+        binding = self.binding
+        left = f"{binding.remaining} of {binding.quota.most:g} units of {binding.quota.name} are left"
+        if not self.allowed:
+            when = "never" if self.retry_after == NEVER else f"in {self.retry_after:g} s"
+            without = ", without the store" if self.degraded else ""
+            return f"refused{without}: {left}, and the same cost passes {when}"
+        ahead = f", {self.delay:g} s ahead" if self.wait_us else ""
+        return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
+
+    def _state_of(self, charge: Charge, state: State) -> QuotaState:
+        quota, now, retry_us = charge.quota, self.now_us, 0.0
+        if not self.allowed:
+            retry_us = wait(quota, state, now, charge.cost, self.take.max_wait_us)
+            retry_us = retry_us if retry_us == NEVER else max(retry_us - self.take.max_wait_us, 0.0)
+        units, more_us = available(quota, state, now)
+        return QuotaState(
+            quota,
+            retry_us == 0.0,
+            units,
+            retry_us / SECOND_US,
+            reset_us(quota, state, now) / SECOND_US,
+            more_us / SECOND_US,
+        )
 
 
 def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:
@@ -262,78 +300,81 @@ def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:
     return each.allowed, -each.retry_after, each.remaining
 
 
-def with_states(decision: Decision, states: tuple[QuotaState, ...], **changes: Any) -> Decision:
-    """The decision with other states of its charges, of which one is binding, and with further ``changes``."""
-    binding = min(states, key=tightness)
-    return replace(
-        decision,
-        states=states,
-        quota=binding.quota,
-        remaining=binding.remaining,
-        retry_after=binding.retry_after,
-        reset_after=binding.reset_after,
-        **changes,
-    )
-
-
 def is_outage(decision: Decision) -> bool:
     """Whether a refusal came from an outage of the store, and not from a quota."""
     return decision.degraded and all(state.allowed for state in decision.states)
 
 
-@dataclass(slots=True)
-class SettledCharge:
-    """The actual cost of a charge: ``charge.cost`` units were booked at ``place``, and ``actual`` units were used.
+def granting(take: Take, units: float) -> Take:
+    """The take of so many units of each charge, which ``best_effort`` has found."""
+    return replace(take, charges=tuple([replace(charge, cost=units) for charge in take.charges]))
 
-    ``since_us`` is the time at which it was booked, and ``slot_us`` the time that it was booked for (half a microsecond
-    more if others of the queue stay there). ``generation`` is that of the bucket's state. ``place`` is a level, or the
-    number of a window or part.
-    """
 
-    charge: Charge
-    since_us: float
-    generation: int
-    place: float
-    slot_us: float
-    actual: float
+def repeated(decision: Decision, take: Take) -> Decision:
+    """An earlier decision as the answer to another take under the same operation."""
+    asked = granting(take, decision.take.charges[0].cost) if take.best_effort else take
+    return replace(decision, take=asked, repeated=True)
+
+
+def without(decision: Decision, leaves: type[Charge]) -> Decision:
+    """The decision without the charges of this kind, as it is settled and reported."""
+    kept = [at for at, charge in enumerate(decision.take.charges) if not isinstance(charge, leaves)]
+    if len(kept) == len(decision.take.charges):
+        return decision
+    charges = tuple([decision.take.charges[at] for at in kept])
+    return replace(decision, take=replace(decision.take, charges=charges), stored=[decision.stored[at] for at in kept])
 
 
 @dataclass(slots=True)
 class Settlement:
-    """The actual cost of a take, settled once for each ``id`` and first bucket; ``degraded`` as its decision was.
+    """The ``actual`` cost of a charge that was booked, settled once for each ``id`` and bucket.
 
-    The settlement of a ticket is carried out only before the time ``until_us``, and never after a ``Redemption`` of the
-    same id. ``taken`` is the take that is settled, if it names an operation. ``undone`` is the same take if all of it
-    is given back: its operation is forgotten.
+    ``degraded`` is that of its decision. ``undone`` is the take if all of it is given back, and it names an operation:
+    that is then forgotten. ``until_us`` is the time until which the settlement is remembered, at least. ``token`` is
+    the caller's own: the same settlement with the same token may be sent again.
     """
 
-    id: float
-    settled_charges: tuple[SettledCharge, ...]
+    charge: Charge
+    booked: Booked
+    actual: float
+    id: int
     degraded: bool = False
-    until_us: float = 0.0
     undone: Take | None = None
-    taken: Take | None = None
-
-    @property
-    def charges(self) -> list[Charge]:
-        """What was charged, of each bucket."""
-        return [settled.charge for settled in self.settled_charges]
+    until_us: float = 0.0
+    token: int = 0
 
 
 @dataclass(slots=True)
-class Redemption:
-    """The use of a ticket, which is booked as ``take``: the first one before ``until_us`` succeeds, all others fail.
+class Settled:
+    """The answer to a settlement: whether it is the first one, at the time ``now_us``, and the state that now holds."""
 
-    The settlement that cancels the ticket has the same ``id``: the first of the two to come has its effect, and the
-    other has none. ``token`` is this caller's own, so that sending it twice does no harm.
+    is_first: bool
+    now_us: float
+    state: State
+
+
+def booked_charges(decision: Decision) -> list[Booked]:
+    """The record of each charge of a decision that was allowed, with which it can be settled."""
+    slot = decision.now_us + decision.wait_us
+    return [
+        Booked(state.at, slot, place_of(charge.quota, state), charge.cost)
+        for charge, state in zip(decision.take.charges, decision.stored)
+    ]
+
+
+def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
+    """How to settle a decision at the ``actual`` cost of each charge; ``None`` leaves a charge for a later call.
+
+    A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
+    Nothing was charged by a refusal, nor by a condition.
     """
-
-    id: float
-    take: Take
-    until_us: float
-    token: float
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What was charged, of each bucket."""
-        return self.take.charges
+    if not (decision.allowed and decision.id):
+        return []
+    take = decision.take
+    is_undone = take.operation is not None and not any(actual) and None not in actual
+    undone = take if is_undone else None
+    return [
+        Settlement(charge, booked, units, decision.id, decision.degraded, undone)
+        for charge, booked, units in zip(take.charges, booked_charges(decision), actual)
+        if units is not None and charge.cost
+    ]

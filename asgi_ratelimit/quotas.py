@@ -9,10 +9,10 @@ import math
 import struct
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from zlib import crc32
 
 from .argument_errors import used_as
 from .errors import ConfigurationError, QuotaError
-from .quota_stamps import bucket_stamp
 
 SECOND_US = 1_000_000.0
 MAX_UNITS = 2.0**53
@@ -23,24 +23,6 @@ MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
-FIXED_FORMAT, ROLLING_FORMAT = 8, 9
-"""The first byte of a stored value; see ``algorithms/packed_states.py``."""
-
-
-class _Stamped:
-    """A quota has a ``stamp``, the start of its stored values: their format and the numbers that they are for.
-
-    It is bytes, and not a field, so that a quota's fields are only numbers and texts.
-    """
-
-    __slots__ = ("stamp",)
-
-    stamp: bytes
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), tuple([getattr(self, each.name) for each in fields(self) if each.init])  # type: ignore[arg-type]
-
-
 def _shows_parameters(kind: type[Any], example: str) -> None:
     """Put all parameters, and a right call, into Python's error for a call with others."""
     parameters = ", ".join([each.name for each in fields(kind) if each.init])
@@ -48,7 +30,7 @@ def _shows_parameters(kind: type[Any], example: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBucket(_Stamped):
+class TokenBucket:
     """At most ``burst`` units at once from idle, and ``limit`` units for each ``period`` after that.
 
     ``limit`` and ``burst`` are in units, ``period`` in seconds. A leaky bucket as a meter: the level rises by the
@@ -69,15 +51,15 @@ class TokenBucket(_Stamped):
     name: str = cast("str", None)
 
     period_us: float = field(init=False, repr=False, compare=False)
-    burst_level: float = field(init=False, repr=False, compare=False)
-    """The level of a full burst: ``burst`` scaled by the period."""
-    burst_floor: float = field(init=False, repr=False, compare=False)
-    """The level up to which the burst allowance reaches: ``burst - 1`` scaled by the period."""
+    rate: float = field(init=False, repr=False, compare=False)
+    """Units that drain in a microsecond."""
     slow_rate: float = field(init=False, repr=False, compare=False)
-    """How fast the level drains below the burst floor, in each microsecond."""
-    is_simple: bool = field(init=False, repr=False, compare=False)
-    """Whether the whole level drains at one rate."""
-    kind: str = field(init=False, repr=False, compare=False)
+    """Units that drain in a microsecond below the floor."""
+    floor: float = field(init=False, repr=False, compare=False)
+    """The units up to which the burst allowance reaches: ``burst - 1``."""
+    slack: float = field(init=False, repr=False, compare=False)
+    stamp: int = field(init=False, repr=False, compare=False)
+    kind: ClassVar[str] = ""
     """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
@@ -103,16 +85,16 @@ class TokenBucket(_Stamped):
         if self.burst * self.period > MAX_REFILL * self.limit * self.burst_allowance_factor:
             raise QuotaError(f"{self!r} takes over a hundred years to fill: lower the burst, or raise the limit")
         period_us = whole_us(self.period)
+        rate = self.limit / period_us
         _set(
             self,
             name=_checked_name(self.name, self.period),
             period_us=period_us,
-            burst_level=self.burst * period_us,
-            burst_floor=(self.burst - 1) * period_us,
-            slow_rate=self.burst_allowance_factor * self.limit,
-            is_simple=self.burst_allowance_factor * self.limit == self.limit,
-            stamp=bucket_stamp(period_us, self.limit, self.burst),
-            kind="",
+            rate=rate,
+            slow_rate=rate * self.burst_allowance_factor,
+            floor=self.burst - 1.0,
+            slack=slack_of(self.burst),
+            stamp=_stamp(0, self.limit, period_us, self.burst, self.burst_allowance_factor),
         )
 
     weight: ClassVar[int] = 1
@@ -128,7 +110,7 @@ _shows_parameters(TokenBucket, "TokenBucket(100, 60, burst=20)")
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindow(_Stamped):
+class FixedWindow:
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
 
     Around the border of two windows, up to twice the limit may pass at once.
@@ -139,10 +121,11 @@ class FixedWindow(_Stamped):
     period: float
     name: str = cast("str", None)
 
-    is_simple: ClassVar[bool] = False
     weight: ClassVar[int] = 1
     """As how many charges of a take one charge of this quota counts."""
     period_us: float = field(init=False, repr=False, compare=False)
+    slack: float = field(init=False, repr=False, compare=False)
+    stamp: int = field(init=False, repr=False, compare=False)
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
 
@@ -152,8 +135,14 @@ class FixedWindow(_Stamped):
 
     def __post_init__(self) -> None:
         period_us = _window_us(self.limit, self.period, "FixedWindow(1000, 3600)")
-        stamp, kind = struct.pack("<Bf", FIXED_FORMAT, self.limit), f"f{_in_seconds(period_us)}:"
-        _set(self, name=_checked_name(self.name, self.period), period_us=period_us, stamp=stamp, kind=kind)
+        _set(
+            self,
+            name=_checked_name(self.name, self.period),
+            period_us=period_us,
+            slack=slack_of(self.limit),
+            stamp=_stamp(1, self.limit, period_us),
+            kind=f"f{_in_seconds(period_us)}:",
+        )
 
     @property
     def most(self) -> float:
@@ -165,7 +154,7 @@ _shows_parameters(FixedWindow, "FixedWindow(1000, 3600)")
 
 
 @dataclass(frozen=True, slots=True)
-class RollingWindow(_Stamped):
+class RollingWindow:
     """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
 
     A unit counts until the whole of its part has left the window, so it may count for ``period / buckets`` seconds
@@ -177,8 +166,9 @@ class RollingWindow(_Stamped):
     buckets: int = 60
     name: str = cast("str", None)
 
-    is_simple: ClassVar[bool] = False
     period_us: float = field(init=False, repr=False, compare=False)
+    slack: float = field(init=False, repr=False, compare=False)
+    stamp: int = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
     weight: int = field(init=False, repr=False, compare=False)
     """As how many charges of a take one charge of this quota counts."""
@@ -198,7 +188,8 @@ class RollingWindow(_Stamped):
             period_us=period_us,
             part_us=period_us / self.buckets,
             weight=ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE),
-            stamp=struct.pack("<BfH", ROLLING_FORMAT, self.limit, self.buckets),
+            slack=slack_of(self.limit),
+            stamp=_stamp(2, self.limit, period_us, self.buckets),
             kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
 
@@ -235,6 +226,16 @@ def require_few(weight: int) -> None:
             f"{MOST_IN_ONE_TAKE}, not {weight}: take fewer together, or use fewer buckets: "
             "RollingWindow(1000, 3600, 60)"
         )
+
+
+def slack_of(units: float) -> float:
+    """The units by which a comparison may be wrong: more than doubles lose, and less than anyone could use."""
+    return max(1e-9, units * 1e-12)
+
+
+def _stamp(*numbers: float) -> int:
+    """The stamp of a quota's numbers, which tells whether a stored value was written under other ones."""
+    return crc32(struct.pack(f"<{len(numbers)}d", *numbers))
 
 
 def whole_us(seconds: float) -> float:

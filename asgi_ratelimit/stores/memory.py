@@ -2,70 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
-from itertools import repeat
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count, islice
 from numbers import Integral
 from random import getrandbits
 from threading import Lock
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
-from ..algorithms import (
-    ALGORITHMS,
-    BIRTH_BITS,
-    GENERATIONS,
-    Booking,
-    Outcome,
-    Outlook,
-    State,
-    admit,
-    book,
-    current,
-    decide,
-    foresee,
-    pack,
-    refused,
-    reset_us,
-    settle,
-    unpack,
-    used,
-)
-from ..algorithms.packed_states import PLAIN_SIZE, pack_plain, unpack_plain
+from ..algorithms import State, available, decide, most_at_once, pack, read, reset_us, settle, stamp_of
 from ..argument_errors import checked_clock, shows_use
-from ..clock import Clock, SystemClock, ns_of
-from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
+from ..clock import Clock, SystemClock, monotonic_us, ns_of
+from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
 from ..errors import ConfigurationError
-from ..quotas import SECOND_US
-from .bounded import UNUSED, BoundedValues, packed_in, value_of
+from ..logs import REPORT_EVERY_US, see
+from ..quotas import Quota
+from .base import Decisions, Store
 from .documents import MemoryDocuments
-from .operations import (
-    OPERATION_TTL,
-    Operations,
-    TakenBefore,
-    checked_operation_ttl,
-    decided_again,
-    of_quotas,
-    redeemed,
-    settlement_text,
-    take_text,
-)
+from .operations import OPERATION_TTL, Remembered, checked_operation_ttl, operation_text, settlement_text
 
-_LATEST = GENERATIONS - 1
+LOOKS = 8
+"""The stored buckets that are looked at to find one that goes for a new one."""
+
+MOST_LOOKS = 64
+"""How many are looked at while all of them refuse."""
+
+FULL, REFUSES = 0.0, 2.0
+"""The use of a bucket that is full again, and of one without room for a unit."""
+
+logger = logging.getLogger("asgi_ratelimit")
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
     At most ``max_keys`` buckets are stored. Beyond that, a new one replaces a bucket that is full again, which holds no
-    information, or else the least used one among a few, relative to its quota. A bucket that refuses goes only when
-    seven eighths of all buckets refuse.
-    The latest operations, also at most ``max_keys``, are remembered for ``operation_ttl`` seconds, and tickets until
-    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an invalid ``operation_ttl`` or
-    ``clock``.
+    information, or else the least used of a few, relative to its quota. A bucket that refuses goes only when all of
+    many that are looked at refuse, and the log says so. The latest operations and settlements, also at most
+    ``max_keys`` of each, are remembered for ``operation_ttl`` seconds. Raises ``ConfigurationError`` for a ``max_keys``
+    below 1, and for an invalid ``operation_ttl`` or ``clock``.
     """
 
     in_process = True
-    remembers_operations = True
 
     @shows_use("MemoryStore(max_keys=100_000)")
     def __init__(
@@ -77,17 +57,20 @@ class MemoryStore:
             )
         self._max_keys = max_keys = int(max_keys)
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
-        self._takes: Operations[TakenBefore] = Operations(max_keys)
-        self._settlements: Operations[float] = Operations(max_keys)
-        self._tickets: Operations[float] = Operations(max_keys)
         self._clock = checked_clock(clock, "MemoryStore(clock=SteppedClock())") or SystemClock()
         self._now_ns = ns_of(self._clock)
-        self._values = BoundedValues(max_keys)
-        self._shards, self._mask = self._values.shards, self._values.mask
+        self._values: dict[str, bytes] = {}
+        self._quotas: dict[int, Quota] = {}
+        """By their stamps, the quotas under which values were stored."""
+        self._hand: Iterator[str] = iter(())
+        """The buckets, in the order in which they are looked at when there is no room for a new one."""
+        self._taken: Remembered[Decision] = Remembered(max_keys)
+        self._settled: Remembered[int] = Remembered(max_keys)
+        self._ids = count(getrandbits(48))  # random, so that tickets of an earlier process are not given back here
         self._documents = MemoryDocuments(self._clock.now_us)
-        self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
+        self._warned_us = -float("inf")
         self.replace_locks()
-        _stores[id(self)] = self
+        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -102,7 +85,6 @@ class MemoryStore:
     def replace_locks(self) -> None:
         """Replace all locks in a forked child: the threads that have them, or wait for them, do not exist there."""
         self._lock = Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release  # takes half the time of a with statement
         self._documents.lock = Lock()
 
     @property
@@ -115,245 +97,143 @@ class MemoryStore:
         """The documents that limiters of this process share beside the buckets."""
         return self._documents
 
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+    def take(self, takes: Sequence[Take]) -> Decisions:
         """One decision for each take, in order. It never waits."""
-        return [self.submit(take) for take in takes]
-
-    def submit(self, take: Take) -> Decision:
-        """The decision of one take."""
         with self._lock:
-            now = self._now_us()
-            decision = self._decide(take, now) if take.operation is None else self._decide_once(take, now)
-            if self._values.has_warning:
-                self._warn()
-            return decision
-
-    def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
-        """The outcome of a take of one charge without a wait."""
-        quota = template.quota
-        values = self._shards[hash(bucket) & self._mask]
-        self._acquire()
-        try:
-            now = float(self._now_ns() // 1000)
-            value = values.get(bucket)
-            if value is None and self._values.refusing.count:
-                value = self._values.refusing.get(bucket)
-            self._births = birth = self._births + 1
-            if value is None:
-                level, last, generation = 0.0, now, birth & _LATEST
-            elif len(value) == PLAIN_SIZE:
-                stamp, last, level, generation = unpack_plain(value)
-                if stamp != quota.stamp or last > now:
-                    return self._decide_charge(template, bucket, now, birth)
-            else:
-                return self._decide_charge(template, bucket, now, birth)
-            if not quota.is_simple:
-                return self._decide_charge(template, bucket, now, birth)
-            after = admit(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # it is a token bucket
-            if after is None:
-                taken = refused(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # as above
-                if taken is None:
-                    return self._decide_charge(template, bucket, now, birth)
-                return taken, (level, last, generation, (), (), b""), now, birth
-            left = pack_plain(quota.stamp, now, after, generation)
-            is_full = self._values.count >= self._max_keys
-            if value is None:
-                if is_full:
-                    self._values.insert(bucket, left, now)
-                    if self._values.has_warning:
-                        self._warn()
-                    return level, last, generation, now, after, birth
-                self._values.count += 1  # as ``insert`` does it, without the call
-            elif is_full and values.pop(bucket, None) is None:  # it becomes the newest one
-                self._values.refusing.take_out(bucket)
-            values[bucket] = left
-            return level, last, generation, now, after, birth
-        finally:
-            self._release()
-
-    def book(self, charge: Charge, max_wait_us: float) -> Booking | None:
-        """Take one charge at the earliest slot; ``None`` if ``submit`` has to decide, and then nothing is taken.
-
-        Nothing is recorded for settlements.
-        """
-        quota, bucket = charge.quota, charge.bucket
-        if not quota.is_simple or not charge.cost:
-            return None
-        values = self._shards[hash(bucket) & self._mask]
-        self._acquire()
-        try:
-            now = float(self._now_ns() // 1000)
-            value = values.get(bucket)
-            if value is None and self._values.refusing.count:
-                value = self._values.refusing.get(bucket)
-            self._births = birth = self._births + 1
-            if value is None:
-                level, last, generation = 0.0, now, birth & _LATEST
-            elif len(value) == PLAIN_SIZE:
-                stamp, last, level, generation = unpack_plain(value)
-                if stamp != quota.stamp or last > now:
-                    return None
-            else:
-                return None
-            booked = book(quota, level, now - last, charge.cost, max_wait_us)  # type: ignore[arg-type]  # it is simple
-            if booked is None:
-                return None
-            after, wait_us = booked
-            left = pack_plain(quota.stamp, now, after, generation)
-            if value is None or self._values.count >= self._max_keys:
-                self._values.put(bucket, left, now)
-                if self._values.has_warning:
-                    self._warn()
-            else:
-                values[bucket] = left
-            return wait_us, (level, last, generation, now, after, birth)
-        finally:
-            self._release()
-
-    def _decide_charge(self, template: ChargeTemplate, bucket: str, now: float, birth: int) -> Outcome:
-        """``submit_charge`` for quotas and states of any kind, and for refusals."""
-        charge, quota = template.charge(bucket), template.quota
-        algorithm, stored = ALGORITHMS[type(quota)], self._state(charge)
-        state = current(quota, stored, now, birth)
-        taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
-        if after is not None:
-            self._store(charge, after, now, outlook)
-            if self._values.has_warning:
-                self._warn()
-        elif stored is not None and stored is not state:  # a clock had left it in the future
-            self._store(charge, state, now)
-        return taken, state, now, birth
-
-    def _warn(self) -> None:
-        """Log that a refusing bucket has gone, without the lock: a handler may take from this store. Called last."""
-        self._release()
-        try:
-            self._values.warn()
-        finally:
-            self._acquire()
+            now, decisions = float(self._now_ns() // 1000), Decisions()
+            for take in takes:
+                decisions.append(self._take(take, now))  # noqa: PERF401  # a comprehension is one more call
+            return decisions
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
         with self._lock:
-            states = [self._state(charge, len(take.charges)) for charge in take.charges]
-            return foresee(take, states, self._now_us())
+            now = float(self._now_ns() // 1000)
+            if take.operation is not None and (earlier := self._taken.get(operation_text(take), now)) is not None:
+                return replace(repeated(earlier, take), id=0)
+            states = self._read(take.charges, now)
+            asked = granting(take, most_at_once(take.charges, states, now)) if take.best_effort else take
+            wait_us, after = decide(asked.charges, states, now, take.max_wait_us)
+            return Decision(asked, after is not None, wait_us, states, now)
 
-    async def redeem(self, redemption: Redemption) -> Decision:
-        """The decision of a ticket, which is allowed once."""
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Give back units that were charged in excess, or debit missing ones; each settlement once."""
         with self._lock:
-            now = self._now_us()
-            states = list(map(self._state, redemption.charges, repeat(len(redemption.charges))))
-            foreseen = foresee(redemption.take, states, now)
-            return redeemed(foreseen, self._remember_first(redemption, now))
-
-    async def settle(self, settlement: Settlement) -> None:
-        """Give back units that a take charged in excess, or debit missing ones; a second call does nothing."""
-        with self._lock:
-            now = self._now_us()
-            if not self._remember_first(settlement, now):
-                return
-            if settlement.undone is not None:
-                self._takes.forget(take_text(settlement.undone))
-            charges = settlement.charges
-            states = [self._state(charge, len(charges)) for charge in charges]
-            for charge, state in zip(charges, settle(settlement, states, now, self._born(len(charges)))):
-                if state is not None:
-                    self._store(charge, state, now)
+            now = float(self._now_ns() // 1000)
+            return [self._settle(settlement, now) for settlement in settlements]
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
             for charge in charges:
-                if self._values.get(charge.bucket) is not None:
-                    self._values.put(charge.bucket, UNUSED, 0.0)
+                self._values.pop(charge.bucket, None)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close, and the buckets stay."""
 
     def adopt(self, charge: Charge, state: State) -> None:
-        """Continue from a state that another store left this bucket in, unless more was used here since."""
+        """Continue from a state that another store left this bucket in, unless it was used here since."""
         with self._lock:
-            now = self._now_us()
-            own = self._state(charge)
-            if own is None or used(charge.quota, own, now) < used(charge.quota, state, now):
-                self._store(charge, state, now)
+            if charge.bucket not in self._values:
+                self._write(charge, state, float(self._now_ns() // 1000))
 
-    def state_of(self, charge: Charge) -> State | None:
-        """The state of this charge's bucket; ``None`` if it was never used."""
-        with self._lock:
-            return self._state(charge)
-
-    def _decide(self, take: Take, now: float) -> Decision:
+    def _take(self, take: Take, now: float) -> Decision:
+        if take.operation is not None:
+            operation = operation_text(take)
+            earlier = self._taken.get(operation, now)
+            if earlier is not None:
+                return repeated(earlier, take)
         charges = take.charges
-        decision, written = decide(
-            take, list(map(self._state, charges, repeat(len(charges)))), now, self._born(len(charges))
-        )
-        if len(charges) > 1:
-            self._values.under_way = {charge.bucket for charge in charges}
-        for charge, state, quota_state in zip(charges, written, decision.states):
-            if state is not None:
-                outlook = quota_state.remaining, quota_state.more_after * SECOND_US, quota_state.reset_after * SECOND_US
-                self._store(charge, state, now, outlook)
-        self._values.under_way = ()
+        states = self._read(charges, now)
+        if take.best_effort:
+            take = granting(take, most_at_once(charges, states, now))
+            charges = take.charges
+        wait_us, after = decide(charges, states, now, take.max_wait_us)
+        if after is None:
+            return Decision(take, False, wait_us, states, now)
+        for charge, state in zip(charges, after):
+            if charge.cost:
+                self._write(charge, state, now)
+        decision = Decision(take, True, wait_us, after, now, next(self._ids))
+        if take.operation is not None:
+            self._taken.add(operation, decision, now, now + self._operation_ttl_us)
         return decision
 
-    def _decide_once(self, take: Take, now: float) -> Decision:
-        """The decision of a take with an operation: that of the first one that was allowed."""
-        text = take_text(take)
-        taken = self._takes.find(text, now)
-        if taken is not None:
-            at, birth, values, quotas = taken
-            take = of_quotas(take, quotas)
-            states = [unpack(charge.quota, value, len(values)) for charge, value in zip(take.charges, values)]
-            return decided_again(take, states, at, birth, now)
-        birth = self._births + 1
-        values = [packed_in(self._value(charge)) or None for charge in take.charges]
-        decision = self._decide(take, now)
-        if decision.allowed:
-            outcome = now, birth, values, [charge.quota for charge in take.charges]
-            self._takes.add(text, outcome, now, now + self._operation_ttl_us)
-        return decision
+    def _settle(self, settlement: Settlement, now: float) -> Settled:
+        charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
+        state = read(charge.quota, self._values.get(charge.bucket), now)
+        if self._settled.get(text, now) is not None:
+            return Settled(False, now, state)
+        self._settled.add(text, 1, now, max(settlement.until_us, now + self._operation_ttl_us))
+        if settlement.undone is not None:
+            self._taken.forget(operation_text(settlement.undone))
+        after = settle(charge.quota, state, now, settlement.booked, settlement.actual)
+        if after is not state:
+            self._write(charge, after, now)
+        return Settled(True, now, after)
 
-    def _remember_first(self, settled: Settlement | Redemption, now: float) -> bool:
-        """Whether this is the first settlement or redemption of its kind; it is remembered from now on."""
-        text, until_us = settlement_text(settled), settled.until_us
-        is_over = until_us and now >= until_us
-        if is_over or any(each.find(text, now) is not None for each in (self._settlements, self._tickets)):
-            return False
-        (self._tickets if until_us else self._settlements).add(
-            text, now, now, max(until_us, now + self._operation_ttl_us)
-        )
-        return True
+    def _read(self, charges: Sequence[Charge], now: float) -> list[State]:
+        values = self._values
+        return [read(charge.quota, values.get(charge.bucket), now) for charge in charges]
 
-    def _born(self, count: int) -> int:
-        """The first of ``count`` generations that no bucket has had."""
-        self._births += count
-        return self._births - count + 1
+    def _write(self, charge: Charge, state: State, now: float) -> None:
+        values, quota = self._values, charge.quota
+        if len(values) >= self._max_keys and charge.bucket not in values:
+            self._make_room(now)
+        self._quotas[quota.stamp] = quota
+        values[charge.bucket] = pack(quota, state)
 
-    def _now_us(self) -> float:
-        return float(self._now_ns() // 1000)
+    def _make_room(self, now: float) -> None:
+        """Remove the least used of a few buckets; one that refuses only if all of many do."""
+        least, chosen = REFUSES + 1.0, ""
+        for look, bucket in enumerate(self._looked_at()):
+            used = self._use(bucket, now)
+            if used < least:
+                least, chosen = used, bucket
+            if used == FULL or look + 1 >= (LOOKS if least < REFUSES else MOST_LOOKS):
+                break
+        if least == REFUSES:
+            self._warn()
+        del self._values[chosen]
 
-    def _value(self, charge: Charge) -> bytes:
-        """The stored value of a bucket; empty if it was never used."""
-        return self._values.get(charge.bucket) or b""
+    def _looked_at(self) -> Iterator[str]:
+        """The buckets to look at, from where the last look ended; all of them once before one comes again."""
+        for _ in range(2):
+            for bucket in self._hand:
+                if bucket in self._values:
+                    yield bucket
+            self._hand = iter(list(self._values))
+        yield from islice(self._values, 1)
 
-    def _state(self, charge: Charge, charges: int = 1) -> State | None:
-        value = self._value(charge)
-        return unpack(charge.quota, packed_in(value), charges) if value else None
+    def _use(self, bucket: str, now: float) -> float:
+        """The part of its quota that a bucket has in use."""
+        value = self._values[bucket]
+        quota = self._quotas[stamp_of(value)]
+        state = read(quota, value, now)
+        if reset_us(quota, state, now) <= 0.0:
+            return FULL
+        units, _ = available(quota, state, now)
+        return REFUSES if units < 1 else 1.0 - units / (quota.most + 1.0)
 
-    def _store(self, charge: Charge, state: State, now: float, outlook: Outlook | None = None) -> None:
-        quota = charge.quota
-        units, more_us, full_us = outlook or ALGORITHMS[type(quota)].outlook(quota, state, now)
-        if outlook is None or state[5]:
-            full_us = reset_us(quota, state, now)
-        self._values.put(charge.bucket, value_of(quota, pack(quota, state), now, (units, more_us, full_us)), now)
+    def _warn(self) -> None:
+        """Log that a refusing bucket goes, at most once a minute."""
+        now = monotonic_us()
+        if now - self._warned_us >= REPORT_EVERY_US:
+            self._warned_us = now
+            logger.warning(
+                "nearly all of the %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is "
+                "then as good as never used: raise it, MemoryStore(max_keys=%d), or use Redis %s",
+                self._max_keys,
+                10 * self._max_keys,
+                see("memory-that-is-full"),
+            )
 
 
-_stores: WeakValueDictionary[int, MemoryStore] = WeakValueDictionary()  # a store need not be hashable
+_stores: WeakSet[MemoryStore] = WeakSet()
 
 
 def _replace_locks() -> None:
-    for store in list(_stores.values()):
+    for store in list(_stores):
         store.replace_locks()
 
 

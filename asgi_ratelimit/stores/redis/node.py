@@ -1,345 +1,273 @@
-"""One Redis, for one event loop: the takes of all callers go to it in batches, over one connection."""
+"""One Redis, for one event loop: the takes of all callers go to it in batches, one call of the script each."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from random import getrandbits
-from typing import Any, TypeAlias
+from typing import Any
 
-from redis.asyncio import ConnectionPool
+from redis.exceptions import NoScriptError, ResponseError
 
-from ...algorithms import BIRTH_BITS, PLAIN_PARTS, Outcome, decision_of, is_allowed
-from ...clock import Clock, monotonic_us
-from ...decision import Charge, Decision, Settlement, Take
-from ...errors import StoreError, StoreUnavailable
+from ...clock import Clock, SystemClock, monotonic_us
+from ...decision import Decision, Settled, Settlement
+from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
 from ..call_observers import Observers, StoreCall
-from .batching import Finish, GroupCommit
-from .connection.script_calls import ScriptCall, ScriptCaller
-from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
+from .batching import GroupCommit
+from .clients import Server
 from .denials import Denials
-from .outage.breaker import Breaker
-from .outage.ledger import any_charge
-from .outage.local_decisions import MAX_VALUES, LocalDecisions
-from .outage.repayer import REPAID_TOGETHER, Repayer
-from .outage.repayments import settlement_of_nothing
-from .script_actions import (
-    Action,
-    BucketCharge,
-    Peek,
-    Repaid,
-    Repayment,
-    charges_of,
-    has_written,
-    is_one_of,
-    resends,
-    take_of,
-    taken_as,
-)
-from .script_actions import Answer as ActionAnswer
-from .script_encoding import Reply, decode, encode
+from .errors import NotWritable, store_error_of
+from .outage import Breaker, NameLookup, Outage
+from .wire import SCRIPT, SCRIPT_SHA, Action, Answer, Reset, charges_of, decode, encode, weight_of
 
-Answer: TypeAlias = ActionAnswer | StoreError
-"""The answer to an action, or the error of this one action."""
+MOST_WEIGHT = 512
+"""The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds."""
 
-_OWN_CLOCK_TTL_MS = 3_600_000
+REPAID_TOGETHER = 60
+"""The number of entries of the outage ledger that are sent at a time."""
+
+OWN_CLOCK_TTL_MS = 3_600_000
 """The least time to live of a key when the clock is not the server's."""
 
+CLOSE_WITHIN = 2.0
+"""The most seconds for which closing waits for Redis."""
 
-@dataclass(frozen=True, slots=True)
-class NodeContext:
-    """The context that all nodes of one store share. ``timeout`` is in seconds."""
 
-    prefix: bytes
+@dataclass(slots=True)
+class Context:
+    """What all nodes and event loops of one store share. ``timeout`` is in seconds."""
+
+    server: Server
+    prefix: str
     timeout: float
     clock: Clock | None
-    denials: Denials
-    local: LocalDecisions
     operation_ttl_us: float
+    denials: Denials
+    outage: Outage
+    lookup: NameLookup
     observers: Observers = field(default_factory=Observers)
 
-    def script_call(self, actions: Sequence[Action]) -> ScriptCall:
-        """The call of the script that carries out these actions; its last argument is where births start."""
-        keys, quotas, packed = encode(self.prefix, actions, self.operation_ttl_us)
-        now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
-        return (len(keys), *keys, quotas, packed, now, least_ttl_ms, getrandbits(BIRTH_BITS - 1))
 
-    def answers(self, actions: Sequence[Action], call: ScriptCall, reply: Reply, sent_us: float) -> Sequence[Answer]:
-        """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
+class Connection:
+    """The client of one event loop, for one server; a new one after a failure."""
 
-        ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions if
-        the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
-        """
-        answers, values, is_plain = decode(actions, reply, int(call[-1]))
-        self.local.latest_values.update(values)
-        if len(self.local.latest_values) > MAX_VALUES:
-            self.local.forget_oldest_values()
-        if is_plain and not self.denials.by_bucket:
-            return answers
-        for action, answer in zip(actions, answers):
-            if type(answer) is tuple and len(answer) == PLAIN_PARTS:
-                self.denials.by_bucket.pop(action[1], None)  # type: ignore[index]  # it is a charge
-            elif type(action) is not Peek:
-                self._learn(action, answer, sent_us)
-        return answers
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.client: Any = None
+        """The client, once it is open."""
+        self._opening: asyncio.Task[Any] | None = None
+        self._tasks: set[asyncio.Future[Any]] = set()
 
-    def _learn(self, action: Action, answer: Answer, sent_us: float) -> None:
-        """Remember a refusal; forget those of buckets that anything else has changed, and entries that are repaid."""
-        denials, ledger = self.denials, self.local.ledger
-        decision = answer
-        if type(answer) is tuple and not is_allowed(answer):
-            decision = decision_of(charges_of(action)[0], answer)
-        if isinstance(decision, Decision) and not decision.allowed:
-            denials.note(decision, sent_us)
-        elif not isinstance(answer, StoreError):
-            if denials.by_bucket:  # resets too: a refusal may have come back after the reset was submitted
-                denials.forget(charges_of(action))
-            if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
-                ledger.remove(action, answer if isinstance(answer, Repaid) else Repaid())
+    async def evaluate(self, keys: Sequence[str], *arguments: bytes | int) -> Any:
+        """The reply of the script. Redis forgets scripts when it restarts; then the text is sent, once."""
+        client = self.client or await self.open()
+        try:
+            return await client.evalsha(SCRIPT_SHA, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await client.eval(SCRIPT, len(keys), *keys, *arguments)
 
-    def error_of(self, reply: Exception) -> StoreError:
-        """The ``StoreError`` for a call that Redis has answered with an error."""
-        return store_error_of(reply, self.timeout, self.prefix)
+    async def open(self) -> Any:
+        """Open the client. A caller that gives up does not end that: another one may come to see it done."""
+        if self._opening is None or self._opening.done():
+            self._opening = self.keep(self._open())
+        return await asyncio.shield(self._opening)
 
-    def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
-        """``finish`` for a call with ``size`` actions that begins now; it also calls the observers."""
-        since_us = monotonic_us()
+    async def _open(self) -> Any:
+        """A new client; before it connects, the names of its hosts are looked up."""
+        if self._context.server.hosts:
+            await self._context.lookup.start(asyncio.get_running_loop())
+        self.client = self._context.server.client()
+        return self.client
 
-        def finish_and_report(answers: Sequence[Answer] | Exception) -> None:
-            seconds = (monotonic_us() - since_us) / SECOND_US
-            error = answers if isinstance(answers, Exception) else None
-            try:
-                finish(answers)
-            finally:
-                store, local = self.prefix.decode(), self.local
-                self.observers.report(StoreCall(store, size, seconds, error, local.is_out, len(local.ledger)))
+    def failed(self) -> None:
+        """Close the client in the background, as late answers may follow; the next call opens another one at once."""
+        client, self.client, self._opening = self.client, None, None
+        if client is not None:
+            self.keep(client.aclose())
 
-        return finish_and_report
+    async def aclose(self) -> None:
+        """Close the client; a server that does not answer keeps nobody waiting."""
+        Connection.failed(self)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
+
+    def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run ``work`` in a task of its own, whose error nobody has to see."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
 
 
-class RedisNode:
-    """One Redis, called ``name`` in the log, for one event loop. A batch that fails opens the breaker.
+class Node:
+    """One Redis, called ``name`` in the log, for one event loop. A call that fails opens the breaker.
 
-    ``is_here`` says whether the bucket of a charge is on this node.
+    ``is_here`` says whether a bucket is on this node, and ``parts_of`` splits actions into what one call can carry out.
     """
-
-    decides_in_outage = True
-    """Whether this process decides a take that gets no answer; it does not decide parts of a take."""
 
     def __init__(
         self,
-        context: NodeContext,
-        pool: ConnectionPool,
-        name: str = "",
-        is_here: Callable[[Charge], bool] = any_charge,
+        context: Context,
+        connection: Connection,
+        name: str,
+        is_here: Callable[[str], bool] = lambda bucket: True,
+        parts_of: Callable[[Sequence[Action]], Sequence[Sequence[Action]]] = lambda actions: [actions],
     ) -> None:
-        self.breaker = Breaker(monotonic_us, context.timeout * 1e6)
+        self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
         self.name = name
         self._context = context
+        self._connection = connection
         self._is_here = is_here
-        self._is_untried = True  # another event loop may have found Redis out: then report it back
+        self._parts_of = parts_of
         self._failure: StoreError | None = None
-        self._failure_of_some: StoreError | None = None
-        """Why some actions of the batch in flight failed, although others were carried out."""
-        self._caller = ScriptCaller(pool, context.timeout)
         self._group: GroupCommit[Action, Answer] = GroupCommit(
-            self._send_batch,
-            self._decide_without,
-            self._refuse_early,
-            resends=resends,
-            eager=self.decides_in_outage,
+            self._send,
+            timeout=context.timeout,
+            timed_out=self._timed_out,
+            weight_of=weight_of,
+            most_weight=MOST_WEIGHT,
         )
-        self.send = self._group.submit
-        """``submit`` for a caller that the breaker has allowed."""
-        self._repayer = Repayer(context.local.ledger, is_here, self._group.submit_all)
-
-    def take(self, take: Take) -> Decision | Awaitable[Decision]:
-        """The decision of one take, whatever happens to Redis."""
-        if take.operation is not None:
-            self._context.local.ledger.forget_refund(take)
-        if self.breaker.is_open and not self.breaker.begin_call():
-            return self._context.local.decide(take)
-        return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
-
-    def charge(self, charge: BucketCharge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
-        """The outcome of a take of one charge without a wait, whatever happens to Redis."""
-        if self.breaker.is_open and not self.breaker.begin_call():
-            return self._context.local.decide(take_of(charge))
-        return self.send(charge)  # type: ignore[return-value]  # a charge is answered with one of these
-
-    def take_all(self, takes: Sequence[Take]) -> list[Decision | Awaitable[Decision]]:
-        """``take`` for several, in one batch."""
-        if len(takes) > 1:
-            self._group.hold()
-        return list(map(self.take, takes))
+        self._repaying: asyncio.Task[None] | None = None
 
     def submit(self, action: Action) -> Awaitable[Answer]:
+        """The answer to ``action``, for a caller that the breaker has allowed. Raises ``StoreError``."""
+        return self._group.submit(action)
+
+    async def answer(self, action: Action) -> Answer:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
         if self.breaker.begin_call():
-            return self.send(action)
+            return await self._group.submit(action)
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
-        """Answer what waits, charge Redis with the outage ledger while it answers, and close the connection."""
-        if self._context.local.ledger.has_entries and self.breaker.begin_call():
-            self._repayer.start()
-        await self._repayer.aclose()
+        """Answer what waits, and charge Redis with the outage ledger while it answers."""
+        if len(self._context.outage.ledger) and self.breaker.begin_call():
+            self._repay_soon()
+        if self._repaying is not None:
+            await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
         await self._group.drain()
-        await self._caller.aclose()
 
-    def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
-        if self._context.observers.references:
-            finish = self._context.observed(len(actions), finish)
-        if self._context.local.ledger.has_entries:
-            self._caller.start(self._call(actions, submitted, finish))
-            return
-        sent_us = self._context.denials.now_us()
-        call = self._context.script_call(actions)
-        self._caller.call(call, submitted, partial(self._answered, actions, call, sent_us, finish))
-
-    def _answered(
-        self,
-        actions: Sequence[Action],
-        call: ScriptCall,
-        sent_us: float,
-        finish: Finish[Answer],
-        reply: Any,
-    ) -> None:
-        """Finish a batch with the answers in ``reply``."""
-        answers: Sequence[Answer] | Exception
+    async def _send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
+        """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
+        since_us, outage = monotonic_us(), self._context.outage
+        entries: list[Action] = []
+        if len(outage.ledger):
+            own = set(map(id, actions))
+            buckets = {charge.bucket for action in actions for charge in charges_of(action)}
+            entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
+        error: Exception | None = None
         try:
-            if isinstance(reply, Exception):
-                raise self._context.error_of(reply) from reply
-            answers = self._context.answers(actions, call, reply, sent_us)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
-            answers = error
-        is_plain = not (self._is_untried or self.breaker.is_open or self._context.local.ledger.has_entries)
-        if is_plain and not isinstance(answers, Exception):
-            finish(answers)
-        else:
-            self._finish(actions, answers, finish)
-
-    async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
-        """Send a batch after the outage ledger's entries for its buckets, all within its deadline."""
-        answers: Sequence[Answer] | Exception = EventLoopEnded()
-        try:
-            await self._repay_ahead(actions, submitted)
-            if self._failure_of_some is not None:
-                raise self._failure_of_some
-            answers = await self._answers(actions, submitted)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
-            answers = error
+            answers = await self._answers([*entries, *actions])
+            self._succeeded([*entries, *actions], answers)
+            return answers[len(entries) :]
+        except StoreError as failure:
+            error = failure
+            self._failed(failure)
+            raise
+        except asyncio.CancelledError:
+            error = StoreTimeout("cancelled")
+            raise
         finally:
-            self._finish(actions, answers, finish)
+            if self._context.observers.references:
+                seconds = (monotonic_us() - since_us) / SECOND_US
+                prefix, ledger = self._context.prefix, len(outage.ledger)
+                self._context.observers.report(
+                    StoreCall(prefix, len(actions), seconds, error, outage.is_out, ledger)
+                )
 
-    async def _repay_ahead(self, actions: Sequence[Action], submitted: float) -> None:
-        """Charge Redis with the entries of the buckets of a batch, so that none of its takes passes before them.
+    async def _answers(self, actions: Sequence[Action]) -> list[Answer | Exception]:
+        """The answers to actions, in order. Raises ``StoreError`` if no call was answered."""
+        parts = self._parts_of(actions)
+        if len(parts) == 1:
+            return await self._call(actions)
+        results = await asyncio.gather(*map(self._call, parts), return_exceptions=True)
+        if all(isinstance(result, BaseException) for result in results):
+            raise next(result for result in results if isinstance(result, BaseException))
+        by_action: dict[int, Answer | Exception] = {}
+        for part, result in zip(parts, results):
+            if isinstance(result, BaseException) and not isinstance(result, Exception):
+                raise result
+            for at, action in enumerate(part):
+                by_action[id(action)] = result if isinstance(result, Exception) else result[at]  # type: ignore[index]
+        return [by_action[id(action)] for action in actions]
 
-        While Redis may be out, an action that changes no bucket goes first. Until it is answered, this process decides.
-        """
-        ledger = self._context.local.ledger
-        others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
-        if not (ledger.has_entries and others):
-            return
-        own = taken_as(others)
-        if self._is_untried or self.breaker.is_open:
-            trial = [settlement_of_nothing(charges_of(others[0])[0])]
-            self._record_success(trial, await self._answers(trial, submitted))
-            first = ledger.collect(self._is_here, REPAID_TOGETHER)
-            await self._answers([each for each in first if not is_one_of(each, own)], submitted)
-        buckets = {charge.bucket for action in others for charge in charges_of(action)}
-        while entries := ledger.of_buckets(buckets, own, self._is_here)[:REPAID_TOGETHER]:
-            if any(isinstance(answer, StoreError) for answer in await self._answers(entries, submitted)):
-                return
-
-    async def _answers(self, actions: Sequence[Action], submitted: float) -> list[Answer]:
-        """The answers to all actions; actions that the script leaves undone, at its bound of work, are sent again.
-
-        If that fails, the failure is the answer to those. Raises ``StoreError`` if no action was carried out.
-        """
-        answers: list[Answer] = []
-        while len(answers) < len(actions):
-            left = actions[len(answers) :]
-            try:
-                answers += await self._call_once(left, submitted)
-            except StoreError as error:
-                if not answers:
-                    raise
-                self._failure_of_some = error
-                answers += [error] * len(left)
+    async def _call(self, actions: Sequence[Action]) -> list[Answer | Exception]:
+        """The answers to actions that one call of the script carries out. Raises ``StoreError``."""
+        context, mark = self._context, getrandbits(64).to_bytes(8, "little")
+        now = b"" if context.clock is None else b"%d" % context.clock.now_us()
+        least_ttl_ms = 1 if context.clock is None else OWN_CLOCK_TTL_MS
+        sent_us = context.denials.now_us()
+        keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, _time_us(context.clock))
+        ttl_ms = int(context.operation_ttl_us // 1000)
+        try:
+            reply = await self._connection.evaluate(keys, quotas, packed, now, least_ttl_ms, max(ttl_ms, 1), mark)
+        except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
+            raise store_error_of(error, context.timeout, context.prefix) from error
+        answers: list[Answer | Exception] = list(decode(actions, reply, mark, context.outage.seen))
+        for at, (action, answer) in enumerate(zip(actions, answers)):
+            if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
+                answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
+            elif type(answer) is Decision:
+                if not answer.allowed:
+                    context.denials.note(answer, sent_us)
+            elif context.denials and type(action) in (Settlement, Reset):
+                context.denials.forget(charges_of(action))
+        context.outage.bound_seen()
         return answers
 
-    async def _call_once(self, actions: Sequence[Action], submitted: float) -> Sequence[Answer]:
-        """The answers to the first actions, as many as one call of the script carries out."""
-        sent_us = self._context.denials.now_us()
-        call = self._context.script_call(actions)
-        (reply,) = await self._caller.evaluate([call], submitted)
-        if isinstance(reply, Exception):
-            raise self._context.error_of(reply) from reply
-        return self._context.answers(actions, call, reply, sent_us)
+    def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
+        """Close the breaker, unless Redis refused to write, and charge it with the outage ledger from now on."""
+        outage = self._context.outage
+        failure = next((answer for answer in answers if isinstance(answer, StoreError)), None)
+        if failure is not None:
+            self._failed(failure)
+            return
+        if not isinstance(self._failure, NotWritable) or any(map(_has_written, answers)):
+            self._failure = None
+        if self._failure is None:
+            self.breaker.record_success()
+            outage.store_is_back(self.name)
+        if len(outage.ledger):
+            for action, answer in zip(actions, answers):
+                if type(action) is Settlement and type(answer) is Settled:
+                    outage.ledger.done(action)
+            self._repay_soon()
 
-    def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
-        """Open or close the breaker according to the outcome of a batch, then finish the batch.
-
-        If only some of its actions have failed, the others still count, but the node is out.
-        """
-        failure, self._failure_of_some = self._failure_of_some, None
-        try:
-            if isinstance(answers, StoreError):
-                failure = answers
-            if failure is not None:
-                if not isinstance(failure, EventLoopEnded):
-                    self._record_failure(failure)
-            elif not isinstance(answers, Exception):
-                if self._is_untried or self.breaker.is_open:
-                    self._record_success(actions, answers)
-                if self._context.local.ledger.has_entries and not self.breaker.is_open:
-                    self._repayer.start_if_due()
-        finally:
-            finish(answers)
-
-    def _record_failure(self, failure: StoreError) -> None:
+    def _failed(self, failure: StoreError) -> None:
         self.breaker.record_failure()
         self._failure = failure
-        self._context.local.store_is_out(failure, self.name)
-        self._caller.drop()
+        self._context.outage.store_is_out(failure, self.name)
+        self._connection.failed()
 
-    def _record_success(self, actions: Sequence[Action], answers: Sequence[Answer]) -> None:
-        """Close the breaker, unless Redis could not write before and this batch wrote nothing."""
-        if isinstance(self._failure, NotWritable) and not any(map(has_written, actions, answers)):
-            self.breaker.record_failure()
-            return
-        self._is_untried = False
-        self.breaker.record_success()
-        self._context.local.store_is_back(self.name)
-        self._repayer.start_soon()
+    def _timed_out(self) -> Exception:
+        failure = StoreTimeout(f"Redis did not answer within {self._context.timeout} s")
+        self._failed(failure)
+        return failure
 
-    def _decide_without(self, action: Action, error: Exception) -> Answer:
-        """The local decision of a take that got no answer. Raises ``error`` for any other action."""
-        take = take_of(action) if isinstance(action, tuple) else action
-        if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
-            return self._context.local.decide(take, is_unclear=True)
-        raise error
+    def _repay_soon(self) -> None:
+        """Charge Redis with the outage ledger in the background, unless that is under way."""
+        if self._repaying is None or self._repaying.done():
+            self._repaying = asyncio.get_running_loop().create_task(self._repay())
 
-    def _refuse_early(self, actions: Sequence[Action]) -> Sequence[Answer] | None:
-        """The refusals that have become certain while the takes waited.
+    async def _repay(self) -> None:
+        """Send entries, between the takes, until none is left or one fails."""
+        ledger = self._context.outage.ledger
+        while entries := ledger.some(REPAID_TOGETHER, self._is_here):
+            answers = await asyncio.gather(*map(self._group.submit, entries), return_exceptions=True)
+            if any(isinstance(answer, BaseException) for answer in answers):
+                return
 
-        A take is not refused early if an action ahead of it may change its bucket.
-        """
-        denials = self._context.denials
-        if not denials.by_bucket or not self.decides_in_outage:
-            return None
-        answers: list[Answer] = []
-        ahead: set[str] = set()
-        for action in actions:
-            take = take_of(action) if isinstance(action, tuple) else action
-            buckets = [charge.bucket for charge in take.charges]
-            denied = None
-            if isinstance(take, Take) and take.operation is None and ahead.isdisjoint(buckets):
-                denied = denials.find(take)
-            if denied is None:
-                ahead.update(buckets)
-            answers.append(denied)
-        return answers
+
+def _has_written(answer: Answer | Exception) -> bool:
+    return type(answer) is Settled or (type(answer) is Decision and answer.allowed and answer.id != 0)
+
+
+def _time_us(clock: Clock | None) -> float:
+    return float((clock or SystemClock()).now_us())

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import math
-from asyncio import _get_running_loop
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
-from weakref import WeakKeyDictionary
+from itertools import count
+from random import getrandbits
+from typing import cast
+from weakref import WeakKeyDictionary, WeakSet
 
-from ...algorithms import Outcome
+from ...algorithms import unused
 from ...argument_errors import checked_clock, shows_use
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
-from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
+from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError
-from ...logs import warn_once
+from ..base import Decisions, Store
 from ..by_store import before_closing
 from ..call_observers import Observer
 from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
-from .cluster.cluster import ClusterNodes
-from .cluster.splitting import split
-from .connection.server_addresses import RedisLike, SingleAddress, addresses_of
+from .clients import RedisLike, server_of
+from .cluster import ClusterNodes
 from .denials import Denials
-from .node import NodeContext, RedisNode
-from .outage.local_decisions import LocalDecisions
-from .redis_documents import RedisDocuments
-from .script_actions import Peek, Reset
-
-LONGEST_USUAL = 60.0
-"""Seconds; a longer deadline is probably meant in milliseconds."""
+from .documents import RedisDocuments
+from .node import Connection, Context, Node
+from .outage import NameLookup, Outage, OutageLedger
+from .wire import Action, Answer, NumberedTake, Peek, Reset
 
 
-class RedisStore:
+class RedisStore(Store):
     """Buckets in Redis 6.2 or newer, or Valkey: one string key for each, decided by a script on the server's clock.
 
     ``url_or_client`` is a URL (``redis://``, ``rediss://``, ``unix://``, ``redis+cluster://host:port,host:port`` or
@@ -49,7 +47,6 @@ class RedisStore:
     """
 
     in_process = False
-    remembers_operations = True
 
     @shows_use('RedisStore("redis://localhost:6379/0", prefix="shop", timeout=0.25)')
     def __init__(
@@ -63,132 +60,93 @@ class RedisStore:
         operation_ttl: float = OPERATION_TTL,
         clock: Clock | None = None,
     ) -> None:
-        if not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
-        if timeout > LONGEST_USUAL:
-            warn_once(
-                "a-time-in-milliseconds",
-                f"timeout={timeout!r} is in seconds, and requests would wait that long: timeout=0.25",
-            )
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
         checked_clock(clock, "RedisStore(url, clock=SteppedClock())")
-        self._addresses = addresses_of(url_or_client, timeout)
-        self._denials = Denials(clock.now_us if clock else monotonic_us)
+        server = server_of(url_or_client, timeout)
+        denials = Denials(clock.now_us if clock else monotonic_us)
         operation_ttl_us = checked_operation_ttl(operation_ttl)
-        parts_of = _whole if isinstance(self._addresses, SingleAddress) else _parts_by_slot
-        self._local = LocalDecisions(on_error, replicas, clock or SystemClock(), parts_of, operation_ttl)
-        self._context = NodeContext(
-            escaped(prefix).encode(), timeout, clock, self._denials, self._local, operation_ttl_us
+        outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
+        lookup = NameLookup(server.hosts)
+        self._context = Context(
+            server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage, lookup
         )
-        self._documents = RedisDocuments(self._addresses, self._context.prefix, timeout)
-        self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
+        self._documents = RedisDocuments(server, escaped(prefix), timeout)
         self._begun: Callable[[], None] = _nothing_begins
         self._ended: Callable[[], Awaitable[None]] = _nothing_ends
-        self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
+        self.begin_anew()
+        _stores.add(self)
+
+    def begin_anew(self) -> None:
+        """Begin without connections and without an outage ledger, in a forked child: those are its parent's."""
+        self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, SingleNode | ClusterNodes] = WeakKeyDictionary()
+        self._ids = count(getrandbits(48))
+        self._context.outage.ledger = OutageLedger()
+        self._context.lookup = NameLookup(self._context.server.hosts)
+        self._documents.begin_anew()
 
     def __repr__(self) -> str:
-        return f"RedisStore(prefix={self._context.prefix.decode()!r}, timeout={self._context.timeout})"
+        return f"RedisStore(prefix={self._context.prefix!r}, timeout={self._context.timeout})"
 
     @property
     def clock(self) -> Clock | None:
         """The clock that replaces the server's; ``None`` if there is none."""
         return self._context.clock
 
-    def observe(self, observer: Observer) -> None:
-        """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
-        self._context.observers.add(observer)
-
     @property
     def place(self) -> str:
         """Stores with the same place share their buckets."""
-        return f"{self._context.prefix.decode()} {self._addresses.place}"
+        return f"{self._context.prefix} {self._context.server.place}"
 
     @property
     def documents(self) -> RedisDocuments:
         """The documents that processes share beside the buckets."""
         return self._documents
 
-    def submit(self, take: Take) -> Decision | Awaitable[Decision]:
-        """The decision of one take; a refusal that the denial cache holds, and any in an outage, needs no waiting."""
-        if self._denials.by_bucket and take.operation is None:  # usually empty: then this saves a call
-            denied = self._denials.find(take)
-            if denied is not None:
-                return denied
-        loop, node = self._latest
-        if node is None or loop is not _get_running_loop():
-            node = self._node()
-        return node.take(take)
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
+        self._context.observers.add(observer)
 
-    def submit_charge(
-        self, template: ChargeTemplate, bucket: str
-    ) -> Outcome | Decision | Awaitable[Outcome | Decision]:
-        """The outcome of a take of one charge without a wait, or the decision if Redis is out."""
-        if self._denials.by_bucket:  # the call is not free, and mostly there are none
-            denied = self._denials.find_charge(template, bucket)
+    def take(self, takes: Sequence[Take]) -> Decisions | Awaitable[list[Decision]]:
+        """One decision for each take, in order; a refusal that is certain, and any in an outage, is there at once."""
+        if len(takes) != 1:
+            return self._take_all(takes)
+        take = takes[0]
+        if self._context.denials and take.operation is None:
+            denied = self._context.denials.find(take)
             if denied is not None:
-                return denied
-        loop, node = self._latest
-        if node is None or loop is not _get_running_loop():
-            node = self._node()
-        return node.charge((template, bucket))
-
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        """One decision for each take, in order; each take sees what the ones before it have booked."""
-        if len(takes) == 1:
-            return [await _resolved(self.submit(takes[0]))]
-        buckets_before: set[str] = set()
-        denied: list[Decision | None] = []
-        for take in takes:
-            buckets = {charge.bucket for charge in take.charges}
-            is_plain = take.operation is None and buckets_before.isdisjoint(buckets)
-            denied.append(self._denials.find(take) if is_plain else None)
-            buckets_before |= buckets
-        submitted = self._node().take_all([take for take, denial in zip(takes, denied) if denial is None])
-        decisions = iter(await asyncio.gather(*map(_resolved, submitted)))
-        return [next(decisions) if denial is None else denial for denial in denied]
+                return Decisions((denied,))
+        nodes = self._open()
+        if type(nodes) is SingleNode:
+            breaker = nodes.node.breaker
+            if breaker.is_open and not breaker.begin_call():
+                return Decisions((self._context.outage.decide(take),))
+            return self._take_one(nodes.node.submit(NumberedTake(take, next(self._ids))), take)
+        return self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take)
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken. Raises ``StoreError`` if Redis does not answer."""
-        return cast("Decision", await self._node().submit(Peek(take)))
+        return cast("Decision", await self._open().answer(Peek(take)))
 
-    async def redeem(self, redemption: Redemption) -> Decision:
-        """The decision of a ticket, which is allowed once. Raises ``StoreError`` if Redis does not answer."""
-        return cast("Decision", await self._node().submit(redemption))
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Give back units that were charged in excess, or debit missing ones; each settlement once.
 
-    async def settle(self, settlement: Settlement) -> None:
-        """Give back units that a take charged in excess, or debit missing ones; a second call does nothing.
-
-        If Redis does not answer, the settlement waits in the outage ledger until it does. A decision made in an outage
-        is settled wherever it is now charged.
+        If Redis does not answer, a settlement waits in the outage ledger until it does, except for one with a token,
+        which raises ``StoreError``. A decision of an outage is settled here.
         """
-        if not settlement.degraded:
-            await self._settle_there(settlement)
-            return
-        ledger = self._local.ledger
-        if settlement.until_us:  # a ticket, which is dead from now on unless it has been redeemed
-            is_open, is_first = ledger.is_open(settlement), await self._settle_there(_without_units(settlement))
-            if not (is_open if is_first is None else is_first):
-                return
-        for there in await ledger.settle(settlement):
-            await self._settle_there(there)
-
-    async def _settle_there(self, settlement: Settlement) -> bool | None:
-        """Settle in Redis; return whether for the first time, or ``None`` if Redis is out and the ledger has it."""
-        self._denials.forget(settlement.charges)
-        try:
-            return bool(await self._node().submit(settlement))
-        except StoreError:
-            self._local.ledger.postpone(settlement)
-            return None
+        self._context.denials.forget([each.charge for each in settlements])
+        if len(settlements) == 1:
+            return [await self._settle(settlements[0])]
+        return list(await asyncio.gather(*map(self._settle, settlements)))
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
-        if not charges:
-            return
-        self._denials.forget(charges)
-        await self._node().submit(Reset(charges))
-        await self._local.forget(charges)
+        self._context.denials.forget(charges)
+        nodes = self._open()
+        await asyncio.gather(*[nodes.answer(Reset(charge)) for charge in charges])
+        await self._context.outage.forget(charges)
 
     async def aclose(self) -> None:
         """Close this event loop's connections, once all waiting calls are answered, and unused slots are given back.
@@ -200,10 +158,9 @@ class RedisStore:
         last = before_closing.get(self)
         if last is not None:
             await last()
-        node = self._nodes.pop(_running_loop(), None)
-        self._latest = (None, None)
-        if node is not None:
-            await node.aclose()
+        nodes = self._nodes.pop(_running_loop(), None)
+        if nodes is not None:
+            await nodes.aclose()
         drop_closed(self._nodes)
         if not self._nodes:
             await self._ended()
@@ -218,21 +175,74 @@ class RedisStore:
         if self._nodes:
             begun()
 
-    def _node(self) -> RedisNode | ClusterNodes:
+    async def _take_one(self, answer: Awaitable[Answer], take: Take) -> list[Decision]:
+        try:
+            return [cast("Decision", await answer)]
+        except StoreError:  # the node has logged it
+            return [self._context.outage.decide(take)]
+
+    async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
+        """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
+        nodes = self._open()
+        answers = [self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take) for take in takes]
+        return [decision for (decision,) in await asyncio.gather(*answers)]
+
+    async def _settle(self, settlement: Settlement) -> Settled:
+        if settlement.degraded and not settlement.token:
+            return await self._context.outage.settle(settlement)
+        sent = settlement
+        if settlement.degraded:  # Redis keeps the mark, and this process what was charged
+            sent = replace(settlement, actual=settlement.booked.cost, degraded=False)
+        try:
+            settled = cast("Settled", await self._open().answer(sent))
+        except StoreError:
+            if settlement.token:
+                raise
+            self._context.outage.ledger.postpone(settlement)
+            now = float((self._context.clock or SystemClock()).now_us())
+            return Settled(True, now, unused(settlement.charge.quota, now))
+        if settlement.degraded and settled.is_first:
+            await self._context.outage.settle(settlement)
+        return settled
+
+    def _open(self) -> SingleNode | ClusterNodes:
         """The node, or all nodes of a cluster, for the running event loop: loops cannot share connections."""
         loop = _running_loop()
-        node = self._nodes.get(loop)
-        if node is None:
+        nodes = self._nodes.get(loop)
+        if nodes is None:
             drop_closed(self._nodes)
-            node = self._nodes[loop] = self._open()
+            make = ClusterNodes if self._context.server.is_cluster else SingleNode
+            nodes = self._nodes[loop] = make(self._context)
             self._begun()
-        self._latest = (loop, node)
-        return node
+        return nodes
 
-    def _open(self) -> RedisNode | ClusterNodes:
-        if isinstance(self._addresses, SingleAddress):
-            return RedisNode(self._context, self._addresses.pool(), self._addresses.name)
-        return ClusterNodes(self._context, self._addresses)
+
+class SingleNode:
+    """One Redis, for one event loop."""
+
+    def __init__(self, context: Context) -> None:
+        self._connection = Connection(context)
+        self.node = Node(context, self._connection, context.server.name)
+
+    async def answer(self, action: Action) -> Answer:
+        """The answer to an action. Raises ``StoreError``."""
+        return await self.node.answer(action)
+
+    async def aclose(self) -> None:
+        """Answer what waits, and close the connection."""
+        await self.node.aclose()
+        await self._connection.aclose()
+
+
+_stores: WeakSet[RedisStore] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for store in list(_stores):
+        store.begin_anew()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _nothing_begins() -> None:
@@ -243,28 +253,8 @@ async def _nothing_ends() -> None:
     """Called when a store is closed; does nothing."""
 
 
-def _without_units(settlement: Settlement) -> Settlement:
-    """A settlement of the same id that changes no bucket."""
-    settled = tuple([replace(each, actual=each.charge.cost) for each in settlement.settled_charges])
-    return replace(settlement, settled_charges=settled, degraded=False)
-
-
-def _whole(action: Any) -> Sequence[Any]:
-    """An action on one Redis, which carries it out as one."""
-    return (action,)
-
-
-def _parts_by_slot(action: Any) -> Sequence[Any]:
-    """An action on a cluster, as the parts that are carried out for each slot."""
-    return [part.action for part in split(action)]
-
-
 def _running_loop() -> asyncio.AbstractEventLoop:
     return running_loop(
         "a store on Redis with async",
         "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)",
     )
-
-
-async def _resolved(decision: Decision | Awaitable[Decision]) -> Decision:
-    return decision if isinstance(decision, Decision) else await decision

@@ -11,25 +11,26 @@ from redis.exceptions import (
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ....errors import StoreError, StoreTimeout, StoreUnavailable
+from ...errors import StoreError, StoreTimeout, StoreUnavailable
 
 _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b")
 """The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
 
-_CREDENTIALS = "put the user and the password into the URL, redis://user:password@host:6379/0"
+_NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
 
-_NO_TLS = "the port does not speak TLS, redis://host:6379/0"
+_CREDENTIALS = "put the user and the password into the URL, redis://user:password@host:6379/0"
 
 _ADVICE = (
     ("without any password configured", "leave the password out of the URL, redis://host:6379/0"),
     ("DB index is out of range", "name a database that the server has, redis://host:6379/0"),
-    ("cluster support disabled", "it is a single Redis, redis://host:6379/0"),
+    ("cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
     ("not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     ("unknown command .?SENTINEL", "it is no sentinel, redis://host:6379/0"),
     ("unknown command .?EVALSHA", "if it is a sentinel, write redis+sentinel://host:26379/mymaster"),
@@ -39,21 +40,15 @@ _ADVICE = (
     ),
     (
         r"SSL.*(?:WRONG_VERSION_NUMBER|record layer failure|PACKET_LENGTH_TOO_LONG)",
-        _NO_TLS,
+        "the port does not speak TLS, redis://host:6379/0",
     ),
     ("(?i)^protocol error", "what answers there is no Redis, redis://host:6379/0"),
-    (
-        "while reading from .*reset by peer|^the connection was closed by the server",
-        "a port that speaks TLS needs rediss://host:6379/0",
-    ),
+    ("while reading from .*reset by peer", "a port that speaks TLS needs rediss://host:6379/0"),
 )
 """The errors that do not go away by themselves: how their texts are found, and the advice."""
 
-_SENTINEL_IN_TEXT = re.compile(r"<redis\.asyncio\.client\.Redis\(.*?host=([^,]*),port=([^,]*),.*?\)>\)>\)>")
+_SENTINEL_IN_TEXT = re.compile(r"<redis\.asyncio\.client\.\w+\(.*?host=([^,]*),port=([^,]*),.*?\)>\)>\)>")
 """The ``repr`` of redis-py's client for a sentinel, which is longer than a line."""
-
-_NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
-
 
 _OF_A_KEY = re.compile(r"\baccess .*\bkeys?\b")
 """In the text of a refusal by an ACL, if it concerns a key and not a command."""
@@ -63,44 +58,21 @@ class NotWritable(StoreUnavailable):
     """Raised if Redis can read but not write: it can still refuse takes."""
 
 
-class ShardingProxyError(RedisError):
-    """Raised if a proxy answers that sends each command to the server of its first key."""
-
-    def __init__(self, answer: object) -> None:
-        super().__init__(
-            "this is a proxy that shards by the first key, such as Envoy's or twemproxy, so that a bucket would be on "
-            "several servers: connect to a server, or to a Redis Cluster (redis+cluster://). "
-            f"It answered {str(answer)!r:.200} to a call without keys"
-        )
-
-
-class EventLoopEnded(StoreUnavailable):
-    """Raised if the event loop has ended before the answer came, which says nothing about Redis."""
-
-    def __init__(self) -> None:
-        super().__init__("the event loop has ended")
-
-
-def store_error_of(
-    error: Exception, timeout: float, prefix: bytes = b"", *, is_first_by_tls: bool = False
-) -> StoreError:
+def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> StoreError:
     """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
 
-    ``prefix`` is the escaped prefix of the keys, if the call had keys. ``is_first_by_tls`` says that no connection by
-    TLS has been established yet.
+    ``prefix`` is the escaped prefix of the keys, if the call had keys.
     """
     if isinstance(error, StoreError):
         return error
     if isinstance(error, (TimeoutError, RedisTimeoutError)):
-        return StoreTimeout(f"Redis did not answer within {timeout} s{f': if {_NO_TLS}' if is_first_by_tls else ''}")
+        return StoreTimeout(f"Redis did not answer within {timeout} s")
     if isinstance(error, AuthenticationError):
         return StoreError(f"Redis rejected the credentials: {_advised(error, _CREDENTIALS)}")
-    if isinstance(error, ShardingProxyError):
-        return StoreUnavailable(f"Redis cannot serve: {error}")
-    if isinstance(error, (RedisConnectionError, OSError)):
+    if isinstance(error, (RedisConnectionError, RedisClusterException, OSError)):
         return StoreUnavailable(f"Redis cannot be reached: {_advised(error)}")
-    if isinstance(error, NoPermissionError) and prefix and _OF_A_KEY.search(str(error)):
-        needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix.decode()}:*"
+    if prefix and _OF_A_KEY.search(str(error)) and (isinstance(error, NoPermissionError) or "NOPERM" in str(error)):
+        needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"
         return StoreError(f"Redis answered with an error: {error}: {needed}")
     if isinstance(error, ResponseError):
         return _error_of_response(error)
@@ -109,7 +81,7 @@ def store_error_of(
     return StoreError(f"Redis answered with an error: {_advised(error)}")
 
 
-def _advised(error: Exception, otherwise: str = "") -> str:
+def _advised(error: BaseException, otherwise: str = "") -> str:
     """The text of an error, with what to change if it cannot go away by itself."""
     text = _SENTINEL_IN_TEXT.sub(r"\1:\2", str(error))
     if isinstance(error, MovedError):

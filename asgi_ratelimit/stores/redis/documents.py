@@ -1,20 +1,19 @@
-"""Documents in Redis: one string key for each, and one hash for all parts of a name, over a connection of their own."""
+"""Documents in Redis: one string key for each, and one hash for all parts of a name."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...buckets import escaped
-from ...errors import StoreUnavailable
+from ...errors import StoreTimeout, StoreUnavailable
 from ..documents import checked_content, checked_seconds
 from ..event_loops import drop_closed, running_loop
-from .cluster.commands import ClusterCommands
-from .connection.script_calls import ScriptCaller
-from .connection.server_addresses import ClusterAddresses, SingleAddress
+from .clients import Client, Server
+from .errors import store_error_of
 
 T = TypeVar("T")
 
@@ -75,29 +74,22 @@ end
 """ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
 
 
-class _Commands(Protocol):
-    """Sends commands with one key for one event loop."""
-
-    async def command(self, *command: str | bytes | int) -> Any: ...
-
-    async def aclose(self) -> None: ...
-
-
-_Opened: TypeAlias = tuple[asyncio.Lock, _Commands]
-
-
 class RedisDocuments:
-    """The documents of one store. Each event loop has a connection of its own, which carries one command at a time.
+    """The documents of one store; each event loop has a client of its own.
 
     ``prefix`` is the escaped prefix of the store, and ``timeout`` that of its takes, in seconds.
     """
 
-    def __init__(self, addresses: SingleAddress | ClusterAddresses, prefix: bytes, timeout: float) -> None:
-        self._addresses = addresses
-        self._prefix = prefix + b":documents:"
+    def __init__(self, server: Server, prefix: str, timeout: float) -> None:
+        self._server = server
+        self._prefix = f"{prefix}:documents:"
         self._timeout = max(timeout, LEAST_TIMEOUT)
-        self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = WeakKeyDictionary()
-        self._calls: set[asyncio.Task[Any]] = set()
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Begin without connections, in a forked child: those are its parent's."""
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
@@ -107,11 +99,11 @@ class RedisDocuments:
         """Replace a document, whatever it was."""
         time_to_live = _milliseconds(seconds)
         options = ("PX", time_to_live) if time_to_live else ()
-        await self._call(_nothing, "SET", self._key(name), _encoded(checked_content(content)), *options)
+        await self._call(_nothing, "SET", self._key(name), checked_content(content), *options)
 
     async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
         """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
-        contents = [b"" if each is None else b"=" + _encoded(checked_content(each)) for each in (old, new)]
+        contents = [b"" if each is None else b"=" + checked_content(each) for each in (old, new)]
         return await self._call(_flag, "EVAL", REPLACE, 1, self._key(name), *contents, _milliseconds(seconds))
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
@@ -120,7 +112,7 @@ class RedisDocuments:
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace one part, whatever it was; the others stay."""
-        value = _encoded(part.encode()), _encoded(checked_content(content)), _milliseconds(seconds)
+        value = part.encode(), checked_content(content), _milliseconds(seconds)
         await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
     async def now_us(self) -> float:
@@ -128,69 +120,82 @@ class RedisDocuments:
         return await self._call(_time, "TIME")
 
     async def aclose(self) -> None:
-        """Close the connection of the running event loop; the next command opens another one."""
-        opened = self._commands.pop(running_loop(*_NEEDS_ASYNCIO), None)
-        if opened is not None:
-            lock, commands = opened
-            async with lock:
-                await commands.aclose()
+        """Close the client of the running event loop; the next command opens another one."""
+        client = self._clients.pop(running_loop(*_NEEDS_ASYNCIO), None)
+        if client is not None:
+            await asyncio.wait([self._keep(client.aclose())], timeout=self._timeout)
 
-    def _key(self, name: str) -> bytes:
-        return self._prefix + escaped(name).encode()
+    def _key(self, name: str) -> str:
+        return self._prefix + escaped(name)
 
     async def _call(self, read: Callable[[Any], T], *command: str | bytes | int) -> T:
-        """The result of ``read`` on the answer to one command. Raises ``StoreError``."""
+        """The result of ``read`` on the answer to one command. Raises ``StoreError``.
+
+        A call that is not answered in time, or whose caller is cancelled, goes on without anybody who waits for it.
+        """
         loop = running_loop(*_NEEDS_ASYNCIO)
-        opened = self._commands.get(loop)
-        if opened is None:
-            drop_closed(self._commands)
-            opened = self._commands[loop] = asyncio.Lock(), self._open()
-        calling = loop.create_task(self._call_in_turn(opened, read, command))
-        self._calls.add(calling)
-        calling.add_done_callback(self._called)
-        return await asyncio.shield(calling)  # a caller that is cancelled leaves no half-open connection behind
+        client = self._clients.get(loop)
+        if client is None:
+            drop_closed(self._clients)
+            client = self._clients[loop] = self._server.client()
+        task = self._keep(self._send(client, command))
+        done, _ = await asyncio.wait([task], timeout=self._timeout)
+        if not done:
+            task.cancel()
+            await self._drop(client)
+            raise StoreTimeout(f"Redis did not answer within {self._timeout} s")
+        error = task.exception()
+        if error is not None:
+            await self._drop(client)
+            raise store_error_of(error, self._timeout) from error
+        try:
+            return read(task.result())
+        except (AttributeError, TypeError, ValueError) as wrong:
+            await self._drop(client)
+            raise StoreUnavailable(f"Redis answered {task.result()!r:.100}, which makes no sense") from wrong
 
-    async def _call_in_turn(
-        self, opened: _Opened, read: Callable[[Any], T], command: tuple[str | bytes | int, ...]
-    ) -> T:
-        lock, commands = opened
-        async with lock:
-            try:
-                answer = await commands.command(*command)
-                try:
-                    return read(answer)
-                except (AttributeError, TypeError, ValueError) as error:
-                    await commands.aclose()  # the answers to other commands may follow
-                    raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense") from error
-            finally:
-                if self._commands.get(asyncio.get_running_loop()) is not opened:  # it was closed before its turn
-                    await commands.aclose()
+    async def _send(self, client: Any, command: tuple[str | bytes | int, ...]) -> Any:
+        if not self._server.is_cluster:
+            return await client.execute_command(*command)
+        await client.initialize()
+        if command[0] == "TIME":
+            return await client.execute_command(*command, target_nodes=client.get_default_node())
+        key = command[3] if command[0] == "EVAL" else command[1]
+        return await client.execute_command(*command, target_nodes=client.get_node_from_key(key))
 
-    def _called(self, calling: asyncio.Task[Any]) -> None:
-        self._calls.discard(calling)
-        if not calling.cancelled():
-            calling.exception()  # a caller that is gone does not get it
+    async def _drop(self, client: Client) -> None:
+        """Close a client in the background; the next call opens another one."""
+        loop = asyncio.get_running_loop()
+        if self._clients.get(loop) is client:
+            del self._clients[loop]
+            self._keep(client.aclose())
 
-    def _open(self) -> _Commands:
-        if isinstance(self._addresses, SingleAddress):
-            return ScriptCaller(self._addresses.pool(), self._timeout)
-        return ClusterCommands(self._addresses, self._timeout)
+    def _keep(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it gets it
 
 
 _NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"
 
 
-def _optional(answer: Any) -> bytes | None:
-    return None if answer is None else _decoded(answer)
-
-
 def _nothing(answer: Any) -> None:
-    """Ignore an answer."""
+    """No answer is needed."""
+
+
+def _optional(answer: Any) -> bytes | None:
+    return None if answer is None else bytes(answer)
 
 
 def _time(answer: Any) -> float:
-    seconds, microseconds = map(int, answer)
-    return seconds * 1e6 + microseconds
+    seconds, microseconds = answer
+    return float(int(seconds) * 1_000_000 + int(microseconds))
 
 
 def _flag(answer: Any) -> bool:
@@ -198,20 +203,10 @@ def _flag(answer: Any) -> bool:
 
 
 def _parts(answer: Any) -> dict[str, bytes]:
-    flat = [_decoded(each) for each in answer]
-    return {part.decode(): content for part, content in zip(flat[::2], flat[1::2], strict=True)}
+    return {part.decode(): content for part, content in zip(answer[::2], answer[1::2], strict=True)}
 
 
 def _milliseconds(seconds: float | None) -> bytes:
     """A time to live as an argument, at least a millisecond; empty for no end."""
     seconds = checked_seconds(seconds)
     return b"" if seconds == math.inf else b"%d" % math.ceil(seconds * 1000)
-
-
-def _encoded(content: bytes) -> bytes:
-    """A content without line breaks: the bounds of replies take the text after a line break for a header."""
-    return content.replace(b"%", b"%25").replace(b"\n", b"%0A")
-
-
-def _decoded(content: bytes) -> bytes:
-    return content.replace(b"%0A", b"\n").replace(b"%25", b"%")

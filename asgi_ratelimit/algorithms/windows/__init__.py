@@ -1,1 +1,0 @@
-"""How windows count: what each of them contains, where there is room, and how a debit is paid back."""

@@ -1,0 +1,160 @@
+"""A Redis Cluster: the node that an action goes to, and takes whose keys are in several slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from ...algorithms import State
+from ...decision import Charge, Decision, Settlement, Take, granting, settlements_of
+from ...errors import StoreError
+from .node import Connection, Context, Node
+from .wire import Action, Answer, NumberedTake, Peek, charges_of
+
+
+class ClusterConnection(Connection):
+    """The client of one event loop for all nodes of a cluster; redis-py knows which slot is where."""
+
+    async def _open(self) -> Any:
+        client = self._context.server.client()
+        if self._context.server.hosts:
+            await self._context.lookup.start(asyncio.get_running_loop())
+        await client.initialize()
+        self.client = client
+        return client
+
+    def failed(self) -> None:
+        """Ask the cluster in the background which slot is where: the other nodes go on meanwhile."""
+        if self.client is not None and (self._opening is None or self._opening.done()):
+            self._opening = self.keep(self.client.nodes_manager.initialize())
+
+
+class ClusterNodes:
+    """All primaries of a cluster, for one event loop.
+
+    A take whose keys are equal is one call. The charges of any other take are taken one key after the other, and given
+    back where a later one refuses. Such a take is never booked ahead, whatever its ``max_wait``: it is granted if all
+    of it fits now, else ``retry_after`` is the longest wait of its parts.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._connection = ClusterConnection(context)
+        self._nodes: dict[str, Node] = {}
+        self._unknown = Node(context, self._connection, context.server.name, lambda bucket: True, by_key)
+        """Stands for all nodes until one has said which slot is where."""
+
+    def node_of(self, bucket: str) -> Node:
+        """The node that has a bucket."""
+        client = self._connection.client
+        if client is None:
+            return self._unknown
+        name: str = client.get_node_from_key(f"{self._context.prefix}:{bucket}").name
+        node = self._nodes.get(name)
+        if node is None:
+            node = Node(self._context, self._connection, name, lambda each: self.node_of(each).name == name, by_key)
+            self._nodes[name] = node
+        return node
+
+    async def answer(self, action: Action) -> Answer:
+        """The answer to an action, of one key or of several. Raises ``StoreError``."""
+        parts = _parts_of(action)
+        if len(parts) == 1:
+            return await self.node_of(charges_of(action)[0].bucket).answer(action)
+        if isinstance(action, Peek):
+            return await self._peek(action.take, parts)
+        return await self._take(cast("NumberedTake", action), parts)
+
+    async def aclose(self) -> None:
+        """Answer what waits, and close the connections."""
+        await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
+        await self._connection.aclose()
+
+    async def _peek(self, take: Take, parts: Sequence[Sequence[Charge]]) -> Decision:
+        decisions = [await self._decision(Peek(replace(take, charges=tuple(part)))) for part in parts]
+        return _joined(take, decisions, 0)
+
+    async def _take(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
+        """Take the parts one after the other; if one is refused, the earlier ones are given back."""
+        take, identity = replace(numbered.take, max_wait=0.0), numbered.id
+        if take.best_effort:
+            foreseen = await self._peek(take, parts)
+            if not foreseen.allowed:
+                return foreseen
+            take = replace(granting(take, foreseen.granted), best_effort=False)
+            parts = _parts_of(Peek(take))
+        decisions: list[Decision] = []
+        for at, part in enumerate(parts):
+            own = replace(take, charges=tuple(part))
+            try:
+                decisions.append(await self._decision(NumberedTake(own, identity)))
+            except StoreError:
+                await self._give_back(decisions)
+                raise
+            if not decisions[-1].allowed:
+                rest = [Peek(replace(take, charges=tuple(each))) for each in parts[at + 1 :]]
+                stored = await self._give_back(decisions[:-1])
+                others = [await self._decision(each) for each in rest]
+                before = [replace(each, stored=states) for each, states in zip(decisions, stored)]
+                return _joined(numbered.take, [*before, decisions[-1], *others], 0)
+        return _joined(numbered.take, decisions, identity)
+
+    async def _decision(self, action: NumberedTake | Peek) -> Decision:
+        return cast("Decision", await self.answer(action))
+
+    async def _give_back(self, decisions: Sequence[Decision]) -> list[list[State]]:
+        """Give back what was taken; what a node cannot take back now waits for it. Returns the states afterwards."""
+        states = []
+        for decision in decisions:
+            own = list(decision.stored)
+            for at, settlement in enumerate(settlements_of(decision, [0.0] * len(own))):
+                try:
+                    own[at] = (await self._settled(settlement)).state
+                except StoreError:
+                    self._context.outage.ledger.postpone(settlement)
+            states.append(own)
+        return states
+
+    async def _settled(self, settlement: Settlement) -> Any:
+        return await self.answer(settlement)
+
+
+def by_key(actions: Sequence[Action]) -> list[list[Action]]:
+    """The actions that one call can carry out, as their keys share a slot."""
+    parts: dict[str, list[Action]] = {}
+    for action in actions:
+        parts.setdefault(_tag_of(charges_of(action)[0]), []).append(action)
+    return list(parts.values())
+
+
+def _parts_of(action: Action) -> list[list[Charge]]:
+    """The charges of an action, by their keys."""
+    parts: dict[str, list[Charge]] = {}
+    for charge in charges_of(action):
+        parts.setdefault(_tag_of(charge), []).append(charge)
+    return list(parts.values())
+
+
+def _tag_of(charge: Charge) -> str:
+    """The hash tag that decides the slot of a bucket."""
+    return charge.bucket[charge.bucket.index("{") :]
+
+
+def _joined(take: Take, decisions: Sequence[Decision], identity: int) -> Decision:
+    """One decision of the decisions on the parts of a take."""
+    granted = min(each.take.charges[0].cost for each in decisions) if take.best_effort else 0
+    asked = granting(take, granted) if granted else take
+    states = {
+        charge.bucket: state for each in decisions for charge, state in zip(each.take.charges, each.stored)
+    }
+    return Decision(
+        asked,
+        all(each.allowed for each in decisions),
+        max(each.wait_us for each in decisions),
+        [states[charge.bucket] for charge in take.charges],
+        min(each.now_us for each in decisions),
+        identity,
+        repeated=any(each.repeated for each in decisions),
+    )

@@ -1,1 +1,0 @@
-"""A connection to Redis: its address, what travels over it, deadlines, and errors."""

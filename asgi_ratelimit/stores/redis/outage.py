@@ -1,0 +1,312 @@
+"""What happens while Redis is out: who decides, what is still to be charged there, and when it is tried again."""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import threading
+from asyncio import AbstractEventLoop, Future
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain, islice
+from random import getrandbits
+
+from ...algorithms import Booked, read, share, unused
+from ...clock import Clock, monotonic_us
+from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
+from ...errors import ConfigurationError, StoreError
+from ...logs import REPORT_EVERY_US
+from ...quotas import Quota, TokenBucket
+from ..memory import MemoryStore
+
+RETRY_EVERY_US = 100_000.0
+"""The least microseconds between the end of one failed call and the next trial."""
+
+DENIED_FOR_US = 1_000_000.0
+"""The wait of a take that ``on_error="deny"`` refuses."""
+
+MOST_BUCKETS = 100_000
+"""The most buckets of the outage ledger, and the most settlements that wait for Redis."""
+
+MAX_SEEN = 10_000
+"""How many recent values of buckets are remembered, besides up to as many older ones."""
+
+MEANWHILE = {
+    "local": "each process now limits by itself",
+    "allow": "every request now passes",
+    "deny": "every request is now refused",
+}
+"""What happens while the store is out, by ``on_error``."""
+
+logger = logging.getLogger("asgi_ratelimit")
+
+
+class Breaker:
+    """Opens when a call fails, and then lets one call at a time try whether Redis is back.
+
+    ``now_us`` is a clock that never jumps; a trial that has not ended after ``longest_us`` no longer keeps others from
+    trying.
+    """
+
+    def __init__(self, now_us: Callable[[], float], longest_us: float) -> None:
+        self.is_open = False
+        self._now_us = now_us
+        self._longest_us = longest_us
+        self._next_us = 0.0
+
+    def begin_call(self) -> bool:
+        """Whether a call may be made now; while the breaker is open, that is a trial."""
+        if not self.is_open:
+            return True
+        now = self._now_us()
+        if now < self._next_us:
+            return False
+        self._next_us = now + self._longest_us + RETRY_EVERY_US
+        return True
+
+    def record_failure(self) -> None:
+        """A call has failed."""
+        self.is_open = True
+        self._next_us = self._now_us() + RETRY_EVERY_US
+
+    def record_success(self) -> None:
+        """A call has succeeded."""
+        self.is_open = False
+
+
+class NameLookup:
+    """Looks up the hosts of a server in a thread of its own, one at a time, before a connection is tried.
+
+    asyncio would look them up in the executor that the app uses too, and a slow name server would hold its threads.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[AbstractEventLoop, Future[None]]] | None = None
+
+    def start(self, loop: AbstractEventLoop) -> Future[None]:
+        """Done when the lookup that is under way has ended, or the one that this starts; its outcome is no matter."""
+        ended: Future[None] = loop.create_future()
+        with self._lock:
+            is_under_way = self._waiting is not None
+            self._waiting = [*(self._waiting or ()), (loop, ended)]
+        if not is_under_way:
+            threading.Thread(target=self._look_up, name="asgi_ratelimit lookup", daemon=True).start()
+        return ended
+
+    def _look_up(self) -> None:
+        try:
+            for host in self._hosts:
+                try:
+                    socket.getaddrinfo(host, None)
+                except (OSError, UnicodeError):  # redis-py will say so
+                    pass
+        finally:
+            with self._lock:
+                waiting, self._waiting = self._waiting or (), None
+            for loop, ended in waiting:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_end, ended)
+
+
+def _end(ended: Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+class OutageLedger:
+    """What was taken here while Redis was out, and is still to be charged there: one number for each bucket.
+
+    A sum is sent as a settlement with an id, so it is charged once, however often it is sent; what is taken meanwhile
+    makes another sum. It also holds settlements that wait for Redis. Threads share it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: OrderedDict[str, Settlement] = OrderedDict()
+        self._sent: dict[str, Settlement] = {}
+        self._settlements: OrderedDict[int, Settlement] = OrderedDict()
+        self._has_warned = False
+
+    def __len__(self) -> int:
+        return len(self._sums) + len(self._sent) + len(self._settlements)
+
+    def add(self, charge: Charge, units: float, now_us: float) -> None:
+        """Note that units of a bucket were taken; fewer than 0 were given back, as far as they are not sent yet."""
+        with self._lock:
+            entry = self._sums.get(charge.bucket)
+            total = units if entry is None else entry.actual + units
+            if total <= 0.0:
+                self._sums.pop(charge.bucket, None)
+            elif entry is not None:
+                entry.actual = total
+            elif len(self._sums) < MOST_BUCKETS:
+                booked = Booked(now_us, now_us, 0.0, 0.0)
+                identity = getrandbits(52)
+                self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
+            else:
+                self._warn()
+
+    def postpone(self, settlement: Settlement) -> None:
+        """Keep a settlement until Redis is back."""
+        with self._lock:
+            if len(self._settlements) < MOST_BUCKETS:
+                self._settlements[id(settlement)] = settlement
+            else:
+                self._warn()
+
+    def of_buckets(self, buckets: Iterable[str]) -> list[Settlement]:
+        """The sums of these buckets, which are being sent from now on."""
+        with self._lock:
+            return [each for bucket in buckets for each in self._begin(bucket)]
+
+    def some(self, most: int, is_here: Callable[[str], bool]) -> list[Settlement]:
+        """Some entries for which ``is_here`` is true of the bucket, which are being sent from now on."""
+        with self._lock:
+            buckets = list(islice(filter(is_here, chain(self._sent, self._sums)), most))
+            entries = [each for bucket in dict.fromkeys(buckets) for each in self._begin(bucket)]
+            waiting = (each for each in self._settlements.values() if is_here(each.charge.bucket))
+            return [*entries, *islice(waiting, most - len(entries))]
+
+    def _begin(self, bucket: str) -> list[Settlement]:
+        if bucket not in self._sent and bucket in self._sums:
+            self._sent[bucket] = self._sums.pop(bucket)
+        return [self._sent[bucket]] if bucket in self._sent else []
+
+    def done(self, settlement: Settlement) -> None:
+        """Redis has carried it out."""
+        with self._lock:
+            self._settlements.pop(id(settlement), None)
+            if self._sent.get(settlement.charge.bucket) is settlement:
+                del self._sent[settlement.charge.bucket]
+            self._has_warned = self._has_warned and bool(len(self))
+
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.error(
+                "the outage ledger is full: it holds %d buckets, and what more of them take now will not be charged to "
+                "the rate limit store when it is back",
+                MOST_BUCKETS,
+            )
+
+
+class Outage:
+    """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
+
+    ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share the
+    store, but never to less than one take that the whole quota can grant. It starts from the latest values that the
+    store has reported, and writes what it admits into the ledger. ``"allow"`` admits all takes, and ``"deny"`` refuses
+    all. Raises ``ConfigurationError`` for any other ``on_error``.
+    """
+
+    def __init__(self, on_error: OnError, replicas: int, clock: Clock, operation_ttl: float) -> None:
+        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 1:
+            raise ConfigurationError(f"replicas must be a whole number of at least 1, not {replicas!r}: replicas=4")
+        self._on_error = checked_on_error(on_error)
+        self._replicas = replicas
+        self._clock = clock
+        self._local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
+        self._whole: dict[Quota, Quota] = {}
+        """The quotas that shares are of."""
+        self.ledger = OutageLedger()
+        self.seen: dict[str, bytes] = {}
+        """The values that the store has reported, updated with each reply."""
+        self._seen_before: dict[str, bytes] = {}
+        self._nodes: set[str] = set()
+        self._reasons: dict[tuple[str, str], float] = {}
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the store, or a node of it, is out."""
+        return bool(self._nodes)
+
+    def bound_seen(self) -> None:
+        """Forget the oldest values that were reported, if there are many."""
+        if len(self.seen) > MAX_SEEN:
+            self._seen_before = self.seen.copy()
+            self.seen.clear()
+
+    async def forget(self, charges: Sequence[Charge]) -> None:
+        """Forget the buckets of these charges: the store has been reset."""
+        for charge in charges:
+            self.seen.pop(charge.bucket, None)
+            self._seen_before.pop(charge.bucket, None)
+        await self._local.reset(charges)
+
+    def store_is_back(self, node: str) -> None:
+        """Note that the store, or one ``node`` of it, answers again."""
+        if node in self._nodes:
+            self._nodes.discard(node)
+            logger.warning("the rate limit store at %s is back", node)
+
+    def store_is_out(self, error: StoreError, node: str) -> None:
+        """Note that the store, or one ``node`` of it, does not answer, and log this and each new reason."""
+        is_first, now = node not in self._nodes, monotonic_us()
+        self._nodes.add(node)
+        reason = node, str(error)
+        if is_first:
+            text = "the rate limit store at %s is out; %s (on_error=%r, unless a limit has its own): %s"
+            logger.error(text, node, MEANWHILE[self._on_error], self._on_error, error)
+        elif now - self._reasons.get(reason, -math.inf) >= REPORT_EVERY_US:
+            logger.error("the rate limit store at %s is out for another reason: %s", node, error)
+        else:
+            return
+        self._reasons = {each: at for each, at in self._reasons.items() if now - at < REPORT_EVERY_US}
+        self._reasons[reason] = now
+
+    def decide(self, take: Take) -> Decision:
+        """The decision on ``take`` without the store."""
+        on_error, now = take.on_error or self._on_error, float(self._clock.now_us())
+        if on_error == "local":
+            return self._decide_locally(take, now)
+        states = [unused(charge.quota, now) for charge in take.charges]
+        if on_error == "allow":
+            return Decision(take, True, 0.0, states, now, degraded=True)
+        return Decision(replace(take, max_wait=0.0), False, DENIED_FOR_US, states, now, degraded=True)
+
+    def _decide_locally(self, take: Take, now: float) -> Decision:
+        charges = tuple([self._shared(charge, take) for charge in take.charges])
+        for charge, own in zip(take.charges, charges):
+            value = self.seen.pop(charge.bucket, None) or self._seen_before.get(charge.bucket)
+            self._seen_before.pop(charge.bucket, None)
+            if value is not None:
+                self._local.adopt(own, share(charge.quota, read(charge.quota, value, now), self._replicas))
+        decision = self._local.take((replace(take, charges=charges),))[0]
+        if decision.allowed and not decision.repeated:
+            for charge, own in zip(take.charges, decision.take.charges):
+                if own.cost:
+                    self.ledger.add(replace(charge, cost=own.cost), own.cost, now)
+        return replace(decision, degraded=True)
+
+    async def settle(self, settlement: Settlement) -> Settled:
+        """Settle a charge that was decided here: less changes what is still to be charged, more is added to it."""
+        (settled,) = await self._local.settle((settlement,))
+        if settled.is_first:
+            charge = settlement.charge
+            whole = replace(charge, quota=self._whole.get(charge.quota, charge.quota))
+            self.ledger.add(whole, settlement.actual - settlement.booked.cost, settled.now_us)
+        return settled
+
+    def _shared(self, charge: Charge, take: Take) -> Charge:
+        """The charge of this process's share of a quota: a take that fits the whole quota must fit the share too."""
+        if self._replicas == 1:
+            return charge
+        quota = charge.quota
+        own = _share(quota, self._replicas, 1.0)
+        if charge.cost > own.most and not take.best_effort:
+            own = _share(quota, self._replicas, min(charge.cost, quota.most))
+        self._whole[own] = quota
+        return replace(charge, quota=own)
+
+
+@lru_cache(maxsize=1024)
+def _share(quota: Quota, replicas: int, least: float) -> Quota:
+    """One replica's share of a quota, at least ``least`` units at once."""
+    if isinstance(quota, TokenBucket):
+        return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
+    return replace(quota, limit=max(least, quota.limit / replicas))

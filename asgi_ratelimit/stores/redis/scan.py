@@ -1,0 +1,127 @@
+"""Searches the keys of a Redis for buckets, a bounded number at a time, so that no command holds it for long."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from ...algorithms import used_units
+from ...buckets import as_key, bucket, escaped
+from ...errors import ConfigurationError
+from ...quotas import SECOND_US
+from .clients import RedisLike, server_of
+from .errors import store_error_of
+
+COUNT = 1000
+"""Keys that Redis looks at for one command."""
+
+_BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:([fr][^:{}]*):)?\{([^{}]*)\}")
+"""The name, the quota's name, its kind, and the key in the text of a bucket."""
+
+_EMPTY, _HASHED = "%", "%#"
+"""The texts that stand for an empty key, and before the hash of a long one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBucket:
+    """A bucket as it is at one moment; what its quota allows is not stored.
+
+    ``name`` is that of a rule or limiter, ``quota`` that of its quota, and ``key`` says whose bucket it is (``#`` and a
+    hash for a long key). ``used`` is in units, and ``reset_after`` is the seconds until the bucket is as good as new.
+    """
+
+    name: str
+    quota: str
+    key: str
+    used: float
+    reset_after: float
+
+
+class Scan:
+    """The buckets of a store, for one event loop; for a cluster, on all of its primaries.
+
+    ``url_or_client`` and ``prefix`` are those of the store, and ``timeout`` is that of one command in seconds.
+    ``looked`` counts the keys, and ``is_whole`` says whether all have been seen. Raises ``ConfigurationError`` for
+    invalid arguments.
+    """
+
+    def __init__(self, url_or_client: RedisLike, *, prefix: str = "rl", timeout: float = 2.0) -> None:
+        self._server = server_of(url_or_client, timeout)
+        self._prefix = escaped(prefix)
+        self._timeout = timeout
+        self.looked = 0
+        self.is_whole = True
+
+    async def buckets(self, name: str | None = None, key: str | None = None, *, most: int) -> list[StoredBucket]:
+        """The buckets under a name and of a key, or all of them; it stops after ``most`` keys.
+
+        Raises ``StoreError`` if Redis does not answer.
+        """
+        if not isinstance(most, int) or most < 1:
+            raise ConfigurationError(f"most must be a whole number of at least 1, not {most!r}: most=100_000")
+        tag = "*" if key is None else bucket("", key)
+        pattern = f"{self._prefix}:{'*' if name is None else escaped(name)}:*{tag}"
+        client: Any = self._server.client()
+        try:
+            if not self._server.is_cluster:
+                return [each async for each in self._of_node(client, pattern, most)]
+            await self._within(client.initialize())
+            nodes = [{"target_nodes": node} for node in client.get_primaries()]
+            return [each for node in nodes async for each in self._of_node(client, pattern, most, **node)]
+        finally:
+            await client.aclose()
+
+    async def _of_node(self, client: Any, pattern: str, most: int, **node: Any) -> AsyncIterator[StoredBucket]:
+        cursor: Any = 0
+        while True:
+            found = client.execute_command(
+                "SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string", **node
+            )
+            cursor, keys = await self._within(found)
+            self.looked += COUNT
+            seconds, microseconds = await self._within(client.execute_command("TIME", **node))
+            now_us = float(int(seconds) * 1_000_000 + int(microseconds))
+            for text in keys:
+                value = await self._within(client.execute_command("GET", text, **node))
+                left_ms = await self._within(client.execute_command("PTTL", text, **node))
+                own = text.decode(errors="replace").removeprefix(f"{self._prefix}:")
+                stored = None if value is None else stored_bucket(own, value, now_us, int(left_ms) / 1000)
+                if stored is not None:
+                    yield stored
+            if int(cursor) == 0:
+                return
+            if self.looked >= most:
+                self.is_whole = False
+                return
+
+    async def _within(self, answer: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await answer
+        except Exception as error:
+            raise store_error_of(error, self._timeout) from error
+
+
+def stored_bucket(text: str, value: bytes, now_us: float, left: float) -> StoredBucket | None:
+    """The bucket of this text and value now, which expires in ``left`` seconds; ``None`` if they are not a bucket."""
+    match = _BUCKET.fullmatch(text)
+    units = used_units(value, now_us, left * SECOND_US)
+    if match is None or units is None or units <= 0.0:
+        return None
+    name, quota, _, tag = match.groups(default="")
+    return StoredBucket(_unescaped(name), _unescaped(quota), key_of(tag), units, max(left, 0.0))
+
+
+def key_of(tag: str) -> str:
+    """The key in a bucket's hash tag, or the text that stands for it."""
+    if tag.startswith(_HASHED):
+        return tag[1:]
+    return "" if tag == _EMPTY else _unescaped(tag)
+
+
+def _unescaped(text: str) -> str:
+    return as_key(unquote_to_bytes(text))

@@ -1,0 +1,207 @@
+"""What travels to the script and back: actions as bytes, and the answers in its reply.
+
+``rate_limit.lua`` says what the bytes are. No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import TypeAlias
+
+from ...algorithms import read
+from ...decision import Charge, Decision, Settled, Settlement, Take, granting
+from ...errors import StoreUnavailable
+from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..operations import operation_text, settlement_text
+
+SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
+SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+BEST_EFFORT, OPERATION, PEEK = 1, 2, 4
+"""The flags of a take."""
+
+REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
+"""The verdicts of a reply."""
+
+PEEK_ID = 0
+"""A peek charges nothing."""
+
+SKEW_US = 86_400_000_000.0
+"""How far the clock of this machine may be from that of the server, for what is remembered until a time."""
+
+_KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22}
+_QUOTA = struct.Struct("<BI6d")
+_TAKE = struct.Struct("<BBBdd")
+_CHARGE = struct.Struct("<Hd")
+_SETTLEMENT = struct.Struct("<BH7dB")
+_TAKEN = struct.Struct("<B4d")
+_SETTLED = struct.Struct("<Bd")
+_LENGTH = struct.Struct("<H")
+_RESET = b"\x03"
+
+
+@dataclass(slots=True)
+class Peek:
+    """The question what a take would be answered now."""
+
+    take: Take
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Its charges."""
+        return self.take.charges
+
+
+@dataclass(slots=True)
+class Reset:
+    """The order to forget the bucket of a charge."""
+
+    charge: Charge
+
+
+@dataclass(slots=True)
+class NumberedTake:
+    """A take, and the id of its decision."""
+
+    take: Take
+    id: int
+
+
+Action: TypeAlias = NumberedTake | Peek | Settlement | Reset
+
+Answer: TypeAlias = Decision | Settled | StoreUnavailable | None
+
+
+def charges_of(action: Action) -> Sequence[Charge]:
+    """The charges whose buckets an action is about."""
+    if isinstance(action, (Settlement, Reset)):
+        return (action.charge,)
+    return action.take.charges
+
+
+def weight_of(action: Action) -> int:
+    """As how many charges of a token bucket an action counts, for the work that the script has with it."""
+    if type(action) is NumberedTake and len(action.take.charges) == 1:  # what most are
+        return action.take.charges[0].quota.weight
+    return sum([charge.quota.weight for charge in charges_of(action)])
+
+
+def encode(
+    prefix: str, actions: Sequence[Action], operation_ttl_us: float, now_us: float
+) -> tuple[list[str], bytes, bytes]:
+    """The keys, the quotas and the actions of one call of the script; ``now_us`` is the time of this machine."""
+    keys: list[str] = []
+    numbers: dict[int, int] = {}
+    quotas: list[bytes] = []
+    parts: list[bytes] = []
+
+    def number_of(quota: Quota) -> int:
+        number = numbers.get(id(quota))
+        if number is None:
+            quotas.append(_packed_quota(quota))
+            number = numbers[id(quota)] = len(quotas)
+        return number
+
+    for action in actions:
+        if type(action) is NumberedTake or type(action) is Peek:
+            take = action.take
+            flags = BEST_EFFORT if take.best_effort else 0
+            flags |= OPERATION if take.operation is not None else 0
+            identity = PEEK_ID if type(action) is Peek else action.id  # type: ignore[union-attr]
+            flags |= PEEK if type(action) is Peek else 0
+            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, identity))
+            for charge in take.charges:
+                keys.append(f"{prefix}:{charge.bucket}")
+                parts.append(_CHARGE.pack(number_of(charge.quota), charge.cost))
+            if take.operation is not None:
+                keys.append(f"{prefix}:{operation_text(take)}")
+        elif type(action) is Settlement:
+            bucket, booked, undone = action.charge.bucket, action.booked, action.undone
+            keys += [f"{prefix}:{bucket}", f"{prefix}:{settlement_text(bucket, action.id)}"]
+            if undone is not None:
+                keys.append(f"{prefix}:{operation_text(undone)}")
+            ttl_us = action.until_us - now_us + SKEW_US if action.until_us else 0.0
+            ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
+            number = number_of(action.charge.quota)
+            parts.append(
+                _SETTLEMENT.pack(2, number, *booked, action.actual, action.token, ttl_ms, undone is not None)
+            )
+        else:
+            keys.append(f"{prefix}:{action.charge.bucket}")  # type: ignore[union-attr]  # it is a reset
+            parts.append(_RESET)
+    return keys, b"".join(quotas), b"".join(parts)
+
+
+def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str, bytes]) -> list[Answer]:
+    """The answers to actions in the script's reply to the call with this mark; the values of buckets go to ``seen``.
+
+    Raises ``StoreUnavailable`` for anything else.
+    """
+    answers: list[Answer] = []
+    at = len(mark)
+    if not (isinstance(reply, bytes) and reply.startswith(mark)):
+        raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is not the reply to this call")
+    try:
+        for action in actions:
+            if reply[at] == FAILED:
+                text, at = _value(reply, at + 1)
+                answers.append(StoreUnavailable((text or b"").decode("utf-8", "replace")))
+            elif type(action) is NumberedTake or type(action) is Peek:
+                decision, at = _decision(action, reply, at, seen)
+                answers.append(decision)
+            elif type(action) is Settlement:
+                is_first, now = _SETTLED.unpack_from(reply, at)
+                value, at = _value(reply, at + _SETTLED.size)
+                answers.append(Settled(is_first == 1, now, read(action.charge.quota, value, now)))
+            else:
+                answers.append(None)
+                at += 1
+    except (struct.error, IndexError, TypeError) as error:
+        raise StoreUnavailable(f"Redis answered {reply!r:.100}, which makes no sense") from error
+    if at != len(reply):
+        raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is too long")
+    return answers
+
+
+def _decision(
+    action: NumberedTake | Peek, reply: bytes, at: int, seen: dict[str, bytes]
+) -> tuple[Decision, int]:
+    take = action.take
+    verdict, now, wait, granted, identity = _TAKEN.unpack_from(reply, at)
+    at += _TAKEN.size
+    stored = []
+    for charge in take.charges:
+        value, at = _value(reply, at)
+        stored.append(read(charge.quota, value, now))
+        if value is not None:
+            seen[charge.bucket] = value
+    if granted:
+        take = granting(take, granted)
+    decision_id = 0 if verdict == REFUSED or type(action) is Peek else int(identity)
+    return Decision(take, verdict != REFUSED, wait, stored, now, decision_id, repeated=verdict == REPEATED), at
+
+
+def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
+    """The value at a place of the reply, ``None`` for an empty one, and the place behind it."""
+    start = at + 2
+    end = start + (reply[at] | reply[at + 1] << 8)
+    if end > len(reply):
+        raise IndexError(end)
+    return reply[start:end] or None, end
+
+
+@lru_cache(maxsize=4096)
+def _packed_quota(quota: Quota) -> bytes:
+    kind = _KINDS[type(quota)]
+    if isinstance(quota, TokenBucket):
+        numbers = (quota.limit, quota.period_us, quota.burst, quota.rate, quota.slow_rate)
+    elif isinstance(quota, FixedWindow):
+        numbers = (quota.limit, quota.period_us, quota.limit, 0.0, 0.0)
+    else:
+        numbers = (quota.limit, quota.part_us, float(quota.buckets), 0.0, 0.0)
+    return _QUOTA.pack(kind, quota.stamp, *numbers, quota.slack)
