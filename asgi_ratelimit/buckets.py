@@ -71,11 +71,15 @@ def bucket(prefix: str, key: str) -> str:
     The key stands in the hash tag that decides its slot on a cluster. A key over 128 bytes shows as ``{%#...}`` with a
     hash, an empty one as ``{%}``: no escaped text is equal to these.
     """
-    if len(key) <= SHORT and unsafe_character(key) is None:
-        return f"{prefix}{{{key or '%'}}}"
+    return f"{prefix}{{{tag_of(key)}}}"
+
+
+def tag_of(key: str) -> str:
+    """The hash tag of a key: the key itself, escaped where it has to be."""
+    if 0 < len(key) <= SHORT and unsafe_character(key) is None:
+        return key
     data = as_bytes(key)
-    tag = "%#" + digest(data) if len(data) > LONGEST_KEY else _percent_encoded(data)
-    return f"{prefix}{{{tag}}}"
+    return "%#" + digest(data) if len(data) > LONGEST_KEY else _percent_encoded(data) or "%"
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from .algorithms import NEVER, Booked, State, available, place_of, reset_us, wait
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
-from .quotas import MAX_CHARGES, MAX_UNITS, SECOND_US, Quota, require_few
+from .quotas import MAX_UNITS, SECOND_US, Quota, require_few
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
@@ -95,6 +95,24 @@ class Charge:
             if isinstance(self.key, str):
                 raise
             raise TypeError(f"the key of a charge is a str, not {self.key!r}: Charge(quota, str(user.id))") from None
+
+
+def planned_charge(quota: Quota, key: str, cost: float, name: str, bucket: str) -> Charge:
+    """A charge whose cost and bucket are known to be right, without checking them again."""
+    charge: Charge = _new(Charge)
+    charge.quota, charge.key, charge.cost, charge.name, charge.bucket = quota, key, cost, name, bucket
+    return charge
+
+
+def planned_take(charges: tuple[Charge, ...], on_error: OnError | None) -> Take:
+    """A take without a wait of charges that are known to be distinct, without checking them again."""
+    take: Take = _new(Take)
+    take.charges, take.max_wait, take.best_effort, take.on_error = charges, 0.0, False, on_error
+    take.operation, take.max_wait_us = None, 0.0
+    return take
+
+
+_new = object.__new__
 
 
 @dataclass(slots=True)
@@ -208,6 +226,8 @@ class Decision:
     degraded: bool = False
     shadow: bool = False
     repeated: bool = False
+    asked_us: float = field(default=0.0, repr=False, compare=False)
+    """The time at which a repeated decision was asked for."""
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""
@@ -310,10 +330,10 @@ def granting(take: Take, units: float) -> Take:
     return replace(take, charges=tuple([replace(charge, cost=units) for charge in take.charges]))
 
 
-def repeated(decision: Decision, take: Take) -> Decision:
-    """An earlier decision as the answer to another take under the same operation."""
+def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
+    """An earlier decision as the answer to another take under the same operation, at the time ``now_us``."""
     asked = granting(take, decision.take.charges[0].cost) if take.best_effort else take
-    return replace(decision, take=asked, repeated=True)
+    return replace(decision, take=asked, repeated=True, asked_us=now_us)
 
 
 def without(decision: Decision, leaves: type[Charge]) -> Decision:

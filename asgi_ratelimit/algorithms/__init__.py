@@ -23,6 +23,7 @@ from .take import (
     reset_us,
     settle,
     share,
+    taken_now,
     unused,
     wait,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "settle",
     "share",
     "stamp_of",
+    "taken_now",
     "unused",
     "used_units",
     "wait",

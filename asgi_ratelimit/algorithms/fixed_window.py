@@ -80,7 +80,9 @@ def place_of(quota: FixedWindow, state: FixedWindowState) -> float:
     return state.used
 
 
-def give_back(quota: FixedWindow, state: FixedWindowState, now: float, charge: Booked, units: float) -> FixedWindowState:
+def give_back(
+    quota: FixedWindow, state: FixedWindowState, now: float, charge: Booked, units: float
+) -> FixedWindowState:
     """The state after ``units`` of a charge come back; its place is on the tape that began at ``charge.at``.
 
     They come back if the charge is the newest, or in the current window while nothing is booked ahead.

@@ -101,7 +101,9 @@ def place_of(quota: RollingWindow, state: RollingWindowState) -> float:
     return 0.0
 
 
-def give_back(quota: RollingWindow, state: RollingWindowState, now: float, charge: Booked, units: float) -> RollingWindowState:
+def give_back(
+    quota: RollingWindow, state: RollingWindowState, now: float, charge: Booked, units: float
+) -> RollingWindowState:
     """The state after ``units`` of a charge come back to the part of its slot, always exactly."""
     own, kept = index_of(quota, charge.slot), []
     for index, count in drained(quota, state, now):

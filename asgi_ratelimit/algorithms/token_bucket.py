@@ -104,7 +104,9 @@ def place_of(quota: TokenBucket, state: TokenBucketState) -> float:
     return state.used + state.returned
 
 
-def give_back(quota: TokenBucket, state: TokenBucketState, now: float, charge: Booked, units: float) -> TokenBucketState:
+def give_back(
+    quota: TokenBucket, state: TokenBucketState, now: float, charge: Booked, units: float
+) -> TokenBucketState:
     """The state after ``units`` of a charge come back.
 
     Giving back cuts only what has not run off yet, so what has run off and what is left are together never less than

@@ -35,7 +35,7 @@ class Publisher:
         self._store = reference(store)
         self._documents = documents(store)
         self._time = shared_time(store)
-        self._is_real_time = isinstance(getattr(store, "clock", None) or SystemClock(), SystemClock)
+        self._is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
         self._process: dict[str, Any] = {}
         self._published: dict[str, Numbers] = {}
         self._waits = WaitTimes()

@@ -78,24 +78,31 @@ class Counts(dict[str, RuleCounts]):
         A decision that an outage refuses, and not a quota, counts as refused by all of its rules.
         """
         for decision in decisions:
-            if decision.take is not None:
-                is_outage = not decision.allowed and all(state.allowed for state in decision.states)
-                for name, (bucket, is_allowed) in _by_rule(decision).items():
-                    if decision.allowed or is_outage or not is_allowed:
-                        self[name].count(bucket, is_allowed and not is_outage, decision)
+            if decision.allowed:
+                for name, bucket in _buckets_by_rule(decision).items():
+                    self[name].count(bucket, True, decision)
+            else:
+                for name, bucket in _refusing(decision).items():
+                    self[name].count(bucket, False, decision)
 
 
-def _by_rule(decision: Decision) -> dict[str, tuple[str, bool]]:
-    """The first bucket of each rule that a decision charges, and whether all quotas of the rule allow it."""
-    rules: dict[str, tuple[str, bool]] = {}
-    for charge, state in zip(decision.charges, decision.states):
+def _buckets_by_rule(decision: Decision) -> dict[str, str]:
+    """The first bucket of each rule that a decision charges."""
+    buckets: dict[str, str] = {}
+    for charge in decision.take.charges:
         name = charge.name or ""
-        if name in rules:
-            bucket, is_allowed = rules[name]
-            rules[name] = bucket, is_allowed and state.allowed
-        elif charge.quota.name not in RESERVED_NAMES or not state.allowed:
-            rules[name] = charge.bucket, state.allowed
-    return rules
+        if name not in buckets and charge.quota.name not in RESERVED_NAMES:
+            buckets[name] = charge.bucket
+    return buckets
+
+
+def _refusing(decision: Decision) -> dict[str, str]:
+    """The first bucket of each rule that refuses; of all rules, if an outage refuses, and not a quota."""
+    buckets: dict[str, str] = {}
+    for charge, state in zip(decision.charges, decision.states):
+        if not state.allowed:
+            buckets.setdefault(charge.name or "", charge.bucket)
+    return buckets or _buckets_by_rule(decision)
 
 
 _counts: ByStore[Counts] = ByStore()

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..algorithms import State, decide
+from ..algorithms import State, decide, most_at_once, unused
 from ..counts import ALL, Recording
-from ..decision import Charge, Take
+from ..decision import Charge
 from ..quotas import SECOND_US, Quota
 
 MOST_CELLS = 20_000
@@ -64,14 +64,16 @@ def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seco
 
 def _refused(seconds: Seconds, quotas: Sequence[Quota]) -> int:
     """How many of these requests of one client the quotas would have refused."""
-    states: list[State | None] = [None] * len(quotas)
+    states: list[State] = []
     refused = 0
     for second, count in sorted(seconds.items()):
         steps = min(count, _STEPS)
         for step in range(steps):
             sent = count // steps + (step < count % steps)
-            take = Take(tuple([Charge(quota, "key", sent) for quota in quotas]), best_effort=True)
-            decision, written = decide(take, states, (second + step / steps) * SECOND_US)
-            states = [old if new is None else new for old, new in zip(states, written)]
-            refused += sent - int(decision.granted)
+            now, charges = (second + step / steps) * SECOND_US, [Charge(quota, "key", sent) for quota in quotas]
+            states = states or [unused(quota, now) for quota in quotas]
+            granted = most_at_once(charges, states, now)
+            _, after = decide([Charge(quota, "key", granted) for quota in quotas], states, now, 0.0)
+            states = after or states
+            refused += sent - int(granted) if after else sent
     return refused

@@ -12,7 +12,6 @@ from .header_rendering import (
     Dialect,
     Header,
     Partition,
-    QuotaHeaders,
     both,
     delay,
     dialect,
@@ -22,7 +21,6 @@ from .header_rendering import (
     policy,
     quoted,
     retry_after,
-    retry_after_seconds,
 )
 from .server_limit_parsing import MAX_DELAY, parse
 from .server_limits import ServerLimit, ServerLimits
@@ -36,7 +34,6 @@ __all__ = [
     "Header",
     "Headers",
     "Partition",
-    "QuotaHeaders",
     "ServerLimit",
     "ServerLimits",
     "both",
@@ -49,5 +46,4 @@ __all__ = [
     "policy",
     "quoted",
     "retry_after",
-    "retry_after_seconds",
 ]

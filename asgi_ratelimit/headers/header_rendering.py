@@ -12,13 +12,13 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from math import ceil
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from ..algorithms import PLAIN_PARTS, Outcome, available
+from ..algorithms import available
 from ..buckets import DEFAULT_NAME, as_bytes
-from ..decision import Decision, QuotaState, tightness
+from ..decision import Decision, tightness
 from ..errors import ConfigurationError
-from ..quotas import SECOND_US, Quota, TokenBucket
+from ..quotas import SECOND_US, Quota
 
 Header = tuple[bytes, bytes]
 
@@ -26,30 +26,23 @@ LARGEST = 999_999_999_999_999
 """The largest integer of a structured field."""
 
 MAX_QUOTAS = 4096
-"""The most quotas, and sets of quotas, whose headers are stored; the oldest goes first."""
-
-MAX_RENDERED = 256
-"""The most headers that are stored for each quota; the oldest go first."""
-
-MAX_STEPS = 64
-"""The most steps of the level in one unit, if headers are stored by step: with more, hardly any would come again."""
+"""The most sets of quotas whose policies are stored; the oldest goes first."""
 
 Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 """Renders the decisions on one request as headers of its answer."""
 
-K = TypeVar("K")
-T = TypeVar("T")
-
 
 def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
-    if len(decisions) == 1 and len(decisions[0].states) == 1:
-        state = decisions[0].states[0]
-        return headers_of(state.quota).of_numbers(state.remaining, math.ceil(state.more_after))
-    states = [state for each in decisions for state in each.states]
-    policies, all_headers = _combined_headers(decisions, states)
-    limits = b", ".join([each.limit(state) for each, state in zip(all_headers, states)])
-    return (policies, (b"ratelimit", limits))
+    policies, forms = _policies(decisions)
+    limits, number = [], 0
+    for decision in decisions:
+        now = decision.now_us
+        for charge, state in zip(decision.take.charges, decision.stored):
+            units, more_us = available(charge.quota, state, now)
+            limits.append(forms[number] % (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)))
+            number += 1
+    return (policies, (b"ratelimit", b", ".join(limits)))
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -58,10 +51,11 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
     """
     binding = decisions[0] if len(decisions) == 1 else min(decisions, key=tightness)
+    state = binding.binding
     return [
-        (b"x-ratelimit-limit", headers_of(binding.quota).units),
-        (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
-        (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + binding.reset_after)),
+        (b"x-ratelimit-limit", b"%d" % policy(state.quota)[0]),
+        (b"x-ratelimit-remaining", b"%d" % min(state.remaining, LARGEST)),
+        (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + state.reset_after)),
     ]
 
 
@@ -94,26 +88,29 @@ def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
 
 def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decision]) -> Sequence[Header]:
     """The headers of a dialect, in which the draft's items have their ``pk``."""
-    states = [state for decision in decisions for state in decision.states]
-    keys = [charge.key for decision in decisions if decision.take for charge in decision.take.charges]
-    if dialect is legacy or len(keys) != len(states):
+    if dialect is legacy:
         return dialect(decisions)
-    all_headers = list(map(QuotaHeaders, [state.quota for state in states], names(decisions)))
-    partitions = [b";pk=:%b:" % pk(key) for key in keys]
-    policies = b", ".join([each.policy + part for each, part in zip(all_headers, partitions)])
-    limits = [each.limit(state) + part for each, state, part in zip(all_headers, states, partitions)]
-    others = [header for header in dialect(decisions) if not header[0].startswith(b"ratelimit")]
-    return [(b"ratelimit-policy", policies), (b"ratelimit", b", ".join(limits)), *others]
+    (_, policies), (_, limits), *others = dialect(decisions)
+    parts = [b";pk=:%b:" % pk(charge.key) for decision in decisions for charge in decision.charges]
+    return [
+        (b"ratelimit-policy", b", ".join(map(bytes.__add__, _items(policies), parts))),
+        (b"ratelimit", b", ".join(map(bytes.__add__, _items(limits), parts))),
+        *others,
+    ]
+
+
+def _items(value: bytes) -> list[bytes]:
+    """The items of a list that ``draft`` has joined: each begins with a quoted name, and has parameters that do not."""
+    return [b'"' + item for item in value[1:].split(b', "')]
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
     distinct: list[str] = []
     for decision in decisions:
-        for number, state in enumerate(decision.states):
-            limiter = (decision.take.charges[number].name if decision.take else None) or DEFAULT_NAME
-            longer = f"{_printable(limiter)} {state.quota.name}"
-            each = chain([state.quota.name, longer], (f"{longer} {n}" for n in count(2)))
+        for charge in decision.charges:
+            longer = f"{_printable(charge.name or DEFAULT_NAME)} {charge.quota.name}"
+            each = chain([charge.quota.name, longer], (f"{longer} {n}" for n in count(2)))
             distinct.append(next(name for name in each if name not in distinct))
     return distinct
 
@@ -125,11 +122,7 @@ def _printable(text: str) -> str:
 
 def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:
     """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none if the take can never pass."""
-    return retry_after_seconds(decision.retry_after * (1 + spread) if spread else decision.retry_after)
-
-
-def retry_after_seconds(seconds: float) -> list[Header]:
-    """``Retry-After`` for a wait in seconds."""
+    seconds = decision.retry_after * (1 + spread)
     if seconds == math.inf:
         return []
     whole = math.ceil(seconds)
@@ -149,20 +142,6 @@ def policy(quota: Quota) -> tuple[int, int]:
     return _integer(quota.limit * window * SECOND_US / quota.period_us), _integer(window)
 
 
-def header_step(quota: TokenBucket) -> float:
-    """The step of the level, counted downwards from the burst level, within which no number in a header changes.
-
-    The units left change at multiples of the period; the whole seconds until one more change, from each of these on, at
-    multiples of what drains in a second. 0 if a step would be too short to be of use, or if a number is not whole.
-    """
-    second = quota.limit * SECOND_US
-    numbers = [quota.period_us, quota.burst_level, min(second, quota.period_us)]
-    if not quota.is_simple or not all(number.is_integer() for number in numbers):
-        return 0.0
-    step = math.gcd(*map(int, numbers))
-    return float(step) if quota.period_us <= step * MAX_STEPS else 0.0
-
-
 def quoted(name: str) -> str:
     """``name`` as a structured-field string."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -173,95 +152,33 @@ def _integer(number: float) -> int:
     return min(math.ceil(round(number, 6)), LARGEST)
 
 
-class QuotaHeaders:
-    """The headers of a quota under a name, which lack only the units left.
+_Policies: TypeAlias = tuple[Header, tuple[bytes, ...], list[Quota]]
+"""The header for the policies of several quotas, the forms of their items in ``RateLimit``, and the quotas."""
 
-    Recently rendered headers are stored, because the same few numbers come again and again.
-    """
-
-    __slots__ = ("_by_step", "_form", "_policy_header", "_rendered", "_step", "policy", "quota", "units")
-
-    def __init__(self, quota: Quota, name: str) -> None:
-        text, (units, window) = quoted(name), policy(quota)
-        self.quota = quota
-        self.units = b"%d" % units
-        self.policy = f"{text};q={units};w={window}".encode()
-        self._policy_header = (b"ratelimit-policy", self.policy)
-        self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
-        self._rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
-        """By the units left and the seconds until one more."""
-        self._step = header_step(quota) if isinstance(quota, TokenBucket) else 0.0
-        self._by_step: dict[float, tuple[Header, ...]] = {}
-        """The same headers by the step of the level, which is found in a fifth of the time."""
-
-    def limit(self, state: QuotaState) -> bytes:
-        """The item of ``RateLimit``."""
-        left = state.remaining
-        return self._form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
-
-    def of_outcome(self, outcome: Outcome) -> Sequence[Header]:
-        """``draft`` for a request with one charge of this quota, as most requests are, without a ``Decision``."""
-        if len(outcome) == PLAIN_PARTS:
-            level = outcome[4]
-            if not self._step:
-                return self._of_level(level)
-            step = -level // self._step
-            return self._by_step.get(step) or _stored(self._by_step, step, self._of_level(level), MAX_RENDERED)
-        units, more_us, _ = outcome[0][2]
-        return self.of_numbers(units, ceil(more_us / SECOND_US))
-
-    def _of_level(self, level: float) -> tuple[Header, ...]:
-        units, more_us = available(self.quota, level)  # type: ignore[arg-type]  # it is a token bucket
-        return self.of_numbers(units, ceil(more_us / SECOND_US))
-
-    def of_numbers(self, left: float, seconds: int) -> tuple[Header, ...]:
-        """The headers for this quota alone: ``left`` units, and one more in ``seconds``."""
-        return self._rendered.get((left, seconds)) or self._render((left, seconds))
-
-    def _render(self, numbers: tuple[float, int]) -> tuple[Header, ...]:
-        left, seconds = numbers
-        limit = self._form % (left if left < LARGEST else LARGEST, seconds)
-        return _stored(self._rendered, numbers, (self._policy_header, (b"ratelimit", limit)), MAX_RENDERED)
+_rendered: dict[tuple[object, ...], _Policies] = {}
+"""By the identities of the quotas, which are kept alive here, and by the names of their limiters if there are several
+decisions or charges."""
 
 
-_headers: dict[int, QuotaHeaders] = {}
-"""By the identity of the quota, which costs less than its hash. They hold their quota, so no other has its id."""
+def _policies(decisions: Sequence[Decision]) -> tuple[Header, tuple[bytes, ...]]:
+    """What is the same for all decisions over the same quotas."""
+    key: list[object] = []
+    for decision in decisions:
+        for charge in decision.take.charges:
+            key += id(charge.quota), charge.name
+    rendered = _rendered.get(tuple(key))
+    if rendered is None:
+        rendered = _render_policies(decisions)
+        if len(_rendered) >= MAX_QUOTAS:
+            with suppress(RuntimeError):  # another thread is replacing it
+                _rendered.pop(next(iter(_rendered)), None)
+        _rendered[tuple(key)] = rendered
+    return rendered[0], rendered[1]
 
 
-def headers_of(quota: Quota) -> QuotaHeaders:
-    """The headers of a quota under its own name; one object for all callers."""
-    return _headers.get(id(quota)) or _stored(_headers, id(quota), QuotaHeaders(quota, quota.name))
-
-
-_Combined: TypeAlias = tuple[Header, tuple[QuotaHeaders, ...]]
-"""The header for the policies of several quotas, and those of each."""
-
-_combined: dict[tuple[object, ...], _Combined] = {}
-"""By the identities of the quotas, and by the names of their limiters if quotas have equal names."""
-
-
-def _combined_headers(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Combined:
-    key: tuple[object, ...] = tuple([id(state.quota) for state in states])
-    combined = _combined.get(key)
-    if combined is None and len({state.quota.name for state in states}) < len(states):
-        key = (*key, *map(_limiters, decisions))
-        combined = _combined.get(key)
-    if combined is None:
-        all_headers = tuple(map(QuotaHeaders, [state.quota for state in states], names(decisions)))
-        policies = (b"ratelimit-policy", b", ".join([each.policy for each in all_headers]))
-        combined = _stored(_combined, key, (policies, all_headers))
-    return combined
-
-
-def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_QUOTAS) -> T:
-    """``value``, after storing it in the cache, where it may replace the oldest entry."""
-    if len(cache) >= most:
-        with suppress(RuntimeError):  # another thread is replacing it
-            cache.pop(next(iter(cache)), None)
-    cache[key] = value
-    return value
-
-
-def _limiters(decision: Decision) -> tuple[str | None, ...]:
-    """The limiter of each charge, if it is known."""
-    return tuple([charge.name for charge in decision.charges])
+def _render_policies(decisions: Sequence[Decision]) -> _Policies:
+    quotas = [charge.quota for decision in decisions for charge in decision.charges]
+    texts = list(map(quoted, names(decisions)))
+    policies = [f"{text};q={policy(quota)[0]};w={policy(quota)[1]}".encode() for text, quota in zip(texts, quotas)]
+    forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
+    return (b"ratelimit-policy", b", ".join(policies)), tuple(forms), quotas

@@ -11,10 +11,10 @@ from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Decision
 from ..errors import ConfigurationError
 from ..logs import FailureLog
-from ..stores import Store, observe
+from ..stores import Store
 from ..waiting import PaceTimeout
 from .background import BackgroundCalls
-from .events import Charged, Event, Failure, FailureHook, Hook, ObservedRequest
+from .events import Event, Failure, FailureHook, Hook, ObservedRequest
 
 
 class Hooks:
@@ -42,7 +42,7 @@ class Hooks:
     def __call__(
         self,
         name: str,
-        decision: Decision | Charged,
+        decision: Decision,
         latency: float | None = None,
         waited: float | None = None,
         request: ObservedRequest | None = None,
@@ -59,7 +59,7 @@ class Hooks:
         hooks: tuple[Any, ...] = self._hooks
         for hook in hooks:
             if callable(getattr(hook, "store_called", None)):
-                observe(store, hook)
+                store.observe(hook)
 
     def failed(self, failure: Failure) -> None:
         """Call all hooks for failures with this one."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from starlette.types import Scope
 
 from ..argument_errors import shows_use
-from ..decision import Charge, ChargeTemplate, Decision
+from ..decision import Charge, Decision, tightness
 from ..errors import ConfigurationError
 from ..quotas import Quota
 
@@ -36,30 +36,6 @@ class ObservedRequest:
         return self._route_of(self.scope)
 
 
-class Charged(Protocol):
-    """A request with one charge, whose decision is made only when somebody reads it."""
-
-    @property
-    def template(self) -> ChargeTemplate | None:
-        """The charge, without its key."""
-        ...
-
-    @property
-    def bucket(self) -> str:
-        """The bucket that was charged."""
-        ...
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the charge was allowed."""
-        ...
-
-    @property
-    def decisions(self) -> Sequence[Decision]:
-        """The decision, and any later ones."""
-        ...
-
-
 class Event:
     """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
 
@@ -69,20 +45,18 @@ class Event:
     ``None`` for any other call. An event is never changed, and equals an event with the same name and decision.
     """
 
-    __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_template", "_waited")
+    __slots__ = ("_decision", "_latency", "_name", "_request", "_waited")
 
     def __init__(
         self,
         name: str,
-        decision: Decision | Charged,
+        decision: Decision,
         latency: float | None = None,
         waited: float | None = None,
         request: ObservedRequest | None = None,
     ) -> None:
         self._name = name
-        self._decision = decision if isinstance(decision, Decision) else None
-        self._charged = None if isinstance(decision, Decision) else decision
-        self._template = None if isinstance(decision, Decision) else decision.template
+        self._decision = decision
         self._latency = latency
         self._waited = waited
         self._request = request
@@ -105,8 +79,6 @@ class Event:
     @property
     def decision(self) -> Decision:
         """The whole decision."""
-        if self._decision is None:
-            self._decision = self._charged.decisions[0]  # type: ignore[union-attr]  # it has one of the two
         return self._decision
 
     @property
@@ -127,46 +99,38 @@ class Event:
     @property
     def result(self) -> Result:
         """The outcome of the decision, in one word."""
-        if self._decision is None:
-            return "allowed" if self._charged.is_allowed else "refused"  # type: ignore[union-attr]  # as above
         return "allowed" if self._decision.allowed else "shadowed" if self._decision.shadow else "refused"
 
     @property
     def rule(self) -> str:
         """The name of the rule whose limit decided; for a limiter, ``@pace`` or a transport, its own name."""
-        if self._template is not None:
-            return self._template.name
-        charge = self.charge
-        return self._name if charge is None else charge.name or self._name
+        return self.charge.name or self._name
 
     @property
     def quota(self) -> Quota:
         """The binding quota: the refusing one with the longest wait, or else the one with the least left."""
-        return self.decision.quota if self._template is None else self._template.quota
+        return self.charge.quota
 
     @property
-    def key(self) -> str | None:
+    def key(self) -> str:
         """The key of the bucket, as the key function returned it: never use it as a label of a metric."""
-        charge = self.charge
-        return None if charge is None else charge.key
+        return self.charge.key
 
     @property
-    def charge(self) -> Charge | None:
+    def charge(self) -> Charge:
         """The charge on the binding quota."""
-        take = self.decision.take
-        if take is None:
-            return None
-        return take.charges[0] if len(take.charges) == 1 else _binding(self.decision, take.charges)
+        charges = self._decision.charges
+        return charges[0] if len(charges) == 1 else _binding(self._decision)
 
     @property
     def degraded(self) -> bool:
         """Whether it was decided without the store."""
-        return self._charged is None and self.decision.degraded
+        return self._decision.degraded
 
     @property
     def shadow(self) -> bool:
         """Whether it was decided and counted, but not enforced."""
-        return self._charged is None and self.decision.shadow
+        return self._decision.shadow
 
     @property
     def method(self) -> str | None:
@@ -187,12 +151,10 @@ class Event:
         return None if self.request is None else self.request.route
 
 
-def _binding(decision: Decision, charges: tuple[Charge, ...]) -> Charge:
+def _binding(decision: Decision) -> Charge:
     """The charge on the binding quota of a decision over several charges."""
-    of_quota = [pair for pair in zip(charges, decision.states) if pair[1].quota == decision.quota]
-    numbers = decision.allowed, decision.remaining, decision.reset_after
-    exact = (charge for charge, state in of_quota if (state.allowed, state.remaining, state.reset_after) == numbers)
-    return next(exact, of_quota[0][0] if of_quota else charges[0])
+    states = decision.states
+    return decision.charges[states.index(min(states, key=tightness))]
 
 
 Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]

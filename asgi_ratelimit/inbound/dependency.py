@@ -37,7 +37,7 @@ from .functions.lacking_depends import (
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, RequestLimits, limits_of_decisions, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .responses.refusal_answers import LimitUnavailable, OnLimited, checked_on_limited
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas
@@ -287,7 +287,7 @@ def register_limits(app: Any, enforcer: Enforcer) -> None:
 
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited."""
-    limits = scope[SCOPE_KEY] = limits_of_decisions(app_stores.enforcer_for(scope), None, [])
+    limits = scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, [])
     return limits
 
 

@@ -10,16 +10,16 @@ from starlette.types import Scope
 
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
-from ..decision import Decision, Take
+from ..decision import Decision, Take, without
 from ..headers import Dialect
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..limiter import publish_counts
-from ..stores import Store, Submit, SubmitCharge, charge_submitter, submitter
+from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
 from .functions.function_failures import Failures
-from .penalties.block_checks import without_checks
+from .penalties.block_checks import BlockCheck
 from .penalties.strikes import apply_penalties
 from .plan import PlannedTakes
 from .responses.refusal_answers import OnLimited, Refusal
@@ -57,9 +57,6 @@ class Enforcer:
     is_published: bool = False
     """Whether its counts are being published."""
     is_observed: bool = field(init=False)
-    submit: Submit = field(init=False)
-    submit_charge: SubmitCharge | None = field(init=False)
-    """Submits a take of one charge, if nobody needs its decision at once."""
 
     def __post_init__(self) -> None:
         self.counts = counts_of(self.store)
@@ -67,8 +64,6 @@ class Enforcer:
         self.waiting_requests = WaitingRequests(self.store, self.successive_takes)
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
-        self.submit = submitter(self.store)
-        self.submit_charge = charge_submitter(self.store)
 
     async def take(
         self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
@@ -83,39 +78,38 @@ class Enforcer:
             self.is_published = True
             publish_counts(self.store, by_app=True)
         since_ns = monotonic_ns()
+        decisions: list[Decision]
         if planned.parts:
             decisions = await self._decisions_of_parts(planned)
         else:
-            decisions = await self._decisions(planned.takes)
+            answer = self.store.take(planned.takes) if planned.takes else Decisions()
+            decisions = answer if type(answer) is Decisions else await answer
         latency = self._count_wait(since_ns)
-        waited = None
+        waited = 0.0
+        if len(decisions) > planned.is_enforced or planned.max_delays or planned.checks_blocks:
+            decisions, waited = await self._with_extras(planned, decisions, receiving, outer)
+        self.counts.count(decisions)
+        if outer.is_observed:
+            outer.observe(decisions, scope, latency, waited or None)
+        return decisions
+
+    async def _with_extras(
+        self, planned: PlannedTakes, decisions: list[Decision], receiving: Receiving | None, outer: Enforcer
+    ) -> tuple[list[Decision], float]:
+        """The decisions after waiting, after penalties, and with those of shadow rules marked; and the seconds waited."""
+        waited = 0.0
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
         if receiving is not None and planned.max_delays and not enforced[0].allowed:
-            enforced = [await self._wait(enforced[0], planned.max_delays, receiving, outer)]
-            waited = enforced[0].delay or None
+            decision, waited = await self._wait(enforced[0], planned.max_delays, receiving, outer)
+            enforced = [decision]
         if planned.checks_blocks:
             has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
             enforced = [
-                without_checks(decision) if has_gone else await apply_penalties(self.store, decision)
+                without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
                 for decision in enforced
             ]
-        decisions = [*enforced, *shadows]
-        self.counts.count(decisions)
-        if outer.is_observed:
-            outer.observe(decisions, scope, latency, waited)
-        return decisions
-
-    async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
-        """The decision on a single enforced take; the hooks are called with it."""
-        since_ns = monotonic_ns()
-        submitted = self.submit(take)
-        decision = submitted if isinstance(submitted, Decision) else await submitted
-        latency = self._count_wait(since_ns)
-        self.counts.count((decision,))
-        if self.is_observed:
-            self.observe([decision], scope, latency)
-        return [decision]
+        return [*enforced, *shadows], waited
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -151,22 +145,13 @@ class Enforcer:
 
     async def _wait(
         self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
-    ) -> Decision:
+    ) -> tuple[Decision, float]:
         """Wait in the queue of the middleware around the app."""
         outer.hooks.queued(outer.name, 1)
         try:
             return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
         finally:
             outer.hooks.queued(outer.name, -1)
-
-    async def _decisions(self, takes: Sequence[Take]) -> list[Decision]:
-        if len(takes) > 1:
-            return await self.store.take(takes)
-        decisions = []
-        for take in takes:
-            decision = self.submit(take)
-            decisions.append(decision if isinstance(decision, Decision) else await decision)
-        return decisions
 
     async def _decisions_of_parts(self, planned: PlannedTakes) -> list[Decision]:
         """The decisions on planned takes whose enforced take is split: it is allowed if all of its parts are.
@@ -183,4 +168,4 @@ class Enforcer:
             taken.append((self.store, decision))
         else:
             decision = joined(planned.takes[0], [each for _, each in taken], 0.0)
-        return [decision, *await self._decisions(planned.takes[1:])]
+        return [decision, *(await self.store.take(planned.takes[1:]) if planned.takes[1:] else ())]

@@ -85,9 +85,8 @@ class Limits:
         """A refusal with the time after which the whole request passes, which is then charged from the start again."""
         charged: Counter[str] = Counter()
         for decision, of in self._each():
-            if of is store and decision.allowed and not decision.settled:
-                charges = [each for each in decision.charges if each.bucket not in decision.settled_buckets]
-                charged.update({each.bucket: each.cost for each in charges})
+            if of is store and decision.allowed and decision.id:
+                charged.update({each.bucket: each.cost for each in decision.charges})
         whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
         if refusal.degraded or not whole:
             return refusal
@@ -95,7 +94,7 @@ class Limits:
             foreseen = await store.peek(Take(tuple(whole)))
         except StoreError:
             return refusal
-        return replace(refusal, retry_after=max(refusal.retry_after, foreseen.retry_after))
+        return replace(refusal, wait_us=max(refusal.wait_us, foreseen.wait_us))
 
     @shows_use(_REFUND)
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
@@ -161,9 +160,9 @@ class Limits:
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
             more = [replace(each, cost=cost) for each in charges.values() if _is_of(each, name)]
-            on_error = decisions[0].take.on_error if decisions[0].take else None
+            on_error = decisions[0].take.on_error
             takes.extend([(store, Take(part, on_error=on_error)) for part in in_parts(more)])
-        return takes if len(takes) == 1 else [(store, replace(take, may_settle=True)) for store, take in takes]
+        return takes
 
 
 def limits(connection: HTTPConnection) -> Limits:

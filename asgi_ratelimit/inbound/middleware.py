@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,8 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
-from ..clock import monotonic_ns
-from ..counts import BOUNDS_NS, counts_of
+from ..counts import counts_of
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
@@ -33,9 +31,9 @@ from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
 from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
-from .plan import Plan
+from .plan import Plan, PlannedTakes
 from .refusals import RateLimited, find_handler, refuse
-from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .responses.header_options import DialectName, HeaderOptions, header_options
 from .responses.refusal_answers import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
@@ -111,17 +109,13 @@ class RateLimitMiddleware:
         self._options = own if self._file is None else self._file.options
         observers = Hooks(hooks)
         self._store = as_store(store)
-        self._counts = counts_of(self._store)
-        self._failures, self._root, self._place = Failures(observers, self._counts), own_root_path(app), ""
+        self._failures, self._root, self._place = Failures(observers, counts_of(self._store)), own_root_path(app), ""
         defaults = self._defaults(self._options)
         self.rule_table = self._options.checked_table(defaults, self._root, self._store)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
-        self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
-        self._is_observed = self._enforcer.is_observed
-        self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._options.name is not None:
             self._own_names(self.rule_table)
@@ -193,34 +187,13 @@ class RateLimitMiddleware:
         "RateLimitMiddleware.__call__"
     )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
-        if (kind := scope["type"]) != "http":
-            if kind != "websocket":
-                return await self._pass_on(scope, receive, send)
-            if self._may_limit_messages:
-                submit = None  # ``_limit`` decides, and applies the limits of its messages
-        if plan is None or scope.get("method") == "OPTIONS":
-            plan = self._plan_for(scope)
-        charge = None if plan is None else plan.charge
-        if charge is not None and submit is not None and SCOPE_KEY not in scope:
-            bucket = charge.bucket(scope)
-            if bucket is not None:
-                since_ns = monotonic_ns() if self._is_observed else 0
-                outcome = submit(charge.template, bucket)
-                if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
-                    sent_ns = monotonic_ns()
-                    outcome = await outcome
-                    waits, waited_ns = self._counts.waits, monotonic_ns() - sent_ns
-                    waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
-                    waits.total_ns += waited_ns
-                limits, allowed = counted_limits(self._enforcer, send, charge, bucket, outcome)
-                if self._is_observed:
-                    limits.observe_first(scope, since_ns)
-        if limits is None:
-            limited = await self._limit(plan, scope, receive, send)
-            if limited is None:
-                return None
-            app, receive, limits, allowed = limited
+        kind = scope["type"]
+        if kind != "http" and kind != "websocket":
+            return await self._pass_on(scope, receive, send)
+        limited = await self._limit(scope, receive, send)
+        if limited is None:
+            return None
+        app, receive, limits, allowed = limited
         scope[SCOPE_KEY] = limits
         try:
             if allowed:
@@ -235,24 +208,29 @@ class RateLimitMiddleware:
             scope.pop(SCOPE_KEY, None)
 
     async def _limit(
-        self, plan: Plan | None, scope: Scope, receive: Receive, send: Send
+        self, scope: Scope, receive: Receive, send: Send
     ) -> tuple[ASGIApp, Receive, RequestLimits, bool] | None:
-        """The app to run, its ``receive``, the limits of a request under any plan, and whether it is allowed.
+        """The app to run, its ``receive``, the limits of a request, and whether it is allowed.
 
         ``None`` for a request that has been answered.
         """
-        is_socket, is_exempt = self._may_limit_messages and scope["type"] == "websocket", False
-        app = self._throttled(scope) if is_socket else self.app
-        decisions: list[Decision] = []
-        receiving, outer = None, request_limits(scope)
+        app, decisions, is_exempt, receiving = self.app, [], False, None
+        plan, outer = self._plan_for(scope), scope.get(SCOPE_KEY)
+        if self._may_limit_messages and scope["type"] == "websocket":
+            app = self._throttled(scope)
         try:
-            name, on_error = self._enforcer.name, self._options.on_error
-            if self._lists is not None and await self._lists.exempts(scope, name, on_error):
+            if self._lists is not None and await self._lists.exempts(
+                scope, self._enforcer.name, self._options.on_error
+            ):
                 plan, is_exempt, app = None, True, self.app
             if plan is not None:
                 if plan.may_wait:
                     receive = receiving = Receiving(scope, receive)
-                app, decisions = await self._decide(plan, scope, app, receiving)
+                planned = plan.evaluate_constant(scope) if plan.is_constant else await plan.evaluate(scope)
+                if planned is not None:
+                    decisions = await self._enforcer.take(planned, scope, receiving)
+                    if planned.settle_rules or planned.messages or len(decisions) > planned.is_enforced:
+                        app, decisions = self._with_extras(app, planned, decisions)
         except (AccessDenied, LimitUnavailable) as error:
             if outer is not None:
                 await outer.refund_all()
@@ -261,9 +239,20 @@ class RateLimitMiddleware:
         if outer is not None and outer.server_send is not None:
             await self._continue_within(outer, decisions, app, (scope, receive, send))
             return None
-        limits = limits_of_decisions(self._enforcer, send, decisions)
-        limits.is_exempt, limits.waited = is_exempt, decisions[0].delay if decisions else 0.0
+        limits = RequestLimits(self._enforcer, send, decisions)
+        if is_exempt or receiving is not None:
+            limits.is_exempt, limits.waited = is_exempt, decisions[0].delay if decisions else 0.0
         return app, receive, limits, not decisions or decisions[0].allowed
+
+    def _with_extras(
+        self, app: ASGIApp, planned: PlannedTakes, decisions: list[Decision]
+    ) -> tuple[ASGIApp, list[Decision]]:
+        """The app with what settles the request around it, and the enforced decisions."""
+        if isinstance(app, Throttled):
+            app.limits.use_keys_of(planned.messages)
+        if planned.settle_rules:
+            app = Settling(app, self._store, planned.settle_rules, decisions)
+        return app, decisions[: planned.is_enforced]
 
     async def _continue_within(
         self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: AppArguments
@@ -279,26 +268,6 @@ class RateLimitMiddleware:
     def _throttled(self, scope: Scope) -> ASGIApp:
         """The app with the limits of a socket's messages around it, which may change while the socket is open."""
         return Throttled(self.app, self._enforcer, scope, MessageLimits(self, scope))
-
-    async def _decide(
-        self, plan: Plan, scope: Scope, app: ASGIApp, receiving: Receiving | None
-    ) -> tuple[ASGIApp, list[Decision]]:
-        """The app to run and the enforced decisions, under any plan.
-
-        May raise ``LimitUnavailable``.
-        """
-        if plan.is_single:
-            take = plan.take(scope)
-            return app, [] if take is None else await self._enforcer.take_single(take, scope)
-        planned = await plan.evaluate(scope)
-        if planned is None:
-            return app, []
-        decisions = await self._enforcer.take(planned, scope, receiving)
-        if isinstance(app, Throttled):
-            app.limits.use_keys_of(planned.messages)
-        if planned.settle_rules:
-            app = Settling(app, self._store, planned.settle_rules, decisions)
-        return app, decisions[: planned.is_enforced]
 
     def _plan_for(self, scope: Scope) -> Plan | None:
         """The plan of the first request, which shows where this middleware stands.
@@ -318,11 +287,8 @@ class RateLimitMiddleware:
     def _take_over_table(self, table: RuleTable) -> None:
         """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
         self.rule_table, self._enforcer.on_limited = table, table.on_limited
-        if table.on_limited:
-            self._enforcer.refusal.is_usual = False
         if self._has_started:
             self._plan_for = table.plan_for  # type: ignore[method-assign]
-            self._constant_plan = table.constant_plan
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""

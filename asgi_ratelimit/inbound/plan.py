@@ -1,25 +1,22 @@
 """Plans: what a request is charged under the rules that match it.
 
-A plan is worked out once for each set of rules. A request only fills in its keys, so nothing is cached for a client.
+A plan is made once for each set of rules, and knows what does not depend on the request: the prefixes of buckets, which
+rules share a key, and what else they ask for. A request only fills in its keys, and nothing is cached for a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from ..buckets import SHORT, bucket_prefix, unsafe_character
-from ..decision import Charge, ChargeTemplate, OnError, Take
-from ..errors import ConfigurationError
-from ..headers import QuotaHeaders
-from ..keys import client_ip
-from ..keys.base import KeyFunction, ScopeKey
-from ..quotas import MAX_CHARGES
+from ..buckets import bucket_prefix, tag_of
+from ..decision import Charge, OnError, Take, planned_charge, planned_take
+from ..quotas import MAX_CHARGES, Quota
 from .functions.connection_functions import Results, connection_of
 from .penalties.block_checks import BlockCheck, block_check
-from .rules import AppliedRule, CompiledRule, constant_quotas
+from .rules import AppliedRule, CompiledRule
 
 
 @dataclass(slots=True, eq=False)
@@ -28,64 +25,25 @@ class SettleRule:
 
     rule: CompiledRule
     take_number: int
-    places: tuple[int, ...]
+    places: list[int]
 
 
 @dataclass(slots=True, eq=False)
 class PlannedTakes:
-    """Everything that one request takes, if that is more than a single take."""
+    """Everything that one request takes."""
 
     takes: tuple[Take, ...]
-    is_enforced: bool
+    is_enforced: bool = True
     """Whether the first take is enforced; all others belong to shadow rules."""
     checks_blocks: bool = False
     """Whether the enforced take has charges that check for blocks."""
-    settle_rules: tuple[SettleRule, ...] = ()
-    messages: tuple[AppliedRule, ...] = ()
+    settle_rules: Sequence[SettleRule] = ()
+    messages: Sequence[AppliedRule] = ()
     """The rules with ``messages``, each with the key that it has found."""
-    max_delays: tuple[float, ...] = ()
+    max_delays: Sequence[float] = ()
     """The seconds that a request may wait for each charge of the enforced take; empty if it never waits."""
-    parts: tuple[Take, ...] = ()
+    parts: Sequence[Take] = ()
     """The takes that the enforced one is split into, if it is too much for one take."""
-
-
-class LongTake(Take):
-    """Everything that a request takes, if that is too much for one take; only its parts are given to a store."""
-
-    __slots__ = ()
-
-    def _require_few_distinct_buckets(self) -> None:
-        """Require nothing here: each of the parts is checked."""
-
-
-class PlannedCharge:
-    """The only charge of a request, whose key is read from the scope; most requests need no more."""
-
-    __slots__ = ("_is_safe", "_prefix", "headers", "key_of", "template")
-
-    def __init__(self, template: ChargeTemplate, key: KeyFunction, key_of: Callable[[Scope], str | None]) -> None:
-        self.template = template
-        self.headers = QuotaHeaders(template.quota, template.quota.name)
-        """The headers that the answers to such requests report."""
-        self.key_of = key_of
-        self._prefix = template.prefix
-        self._is_safe = type(key) is client_ip
-        """Whether no key can be empty, too long, or in need of escaping. Checking each key would take as long as
-        finding it."""
-
-    def bucket(self, scope: Scope) -> str | None:
-        """The bucket of the request with this scope, if its text contains the key unchanged.
-
-        ``None`` if the request has no key, or one that must be escaped or hashed, or if the key function fails:
-        ``Plan.take`` then works out what the request takes.
-        """
-        try:
-            key = self.key_of(scope)
-        except Exception:  # noqa: BLE001  # ``Plan.take`` finds the rule whose key function failed
-            return None
-        if key is not None and (self._is_safe or (0 < len(key) <= SHORT and unsafe_character(key) is None)):
-            return f"{self._prefix}{key}}}"  # as ``buckets.bucket`` writes it, without the call
-        return None
 
 
 class Plan:
@@ -93,164 +51,143 @@ class Plan:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self._is_constant = all(rule.is_constant for rule in rules)
-        self.is_single = self._is_constant and not any(map(_needs_more, rules)) and _fits(rules)
-        """Whether it charges a single take, with keys that are read from the scope, so that ``take`` is enough."""
+        self.is_constant = all(rule.is_constant for rule in rules)
+        """Whether only keys depend on the request, and are read from its scope, so that nothing is awaited."""
         self.may_wait = any(rule.max_delay > 0.0 and not rule.shadow for rule in rules)
         """Whether a request may wait for its slot instead of being refused."""
-        keys = list(dict.fromkeys([rule.key for rule in rules])) if self.is_single else []
-        self._key_functions = [key.of for key in keys if isinstance(key, ScopeKey)]
-        self._key_numbers = [keys.index(rule.key) for rule in rules] if self.is_single else []
-        self._templates = list(_templates(rules, self._key_numbers))
-        self._may_repeat = len({template.prefix for template, _ in self._templates}) < len(self._templates)
+        self._keys = list(dict.fromkeys([rule.key for rule in rules]))
+        self._numbered = [(rule, self._keys.index(rule.key), _prefixed(rule)) for rule in rules]
+        self._is_plain = not any(
+            rule.shadow or rule.penalty or rule.settle or rule.messages or rule.max_delay for rule in rules
+        )
+        """Whether it charges one enforced take, and nothing else."""
         self._on_error = strictest(rules)
-        self.charge: PlannedCharge | None = None
-        """The only charge of the plan, if it has just one."""
-        if len(self._templates) == 1 and self._on_error is None:
-            self.charge = PlannedCharge(self._templates[0][0], keys[0], self._key_functions[0])
-        for number in range(len(self._key_functions)):
-            self._watch(number)
 
-    def _watch(self, number: int) -> None:
-        """Watch a key until it has come once, or until a warning about its rules; after that, it costs nothing."""
-        key_of = self._key_functions[number]
-        watched = [rule for rule, own in zip(self.rules, self._key_numbers) if own == number]
-
-        def watched_key_of(scope: Scope) -> str | None:
-            key = key_of(scope)
-            for rule in watched:
-                rule.watch(key)
-            if all(rule.key_watch.is_over for rule in watched):
-                self._key_functions[number] = key_of
-                if self.charge is not None:
-                    self.charge.key_of = key_of
-            return key
-
-        def first_key_of(scope: Scope) -> str | None:
-            key = key_of(scope)
-            return key if key is None else watched_key_of(scope)  # ``take`` counts a request without a key
-
-        self._key_functions[number] = watched_key_of
-        if self.charge is not None:
-            self.charge.key_of = first_key_of
-
-    def take(self, scope: Scope) -> Take | None:
-        """The take of the request with this scope under a single plan; ``None`` if no rule has a key for it.
-
-        May raise ``LimitUnavailable``.
-        """
-        keys = []
-        try:
-            for key_of in self._key_functions:
-                keys.append(key_of(scope))  # noqa: PERF401  # a comprehension is one more call
-        except Exception:  # noqa: BLE001  # A key function failed: evaluate rule by rule to find which one.
-            planned = _planned(self._apply(scope))
-            return planned.takes[0] if planned else None
-        charges = []
-        for template, key_number in self._templates:
-            key = keys[key_number]
-            if key is not None:
-                charges.append(Charge(template.quota, key, template.cost, template.name))
-        if len(charges) != len(self._templates) or self._may_repeat:
-            return self._partial_take(charges, keys)
-        return Take(tuple(charges), on_error=self._on_error)
+    def evaluate_constant(self, scope: Scope) -> PlannedTakes | None:
+        """Everything that the request with this scope takes, under a constant plan; ``None`` for nothing."""
+        tags: list[tuple[str, str] | None] = []
+        for number, key_function in enumerate(self._keys):
+            try:
+                key = key_function.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
+            except Exception:  # noqa: BLE001  # an object of the app's may do anything
+                key = self._first_rule(number).key_of(scope)
+            tags.append(None if key is None else (key, tag_of(key)))
+        adding = _Adding()
+        for rule, number, prefixed in self._numbered:
+            found = tags[number]
+            if not rule.key_watch.is_over:
+                rule.watch(None if found is None else found[0])
+            if found is not None:
+                adding.add(rule, *found, prefixed, rule.cost)  # type: ignore[arg-type]  # its cost is constant
+        return adding.planned(self._on_error if self._is_plain and None not in tags else None, self._is_plain)
 
     async def evaluate(self, scope: Scope) -> PlannedTakes | None:
         """Everything that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
-        if self._is_constant:
-            return _planned(self._apply(scope))
-        connection, results = connection_of(scope), Results()
-        applied = []
-        for rule in self.rules:
+        if self.is_constant:
+            return self.evaluate_constant(scope)
+        connection, results, adding = connection_of(scope), Results(), _Adding()
+        for rule, _, prefixed in self._numbered:
             try:
-                applied.append(await rule.evaluate(connection, results))
+                applied = await rule.evaluate(connection, results)
             except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
                 rule.fail(error)
-        return _planned([each for each in applied if each])
+                continue
+            if applied is not None:
+                quotas = prefixed if not callable(rule.quota) else _with_prefixes(rule.name, applied.quotas)
+                adding.add(rule, applied.key, tag_of(applied.key), quotas if applied.quotas else (), applied.cost)
+        return adding.planned(None, self._is_plain)
 
-    def _apply(self, scope: Scope) -> list[AppliedRule]:
-        """The charges of each of the rules, all of which are constant."""
-        keys: dict[KeyFunction, str | None] = {}
-        for rule in self.rules:
-            if rule.key not in keys:
-                keys[rule.key] = rule.key_of(scope)
-            rule.watch(keys[rule.key])
-        applied = [rule.apply(keys[rule.key]) for rule in self.rules]
-        return [each for each in applied if each]
-
-    def _partial_take(self, charges: Iterable[Charge], keys: Sequence[str | None]) -> Take | None:
-        """The take if some rules have no key, or if the keys of two functions may be equal."""
-        distinct = _by_bucket(charges)
-        with_key = [rule for rule, number in zip(self.rules, self._key_numbers) if keys[number] is not None]
-        return Take(distinct, on_error=strictest(with_key)) if distinct else None
+    def _first_rule(self, number: int) -> CompiledRule:
+        """The first rule with the key function of this number."""
+        return next(rule for rule, own, _ in self._numbered if own == number)
 
 
-def _needs_more(rule: CompiledRule) -> bool:
-    """Whether a rule needs more than enforced charges."""
-    return bool(rule.shadow or rule.penalty or rule.settle or rule.messages or rule.max_delay)
+Prefixed = Sequence[tuple[Quota, str]]
+"""Quotas, each with the start of its buckets' texts."""
 
 
-def _fits(rules: Iterable[CompiledRule]) -> bool:
-    """Whether the charges of constant rules fit into one take, whatever their keys."""
-    return sum([quota.weight for _, quota in constant_quotas(rules)]) <= MAX_CHARGES
+class _Adding:
+    """Collects the charges of one request, rule by rule."""
+
+    __slots__ = ("_applied", "_enforced", "_shadows", "_weight")
+
+    def __init__(self) -> None:
+        self._enforced: dict[str, tuple[Charge, CompiledRule]] = {}
+        self._shadows: list[tuple[CompiledRule, list[Charge]]] = []
+        self._applied: list[AppliedRule] = []
+        self._weight = 0
+
+    def add(self, rule: CompiledRule, key: str, tag: str, quotas: Prefixed, cost: float) -> None:
+        """Add a rule that applies under a key; ``tag`` is that of its buckets."""
+        name, enforced, charges = rule.name, self._enforced, []
+        for quota, prefix in quotas:
+            bucket = f"{prefix}{{{tag}}}"
+            if rule.shadow:
+                charges.append(planned_charge(quota, key, cost, name, bucket))
+            elif bucket not in enforced:
+                enforced[bucket] = planned_charge(quota, key, cost, name, bucket), rule
+                self._weight += quota.weight
+            elif rule.settle and not enforced[bucket][1].settle:  # which then settles the charge of both
+                enforced[bucket] = enforced[bucket][0], rule
+        if charges:
+            self._shadows.append((rule, charges))
+        if rule.messages or (rule.penalty and quotas):
+            self._applied.append(AppliedRule(rule, key, tuple([quota for quota, _ in quotas])))
+
+    def planned(self, on_error: OnError | None, is_plain: bool) -> PlannedTakes | None:
+        """Everything that was added; ``None`` for nothing."""
+        enforced = self._enforced
+        charges = [charge for charge, _ in enforced.values()]
+        if is_plain and self._weight <= MAX_CHARGES:
+            if not charges:
+                return None
+            on_error = on_error or strictest([rule for _, rule in enforced.values()])
+            return PlannedTakes((planned_take(tuple(charges), on_error),))
+        return self._with_extras(charges)
+
+    def _with_extras(self, charges: list[Charge]) -> PlannedTakes | None:
+        """One take for all rules that are enforced, and one for each shadow rule."""
+        planned = PlannedTakes((), is_enforced=bool(charges))
+        rules = [rule for _, rule in self._enforced.values()]
+        takes: list[Take] = []
+        settle_rules: list[SettleRule] = []
+        if charges:
+            checks = self._block_checks()
+            planned.checks_blocks = bool(checks)
+            on_error = strictest(rules)
+            takes.append(planned_take((*charges, *checks), on_error))
+            if self._weight + len(checks) > MAX_CHARGES:
+                planned.parts = [Take(part, on_error=on_error) for part in in_parts([*charges, *checks])]
+            elif any(rule.max_delay for rule in rules):
+                planned.max_delays = [*[rule.max_delay for rule in rules], *[0.0] * len(checks)]
+            settle_rules += _settle_rules(rules, 0)
+        counted: set[str] = set()
+        for rule, shadowed in self._shadows:
+            own = [charge for charge in shadowed if charge.bucket not in counted]
+            if own:
+                counted.update([charge.bucket for charge in own])
+                settle_rules += _settle_rules([rule] * len(own), len(takes))
+                takes.append(Take(tuple(own), rule.max_delay, on_error=rule.on_error))
+        planned.takes, planned.settle_rules = tuple(takes), settle_rules
+        planned.messages = [each for each in self._applied if each.rule.messages]
+        return planned if takes or planned.messages else None
+
+    def _block_checks(self) -> list[BlockCheck]:
+        """The checks for blocks of the rules with a penalty, each bucket once."""
+        checks = [
+            block_check(each.rule.name, each.key, each.rule.penalty)
+            for each in self._applied
+            if each.rule.penalty and each.quotas and not each.rule.shadow
+        ]
+        return list({check.bucket: check for check in reversed(checks)}.values())[::-1]
 
 
-def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[tuple[ChargeTemplate, int]]:
-    """The charges of constant rules, with the numbers of their keys: one for each bucket that is certainly the same."""
-    buckets = set()
-    for rule, key_number in zip(rules, key_numbers):
-        for quota in rule.quota:  # type: ignore[union-attr]  # it is constant
-            prefix = bucket_prefix(rule.name, quota.name, quota.kind) + "{"
-            if (prefix, key_number) not in buckets:
-                buckets.add((prefix, key_number))
-                yield ChargeTemplate(quota, rule.cost, rule.name, prefix), key_number  # type: ignore[arg-type]
+def _prefixed(rule: CompiledRule) -> Prefixed:
+    return () if callable(rule.quota) else _with_prefixes(rule.name, rule.quota)
 
 
-def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
-    """One take for all rules that are enforced, and one for each shadow rule."""
-    enforced = [each for each in applied if each.quotas and not each.rule.shadow]
-    shadows = [each for each in applied if each.quotas and each.rule.shadow]
-    checks = [block_check(each.rule.name, each.key, each.rule.penalty) for each in enforced if each.rule.penalty]
-    takes, rules_of_takes = [], []
-    max_delays: list[float] = []
-    parts: tuple[Take, ...] = ()
-    if enforced:
-        by_bucket: dict[str, tuple[CompiledRule, Charge]] = {}
-        settling: dict[str, CompiledRule] = {}
-        for each in enforced:
-            for charge in _charges(each):
-                by_bucket.setdefault(charge.bucket, (each.rule, charge))
-                if each.rule.settle:
-                    settling.setdefault(charge.bucket, each.rule)
-        charges = [*[charge for _, charge in by_bucket.values()], *_by_bucket(checks)]
-        rules = [each.rule for each in enforced]
-        settles = any(rule.settle for rule in rules)
-        try:
-            takes.append(Take(tuple(charges), on_error=strictest(rules), may_settle=settles))
-        except ConfigurationError:  # too much for one take; the size is not checked for each request
-            takes.append(LongTake(tuple(charges), on_error=strictest(rules), may_settle=True))
-            parts = tuple([Take(part, on_error=strictest(rules), may_settle=True) for part in in_parts(charges)])
-        rules_of_takes.append([settling.get(bucket, rule) for bucket, (rule, _) in by_bucket.items()])
-        if not parts and any(rule.max_delay for rule in rules):
-            max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
-            max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # nobody waits for the end of a block
-    counted: set[str] = set()
-    for each in shadows:
-        shadow_charges = tuple([charge for charge in _charges(each) if charge.bucket not in counted])
-        if shadow_charges:
-            counted.update([charge.bucket for charge in shadow_charges])
-            settles = each.rule.settle is not None
-            takes.append(Take(shadow_charges, each.rule.max_delay, on_error=each.rule.on_error, may_settle=settles))
-            rules_of_takes.append([each.rule] * len(shadow_charges))
-    messages = tuple([each for each in applied if each.rule.messages])
-    if not takes and not messages:
-        return None
-    settle_rules = tuple(_settle_rules(rules_of_takes))
-    return PlannedTakes(tuple(takes), bool(enforced), bool(checks), settle_rules, messages, tuple(max_delays), parts)
-
-
-def _charges(applied: AppliedRule) -> tuple[Charge, ...]:
-    return tuple([Charge(quota, applied.key, applied.cost, applied.rule.name) for quota in applied.quotas])
+def _with_prefixes(name: str, quotas: Iterable[Quota]) -> Prefixed:
+    return [(quota, bucket_prefix(name, quota.name, quota.kind)) for quota in quotas]
 
 
 def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
@@ -271,23 +208,17 @@ def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
             parts.append([])
             weight = own
         parts[-1].extend(added)
-    return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts if part]
+    in_order = [sorted(part, key=lambda each: isinstance(each, BlockCheck)) for part in parts if part]
+    return [tuple({charge.bucket: charge for charge in part}.values()) for part in in_order]
 
 
-def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:
-    """The rules with ``settle`` among the rules of each charge of each take."""
-    for number, rules in enumerate(rules_of_takes):
-        for rule in dict.fromkeys(rules):
-            if rule.settle is not None:
-                yield SettleRule(rule, number, tuple([place for place, other in enumerate(rules) if other is rule]))
-
-
-def _by_bucket(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """The first charge of each bucket."""
-    first: dict[str, Charge] = {}
-    for charge in charges:
-        first.setdefault(charge.bucket, charge)
-    return tuple(first.values())
+def _settle_rules(rules: Sequence[CompiledRule], take_number: int) -> list[SettleRule]:
+    """The rules with ``settle`` among the rules of each charge of a take."""
+    settling = [rule for rule in dict.fromkeys(rules) if rule.settle is not None]
+    return [
+        SettleRule(rule, take_number, [place for place, other in enumerate(rules) if other is rule])
+        for rule in settling
+    ]
 
 
 def strictest(rules: Iterable[CompiledRule]) -> OnError | None:

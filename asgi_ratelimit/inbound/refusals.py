@@ -24,9 +24,6 @@ from .responses.refusal_answers import RETRY_SOON, AppArguments, LimitUnavailabl
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: AppArguments) -> Awaitable[None]:
     """Answer a request that the last decision refused, and give back what earlier decisions had charged for it."""
-    refused = limits.refused
-    if refused is not None and enforcer.refusal.is_usual and connection[0]["type"] == "http":
-        return enforcer.refusal.answer_usual(*refused, connection[2])
     if len(limits.decisions) > 1:
         return _refund_and_refuse(enforcer, limits, connection)
     return _answer(enforcer, limits, limits.decisions[0], connection)
@@ -66,7 +63,7 @@ def find_handler(enforcer: Enforcer, scope: Scope, app: Any) -> None:
         handler = handler or _handler_of(app)
         app = getattr(app, "app", None)
     if handler is not None:
-        enforcer.handler, enforcer.refusal.is_usual = handler, False
+        enforcer.handler = handler
 
 
 _MAX_DEPTH = 100

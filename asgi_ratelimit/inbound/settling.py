@@ -97,7 +97,7 @@ class Settling:
         with CancelScope(shield=True):
             for number, decision in enumerate(self._decisions):
                 rules = [each for each in self._settle_rules if each.take_number == number]
-                if rules and decision.take is not None:
+                if rules:
                     with suppress(StoreError):  # which the store has logged; the charge stands
                         await settle(self._store, decision, await self._actual_costs(decision, rules))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..buckets import as_bytes, as_key
-from ..decision import Charge, Decision, checked_actual
+from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..quota_text import as_text
 from ..quotas import Quota, RollingWindow, TokenBucket
@@ -106,6 +106,16 @@ def checked_charges(charges: Iterable[Charge]) -> list[Charge]:
     raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
 
 
+def of_one_key(take: Take, instead: str) -> Take:
+    """``take``, if all its charges have one key; ``ConfigurationError`` otherwise, as it is to be booked ahead."""
+    keys = list(dict.fromkeys([charge.key for charge in take.charges]))
+    if len(keys) == 1:
+        return take
+    raise ConfigurationError(
+        f"a slot that is booked ahead for the keys {keys} would keep the shared ones from everybody until then: {instead}"
+    )
+
+
 def checked_decision(decision: Decision, example: str) -> Decision:
     """``decision`` if it is one; ``ValueError`` otherwise."""
     if isinstance(decision, Decision):
@@ -115,10 +125,7 @@ def checked_decision(decision: Decision, example: str) -> Decision:
 
 def charged_units(decision: Decision) -> list[float]:
     """The units that a decision has charged, for each of its charges."""
-    take = decision.take
-    if take is None or take.best_effort or not decision.allowed:
-        return [decision.granted] * len(decision.states)
-    return [charge.cost for charge in take.charges]
+    return [charge.cost if decision.allowed else 0 for charge in decision.charges]
 
 
 def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
@@ -127,8 +134,8 @@ def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> l
     Raises ``ValueError`` for a name that no quota has, and for a cost that is not a number from 0 to 2**53.
     """
     if not isinstance(cost, Mapping):
-        return [checked_actual(cost)] * len(decision.states)
-    names = [state.quota.name for state in decision.states]
+        return [checked_actual(cost)] * len(decision.charges)
+    names = [charge.quota.name for charge in decision.charges]
     unknown = set(cost) - set(names)
     if unknown:
         raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, names))}")
@@ -142,7 +149,7 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
     """
     charged = charged_units(decision)
     if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
-        costs = {state.quota.name: units for state, units in zip(decision.states, charged)}
+        costs = {charge.quota.name: units for charge, units in zip(decision.charges, charged)}
         raise ValueError(
             f"the actual cost of which quota is {actual!r}? They were charged {costs}: "
             f"settle({{{next(reversed(costs))!r}: {actual!r}}})"

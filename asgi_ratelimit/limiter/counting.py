@@ -31,9 +31,9 @@ class CallCounts:
 
     def count(self, decision: Decision) -> None:
         """Count a decision."""
-        take, is_plain = decision.take, decision.allowed and not (decision.degraded or decision.shadow)
-        if is_plain and take is not None and len(take.charges) == 1:
-            self.count_admitted(take.charges[0].bucket)
+        is_plain = decision.allowed and not (decision.degraded or decision.shadow)
+        if is_plain and len(decision.take.charges) == 1:
+            self.count_admitted(decision.take.charges[0].bucket)
         else:
             count(self._store, decision)
 
@@ -56,8 +56,8 @@ def publish_counts(store: Store, *, by_app: bool = False) -> None:
     counts = counts_of(store)
     if counts.is_published and not by_app:  # the event loop of an app may be another one than before
         return
-    is_real_time = isinstance(getattr(store, "clock", None) or SystemClock(), SystemClock)
-    if getattr(store, "documents", None) is None or not (is_real_time or by_app):
+    is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
+    if not (is_real_time or by_app):
         counts.is_published = True
     elif store.in_process or not is_real_time:
         publish(store)

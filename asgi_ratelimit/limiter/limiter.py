@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from types import TracebackType
 
 from ..algorithms import booked_ahead
@@ -20,8 +19,8 @@ from ..hooks.calling import Hooks, ObservedWait
 from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
-from ..quotas import Quota
-from ..stores import Store, apply_settlement, operating, reset, settle
+from ..quotas import SECOND_US, Quota
+from ..stores import Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.store_arguments import as_store
@@ -37,13 +36,12 @@ from .charges import (
     checked_name,
     checked_operation,
     not_applied,
+    of_one_key,
     settled_units,
 )
 from .counting import count
-from .made_per_call import watch_store
 from .spending import Spending
-from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
-from .unused_blocks import note_unused_block
+from .tickets import REDEEMABLE_FOR, Ticket
 
 
 class Limiter:
@@ -73,10 +71,6 @@ class Limiter:
         self._log = FailureLog()
         self._own_name(quotas)
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
-        watch_store(self.store, quotas, is_given=self.store is store)
-
-    _is_used = False
-    """Whether any of its methods has been called."""
 
     _read: ReadQuotas = staticmethod(as_quotas)
     """Makes quotas from an override."""
@@ -105,8 +99,7 @@ class Limiter:
         """
         if best_effort is not False:
             checked_flag("best_effort", best_effort)
-        charges, operation = self.charges(key, cost), self._operation(operation)
-        return await self._take(Take(charges, 0.0, best_effort, may_settle=True, operation=operation))
+        return await self._take(Take(self.charges(key, cost), 0.0, best_effort, None, checked_operation(operation)))
 
     async def pace(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -114,9 +107,11 @@ class Limiter:
         """Book the earliest slot at which ``cost`` units conform; the caller sleeps for ``delay`` seconds.
 
         If the slot is more than ``max_delay`` seconds away (``None``: no limit), nothing is booked, and the decision is
-        not ``allowed``. On a Redis Cluster, only charges with equal keys can be booked ahead.
+        not ``allowed``. Raises ``ConfigurationError`` for several keys: a slot booked far ahead for one of them would
+        keep the others, which are shared, from everybody until then.
         """
-        return await self._take(self._paced(key, cost, max_delay, operation))
+        take = self._paced(key, cost, max_delay, operation)
+        return await self._take(of_one_key(take, "await limiter.acquire(key), which waits, or limiter.reserve(key)"))
 
     async def acquire(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -151,7 +146,6 @@ class Limiter:
         store, the refund waits until the store is back. Raises ``ValueError`` for more units than were charged, and for
         anything but a decision.
         """
-        self._is_used = True
         charged = charged_units(checked_decision(decision, "refund(await limiter.rate_limit(key))"))
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
         if any(units > most for units, most in zip(refunded, charged)):
@@ -166,7 +160,6 @@ class Limiter:
         the settlement waits until the store is back. One number is the actual cost for every quota; a mapping names
         quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision.
         """
-        self._is_used = True
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
         await settle(self.store, decision, settled_units(decision, actual, charged))
 
@@ -175,12 +168,14 @@ class Limiter:
 
         Raises ``ValueError`` for anything but a decision or a ticket.
         """
-        self._is_used = True
         if isinstance(booked, Ticket):
-            await apply_settlement(self.store, booked.cancellation(self._ticket_quotas, self.name))
+            first, *others = booked.cancellation(self._ticket_quotas, self.name)
+            (settled,) = await settle_all(self.store, (first,))
+            if settled.is_first:
+                await settle_all(self.store, others)
         else:
-            states = checked_decision(booked, "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))").states
-            await settle(self.store, booked, [0.0] * len(states))
+            use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
+            await settle(self.store, booked, [0.0] * len(checked_decision(booked, use).charges))
 
     async def waiting(self, key: Key) -> float:
         """The units that are booked under a key for a time in the future.
@@ -189,11 +184,8 @@ class Limiter:
         other quotas look fully booked until then.
         """
         peeked = await self.peek(key)
-        if peeked.take is None or peeked.before is None:
-            return 0.0
-        times = peeked.times_us or repeat(peeked.now_us)
-        booked = zip(peeked.take.charges, peeked.before, times)
-        ahead = [booked_ahead(charge.quota, state, now) for charge, state, now in booked]
+        charged = zip(peeked.charges, peeked.stored)
+        ahead = [booked_ahead(charge.quota, state, peeked.now_us) for charge, state in charged]
         return min([units for units in ahead if units > 0.0], default=0.0)
 
     async def eta(self, key: Key, cost: Cost = 1) -> float:
@@ -215,12 +207,13 @@ class Limiter:
         ``ValueError`` for keys that are too long for a ticket. An override in words, ``"shadow"`` or ``"off"``, does
         not affect tickets.
         """
-        operating(self.store)
-        decision = await self._enforce(self._paced(key, cost, None, operation))
+        whole = self._paced(key, cost, None, operation)
+        own = replace(whole, charges=tuple([each for each in whole.charges if each.key == whole.charges[0].key]))
+        decision = await self._enforce(own)
         try:
-            return Ticket.of(decision)
+            return Ticket.of(decision, whole.charges[len(own.charges) :])
         except ValueError:
-            if decision.repeated_us is None:
+            if not decision.repeated:
                 await self.refund(decision)
             raise
 
@@ -228,24 +221,32 @@ class Limiter:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
         The first caller gets a decision that is ``allowed``. All others get one that is not, and that never will be.
-        After a cancellation, so does every caller. A ticket that comes more than ``late_tolerance`` seconds after its
-        slot, because workers were down, has missed it: it books a new slot behind all others, and ``delay`` is the time
-        until that slot. Raises ``ValueError`` for anything but a ticket of this limiter, for one whose slot was over a
-        week ago, and for a tolerance that is not a number of seconds. May raise ``StoreError``, in which case the
-        ticket may have been redeemed.
+        After a cancellation, so does every caller. The charges of other keys, which are shared, are taken now, so the
+        slot may come later. A ticket that comes more than ``late_tolerance`` seconds after its slot, because workers
+        were down, has missed it: it books a new slot behind all others. Raises ``ValueError`` for anything but a ticket
+        of this limiter, for one whose slot was over a week ago, and for a tolerance that is not a number of seconds.
+        May raise ``StoreError``, in which case the ticket may have been redeemed.
         """
-        self._is_used = True
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
-        redemption = ticket.redemption(self._ticket_quotas, self.name)
-        decision = await operating(self.store).redeem(redemption)
-        late = late_by(ticket, decision)
+        (settled,) = await self.store.settle((ticket.claim(self._ticket_quotas, self.name),))
+        late = settled.now_us / SECOND_US - ticket.ready_at
         if late >= REDEEMABLE_FOR:
             raise ValueError(f"the slot of this ticket was {late:.0f} s ago: tickets are good for a week after that")
-        if not decision.allowed:
-            return decision
-        return await self._enforce(redemption.take) if late > late_tolerance else on_time(ticket, decision)
+        own = ticket.decision(self._ticket_quotas, self.name, settled)
+        if not settled.is_first:
+            return replace(own, allowed=False, wait_us=math.inf, id=0)
+        if late > late_tolerance:
+            own = await self._enforce(replace(own.take, max_wait=math.inf, operation=None))
+        shared = ticket.shared_charges(self._ticket_quotas, self.name)
+        return own if not shared else await self._with_shared(own, shared)
+
+    async def _with_shared(self, own: Decision, shared: tuple[Charge, ...]) -> Decision:
+        """The decision of a ticket after the charges of other keys are taken, for its slot or the first one after it."""
+        taken = await self._enforce(Take(shared, math.inf))
+        wait_us = max(own.wait_us, taken.wait_us)
+        return replace(own, wait_us=wait_us, degraded=own.degraded or taken.degraded)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
@@ -270,8 +271,9 @@ class Limiter:
         An override in words applies if all charges have the limiter's name; an override of quotas changes no charge.
         Raises ``ValueError`` for anything but charges.
         """
-        self._is_used = True
-        take = Take(tuple(map(self._named, checked_charges(charges))), max_wait, may_settle=True)
+        take = Take(tuple(map(self._named, checked_charges(charges))), max_wait)
+        if take.max_wait_us:
+            of_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
         is_own = all(charge.name == self.name for charge in take.charges)
         return await (self._take(take) if is_own else self._enforce(take))
 
@@ -294,14 +296,7 @@ class Limiter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.warn_of_unused_block("await limiter.acquire(key)")
         await self.aclose()
-
-    def warn_of_unused_block(self, lacking: str) -> None:
-        """Warn at the end of a block if nobody has called this limiter; ``lacking`` is what the block lacks."""
-        if not self._is_used:
-            note_unused_block(self.quotas, lacking)
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
         """``acquire`` for code without ``async``."""
@@ -320,13 +315,7 @@ class Limiter:
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
         max_wait = math.inf if max_delay is None else max_wait_of(max_delay)
-        return Take(self.charges(key, cost), max_wait, may_settle=True, operation=self._operation(operation))
-
-    def _operation(self, operation: str | None) -> str | None:
-        """``operation``, if it is valid and the store remembers operations."""
-        if operation is not None:
-            operating(self.store)
-        return checked_operation(operation)
+        return Take(self.charges(key, cost), max_wait, operation=checked_operation(operation))
 
     @property
     def _ticket_quotas(self) -> tuple[Quota, ...]:
@@ -364,7 +353,6 @@ class Limiter:
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
-        self._is_used = True
         live = self.live
         charges = charges_of(live.own, self.name, key, cost)
         if live.quotas is live.own:

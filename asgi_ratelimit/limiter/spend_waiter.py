@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from random import random
 
-from ..decision import Decision, Take
+from ..decision import Decision, Take, is_outage
 from ..quotas import SECOND_US
 from ..stores import Store
 from ..waiting import CallStore, Flow, PaceTimeout, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
@@ -88,7 +88,7 @@ class SpendWaiter:
         A caller that misses the slot, or comes after it was given back, takes anew, without the operation, and is
         charged.
         """
-        if decision.repeated_us is None:
+        if not decision.repeated:
             return decision
         now_us = self._slots.now_us()
         slot = slot_of(decision, now_us, now_us)
@@ -148,7 +148,7 @@ class SpendWaiter:
 
     def _require_time(self, take: Take, decision: Decision, too_long_us: float, left_us: float) -> None:
         """Raise ``PaceTimeout`` for a refused take, if its time is over, or is certainly too short."""
-        if decision.before is None or decision.retry_after == math.inf:
+        if is_outage(decision) or decision.retry_after == math.inf:
             raise pace_timeout(take, decision)
         may_come_back = not self._slots.store.in_process or self._blocks.on_any(_buckets(take))
         if left_us <= 0.0 or (too_long_us > 0.0 and not may_come_back):

@@ -95,8 +95,7 @@ class Spending:
         spent = self._entered.pop()
         spent.is_over = True
         try:
-            take = spent.decision.take
-            if spent.actual != charged_units(spent.decision) or (take is not None and take.operation is not None):
+            if spent.actual != charged_units(spent.decision) or spent.decision.take.operation is not None:
                 yield GiveBack(self._store, partial(settle, self._store, spent.decision, spent.actual))
         finally:
             if self._count is None:

@@ -118,8 +118,6 @@ class SyncLimiter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._limiter.warn_of_unused_block("limiter.acquire(key)")
         self.close()
 
     def _do(self, call: Coroutine[Any, Any, T]) -> T:

@@ -9,23 +9,19 @@ import base64
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields
 from random import getrandbits
 from typing import Any, cast
 
-from ..algorithms import BIRTH_BITS, settlement_of
-from ..buckets import DEFAULT_NAME, as_bytes, digest
-from ..decision import Charge, Decision, Redemption, SettledCharge, Settlement, Take, checked_cost
+from ..algorithms import Booked, unused
+from ..buckets import DEFAULT_NAME
+from ..decision import Charge, Decision, Settled, Settlement, Take, booked_charges, checked_cost
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
 from .charges import checked_operation
 
-FORMAT, WITHOUT_NUMBERS, WITH_UNITS = 4, 3, 5
-"""The version of the text, which is its first item; an older one, whose charges have no numbers; and that of a ticket
-for which the store was debited less than it costs."""
-
-MISSING: dict[int, list[Any]] = {WITH_UNITS: [], FORMAT: [None], WITHOUT_NUMBERS: [[], None]}
-"""What the charges of a text lack, by its version."""
+FORMAT = 6
+"""The version of the text, which is its first item."""
 
 KINDS: dict[str, type[Quota]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
 
@@ -35,48 +31,31 @@ LONGEST_TEXT = 8192
 LATEST = 1e10
 """The latest Unix time of a ticket: in the year 2286."""
 
-HIGHEST_PLACE = 2.0**110
-"""Above any place: the largest quota has a level of 2**98 in use, and of 2**107 if it is booked until ``LATEST``."""
-
 REDEEMABLE_FOR = 7 * 86_400.0
 """Seconds after its slot for which a ticket can be redeemed, and cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TicketCharge:
-    """One charge of a ticket, with the name of its quota. The other fields are those of ``SettledCharge``.
+    """One charge of a ticket: the name of its quota, its key and its cost, and the quota as it was booked under.
 
-    ``numbers`` are the kind of the quota and its arguments, as they were when it was booked. ``units`` are what the
-    store was debited of the cost, ``None`` for all of it.
+    ``booked`` is where it is in the queue, as in ``Booked``; ``None`` for a shared charge, which is taken when the
+    ticket is redeemed. ``numbers`` are the kind of the quota and its arguments.
     """
 
     quota: str
     key: str
     cost: float
-    since_us: float
-    generation: int
-    place: float
-    slot_us: float
-    numbers: tuple[str | float, ...] = ()
-    units: float | None = None
+    booked: tuple[float, float, float] | None
+    numbers: tuple[str | float, ...]
 
     def __post_init__(self) -> None:
         _require(isinstance(self.quota, str) and isinstance(self.key, str), self)
-        _require(_is_number(self.cost) and _is_number(self.place, HIGHEST_PLACE), self)
+        _require(_is_number(self.cost), self)
         checked_cost(self.cost)
-        _require(_is_time(self.since_us) and _is_time(self.slot_us), self)
-        _require(type(self.generation) is int and 0 <= self.generation < 2**BIRTH_BITS, self)
-        if self.numbers:
-            self.booked_quota()
-        if self.units is not None:
-            _require(_is_number(self.units) and self.units <= self.cost, self)
-            checked_cost(self.units)
-
-    def settled(self, charge: Charge) -> SettledCharge:
-        """How it is given back, as one of this charge."""
-        cost = self.cost if self.units is None else self.units
-        booked = (self.since_us, self.generation, self.place, self.slot_us)
-        return SettledCharge(replace(charge, cost=cost), *booked, 0.0)
+        booked = (0.0, 0.0, 0.0) if self.booked is None else self.booked
+        _require(len(booked) == 3 and all(map(_is_number, booked)), self)
+        self.booked_quota()
 
     def booked_quota(self) -> Quota:
         """The quota under which it was booked. Raises ``ValueError`` for numbers that no quota has."""
@@ -99,7 +78,7 @@ class Ticket:
     name: str
     ready_at: float
     delay: float
-    id: float
+    id: int
     ticket_charges: tuple[TicketCharge, ...]
     degraded: bool = False
     operation: str | None = None
@@ -108,35 +87,31 @@ class Ticket:
         _require(isinstance(self.name, str) and self.name != "", self)
         _require(_is_number(self.ready_at) and 0 <= self.ready_at <= LATEST, self)
         _require(_is_number(self.delay) and 0 <= self.delay <= LATEST, self)
-        _require(_is_number(self.id) and 0 <= self.id < 2**53 and self.id == self.id // 1, self)
+        _require(type(self.id) is int and 0 <= self.id < 2**64, self)
         _require(isinstance(self.degraded, bool), self)
         checked_operation(self.operation)
         charges = self.ticket_charges
         _require(isinstance(charges, tuple) and all(type(charge) is TicketCharge for charge in charges), self)
         _require(0 < len({charge.quota for charge in charges}) == len(charges) <= MAX_CHARGES, self)
+        _require(charges[0].booked is not None, self)
 
     @classmethod
-    def of(cls, decision: Decision) -> Ticket:
+    def of(cls, decision: Decision, shared: Sequence[Charge] = ()) -> Ticket:
         """The ticket of a decision that has booked a slot; ``PaceTimeout`` if it has not.
 
-        Raises ``ValueError`` for charges that are too many, or whose keys are too long, for a ticket.
+        ``shared`` are charges that are taken when it is redeemed. Raises ``ValueError`` for charges that are too many,
+        or whose keys are too long, for a ticket.
         """
-        if not decision.allowed or decision.take is None:
+        if not decision.allowed:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
-        charges = decision.take.charges
-        settlement = settlement_of(decision, [0.0] * len(decision.states))
-        if settlement is None:  # there is a time, but nothing to give back
-            booked = [_ticket_charge(SettledCharge(each, 0.0, 0, 0.0, 0.0, 0.0), each.cost) for each in charges]
-            identity = float(decision.birth or getrandbits(53))
-        else:
-            pairs = zip(settlement.settled_charges, charges)
-            booked, identity = [_ticket_charge(settled, charge.cost) for settled, charge in pairs], settlement.id
+        booked = zip(decision.charges, booked_charges(decision))
+        charges = [_ticket_charge(charge, (each.at, each.slot, each.place)) for charge, each in booked]
         ticket = cls(
-            charges[0].name or DEFAULT_NAME,
+            decision.charges[0].name or DEFAULT_NAME,
             decision.ready_at,
             decision.delay,
-            identity,
-            tuple(booked),
+            decision.id or getrandbits(52),
+            (*charges, *[_ticket_charge(charge, None) for charge in shared]),
             decision.degraded,
             decision.take.operation,
         )
@@ -153,20 +128,44 @@ class Ticket:
             if len(text) <= LONGEST_TEXT:
                 padded = text.encode("ascii") + b"=" * (-len(text) % 4)
                 return _ticket(json.loads(base64.b64decode(padded, b"-_", validate=True)))
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             pass
         raise ValueError(f"{text!r:.200} is not a ticket: pass on str(await limiter.reserve(key))")
 
     def __str__(self) -> str:
-        name, ready_at, delay, identity, charges, *others = astuple(self)
-        version = WITH_UNITS
-        if all(charge.units is None for charge in self.ticket_charges):
-            version, charges = FORMAT, [charge[:-1] for charge in charges]
-        items = [version, name, ready_at, delay, identity, charges, *others]
+        charges = [[each.quota, each.key, each.cost, each.booked, each.numbers] for each in self.ticket_charges]
+        items = [FORMAT, self.name, self.ready_at, self.delay, self.id, charges, self.degraded, self.operation]
         packed = json.dumps(items, separators=(",", ":"))
         return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
-    def charges(self, quotas: Sequence[Quota], name: str) -> tuple[Charge, ...]:
+    def cancellation(self, quotas: Sequence[Quota], name: str) -> list[Settlement]:
+        """The settlements that give the slot back; the first one decides whether the ticket was redeemed before.
+
+        The slot belongs to the quota under which it was booked, whatever has changed since. Raises ``ValueError`` if it
+        is not a ticket of that limiter.
+        """
+        undone = None if self.operation is None else Take(self._charges(quotas, name, True), operation=self.operation)
+        first, *others = self._settlements(quotas, name, undone)
+        return [first, *others]
+
+    def claim(self, quotas: Sequence[Quota], name: str) -> Settlement:
+        """The settlement that uses the ticket, once, for this caller only; it leaves all charges as they are."""
+        first = self._settlements(quotas, name, None)[0]
+        first.actual = first.booked.cost
+        return first
+
+    def decision(self, quotas: Sequence[Quota], name: str, settled: Settled) -> Decision:
+        """The decision of the ticket for a caller that comes at the time of ``settled``."""
+        take = Take(self._charges(quotas, name, True), math.inf)
+        wait_us = max(float(round(self.ready_at * SECOND_US)) - settled.now_us, 0.0)
+        stored = [settled.state, *[unused(charge.quota, settled.now_us) for charge in take.charges[1:]]]
+        return Decision(take, True, wait_us, stored, settled.now_us, degraded=self.degraded)
+
+    def shared_charges(self, quotas: Sequence[Quota], name: str) -> tuple[Charge, ...]:
+        """The charges that are taken when it is redeemed."""
+        return self._charges(quotas, name, False)
+
+    def _charges(self, quotas: Sequence[Quota], name: str, is_booked: bool) -> tuple[Charge, ...]:
         """Its charges, with a limiter's quotas; ``ValueError`` if it is not a ticket of that limiter."""
         by_name = {quota.name: quota for quota in quotas}
         if self.name != name or not all(charge.quota in by_name for charge in self.ticket_charges):
@@ -174,38 +173,26 @@ class Ticket:
                 f"a ticket of the limiter {self.name!r} for {[charge.quota for charge in self.ticket_charges]} is not "
                 f"one of {name!r} with {list(by_name)}"
             )
-        return tuple([Charge(by_name[charge.quota], charge.key, charge.cost, name) for charge in self.ticket_charges])
+        own = [charge for charge in self.ticket_charges if (charge.booked is not None) == is_booked]
+        return tuple([Charge(by_name[each.quota], each.key, each.cost, name) for each in own])
 
-    def cancellation(self, quotas: Sequence[Quota], name: str) -> Settlement:
-        """The settlement that gives the slot back, unless the ticket was redeemed.
-
-        The slot belongs to the quota under which it was booked, whatever has changed since.
-        """
-        charges = [
-            replace(charge, quota=booked.booked_quota()) if booked.numbers else charge
-            for charge, booked in zip(self.charges(quotas, name), self.ticket_charges)
-        ]
-        settled = [booked.settled(charge) for charge, booked in zip(charges, self.ticket_charges)]
-        undone = None if self.operation is None else Take(tuple(charges), operation=self.operation)
-        return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone, undone)
-
-    def redemption(self, quotas: Sequence[Quota], name: str) -> Redemption:
-        """The redemption that uses the ticket, once, for this caller only; its take books another slot."""
-        take = Take(self.charges(quotas, name), math.inf, may_settle=True, operation=f"\0ticket {self.id:.0f}")
-        return Redemption(self.id, take, self._until_us, float(getrandbits(53)))
-
-    @property
-    def _until_us(self) -> float:
-        """The time from which the ticket is over."""
-        return float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
+    def _settlements(self, quotas: Sequence[Quota], name: str, undone: Take | None) -> list[Settlement]:
+        self._charges(quotas, name, True)
+        until_us = float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
+        settlements = []
+        for each in self.ticket_charges:
+            if each.booked is not None:
+                charge = Charge(each.booked_quota(), each.key, each.cost, name)
+                at, slot, place = each.booked
+                booked, token = Booked(at, slot, place, each.cost), getrandbits(52) + 1
+                settlements.append(Settlement(charge, booked, 0.0, self.id, self.degraded, undone, until_us, token))
+        return settlements
 
 
-def _ticket_charge(settled: SettledCharge, cost: float) -> TicketCharge:
-    charge, units = settled.charge, None if settled.charge.cost == cost else settled.charge.cost
-    booked = (settled.since_us, settled.generation, settled.place, settled.slot_us)
+def _ticket_charge(charge: Charge, booked: tuple[float, float, float] | None) -> TicketCharge:
     kind = next(kind for kind, made in KINDS.items() if made is type(charge.quota))
     numbers = (kind, *[getattr(charge.quota, each) for each in _arguments(type(charge.quota))])
-    return TicketCharge(charge.quota.name, charge.key, cost, *booked, numbers, units)
+    return TicketCharge(charge.quota.name, charge.key, charge.cost, booked, numbers)
 
 
 def _arguments(kind: type[Quota]) -> list[str]:
@@ -216,14 +203,14 @@ def _arguments(kind: type[Quota]) -> list[str]:
 def _ticket(items: Any) -> Ticket:
     """The ticket of these items; ``ValueError`` or ``TypeError`` unless their number and types are right."""
     version, name, ready_at, delay, identity, charges, degraded, operation = items
-    _require(version in MISSING and isinstance(charges, list), items)
-    booked = tuple([_booked([*charge, *MISSING[version]]) for charge in charges])
+    _require(version == FORMAT and isinstance(charges, list), items)
+    booked = tuple([_booked(charge) for charge in charges])
     return Ticket(name, ready_at, delay, identity, booked, degraded, operation)
 
 
 def _booked(items: Any) -> TicketCharge:
-    quota, key, cost, since_us, generation, place, slot_us, numbers, units = items
-    return TicketCharge(quota, key, cost, since_us, generation, place, slot_us, tuple(numbers), units)
+    quota, key, cost, booked, numbers = items
+    return TicketCharge(quota, key, cost, None if booked is None else tuple(booked), tuple(numbers))
 
 
 def _require(condition: bool, thing: object) -> None:
@@ -231,25 +218,6 @@ def _require(condition: bool, thing: object) -> None:
         raise ValueError(f"no ticket has {thing!r:.200}")
 
 
-def _is_number(value: object, most: float = 2.0**60) -> bool:
-    """Whether a value is a usable number: not NaN, not infinite, and below ``most``."""
-    return type(value) in (int, float) and -most < value < most  # type: ignore[operator]
-
-
-def _is_time(value: float) -> bool:
-    return _is_number(value) and 0 <= value <= (LATEST + REDEEMABLE_FOR) * SECOND_US
-
-
-def late_by(ticket: Ticket, peeked: Decision) -> float:
-    """Seconds between a ticket's slot and a later ``peek``; below 0 if the slot is still to come."""
-    return peeked.now_us / SECOND_US - ticket.ready_at
-
-
-def on_time(ticket: Ticket, peeked: Decision) -> Decision:
-    """The decision for a ticket that is not late. A ticket of this decision is the same one, to be redeemed once."""
-    delay = max(0.0, -late_by(ticket, peeked))  # in this order, it is never -0.0
-    granted = ticket.ticket_charges[0].cost
-    birth = int(digest(as_bytes(f"after {ticket.id!r}"))[:12], 16)
-    return replace(
-        peeked, granted=granted, delay=delay, retry_after=0.0, ready_at=ticket.ready_at, before=None, birth=birth
-    )
+def _is_number(value: object) -> bool:
+    """Whether a value is a usable number: not NaN, not infinite, and not above what any state holds."""
+    return type(value) in (int, float) and -(2.0**64) < value < 2.0**64  # type: ignore[operator]

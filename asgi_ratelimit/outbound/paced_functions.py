@@ -113,7 +113,6 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
     slots = waiter.waiter
     acquire, take_of, start, many_callers = waiter.acquire, waiter.take_of, slots.start, slots.many_callers
     live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
-    of_all, rule, add_bucket = counts.of_all, counts.rule, counts.rule.requests.append
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
         turn = many_callers.turn()
@@ -133,13 +132,7 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
         except PaceTimeout as error:
             counts.count(error.decision)
             raise
-        if type(slot.booked) is Decision:
-            counts.count(slot.booked)
-        elif of_all.is_published:  # as ``count_admitted``, without the call
-            add_bucket(take.charges[0].bucket)
-            rule.admitted += 1
-        else:
-            counts.count_admitted(take.charges[0].bucket)
+        counts.count(slot.decision)
         return await function(*args, **kwargs)
 
     async def paced(*args: Any, **kwargs: Any) -> Any:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ..algorithms import unused
 from ..clock import SystemClock
-from ..decision import Decision, QuotaState, Take
+from ..decision import Decision, Take
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import Quota
 from ..stores import Store
@@ -42,26 +43,10 @@ def counted(decision: Decision) -> Decision:
     """A decision that is counted and not enforced: allowed, whatever the store says."""
     if decision.allowed:
         return replace(decision, shadow=True)
-    cost = 1.0 if decision.take is None else min(charge.cost for charge in decision.take.charges)
-    at = decision.now_us / 1e6
-    return replace(
-        decision, allowed=True, granted=cost, delay=0.0, retry_after=0.0, ready_at=at, shadow=True, settled=True
-    )
+    return replace(decision, allowed=True, wait_us=0.0, shadow=True, id=0)
 
 
 def exempt(take: Take, store: Store) -> Decision:
     """The decision of a limit that is off: allowed, and nothing is charged."""
-    clock = getattr(store, "clock", None) or SystemClock()
-    states = tuple([QuotaState(each.quota, True, int(each.quota.most), 0.0, 0.0) for each in take.charges])
-    return Decision(
-        allowed=True,
-        granted=min(charge.cost for charge in take.charges),
-        delay=0.0,
-        retry_after=0.0,
-        remaining=min(state.remaining for state in states),
-        reset_after=0.0,
-        ready_at=clock.now_us() / 1e6,
-        quota=states[0].quota,
-        states=states,
-        settled=True,
-    )
+    now = float((store.clock or SystemClock()).now_us())
+    return Decision(take, True, 0.0, [unused(charge.quota, now) for charge in take.charges], now)

@@ -83,9 +83,7 @@ async def settle(
     return await settle_all(store, settlements_of(decision, actual), is_unused=is_unused)
 
 
-async def settle_all(
-    store: Store, settlements: Sequence[Settlement], *, is_unused: bool = False
-) -> list[Settled]:
+async def settle_all(store: Store, settlements: Sequence[Settlement], *, is_unused: bool = False) -> list[Settled]:
     """Send settlements to the store, and notify the callers of this process that wait for their buckets."""
     if not settlements:
         return []

@@ -102,7 +102,7 @@ class MemoryStore(Store):
         with self._lock:
             now, decisions = float(self._now_ns() // 1000), Decisions()
             for take in takes:
-                decisions.append(self._take(take, now))  # noqa: PERF401  # a comprehension is one more call
+                decisions.append(self._take(take, now))  # a comprehension is one more call
             return decisions
 
     async def peek(self, take: Take) -> Decision:
@@ -110,7 +110,7 @@ class MemoryStore(Store):
         with self._lock:
             now = float(self._now_ns() // 1000)
             if take.operation is not None and (earlier := self._taken.get(operation_text(take), now)) is not None:
-                return replace(repeated(earlier, take), id=0)
+                return replace(repeated(earlier, take, now), id=0)
             states = self._read(take.charges, now)
             asked = granting(take, most_at_once(take.charges, states, now)) if take.best_effort else take
             wait_us, after = decide(asked.charges, states, now, take.max_wait_us)
@@ -142,7 +142,7 @@ class MemoryStore(Store):
             operation = operation_text(take)
             earlier = self._taken.get(operation, now)
             if earlier is not None:
-                return repeated(earlier, take)
+                return repeated(earlier, take, now)
         charges = take.charges
         states = self._read(charges, now)
         if take.best_effort:

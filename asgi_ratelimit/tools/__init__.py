@@ -1,7 +1,5 @@
-"""Tools for developers, which servers do not run: coverage, recordings, simulation, and the command line."""
+"""Tools for developers, which servers do not run: coverage, replays of logs, and the command line."""
 
 from .coverage import Covered, coverage
-from .recorder import Recorder
-from .simulate import simulate
 
-__all__ = ["Covered", "Recorder", "coverage", "simulate"]
+__all__ = ["Covered", "coverage"]

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..algorithms import State, admit, taken_now
+from ..algorithms import State, taken_now
 from ..errors import ConfigurationError
 from ..quota_text import parse_quotas
-from ..quotas import SECOND_US, UNITS, Quota, TokenBucket
+from ..quotas import SECOND_US, UNITS, Quota
 from .logs import LoggedRequest
 from .replay import LOGGED_KEY, MOST_PATHS, Limits, scope_of
 
@@ -47,7 +47,7 @@ class Uses:
     def refused(self, quota: Quota, at_most: float = math.inf) -> int:
         """How many of the requests a quota would refuse; counting ends at ``at_most``."""
         refused = 0
-        for is_allowed in self._simply_decided(quota) if isinstance(quota, TokenBucket) else self._decided(quota):
+        for is_allowed in self._decided(quota):
             if not is_allowed:
                 refused += 1
                 if refused >= at_most:
@@ -60,15 +60,6 @@ class Uses:
         for time, cost in zip(self.times, self.costs):
             after = taken_now(quota, state, time, cost)
             state = state if after is None else after
-            yield after is not None
-
-    def _simply_decided(self, quota: TokenBucket) -> Iterator[bool]:
-        """``_decided`` for a token bucket that drains at one rate, of which only the level counts."""
-        level, last = 0.0, self.times[0]
-        for time, cost in zip(self.times, self.costs):
-            after = admit(quota, level, time - last, cost)
-            if after is not None:
-                level, last = after, time
             yield after is not None
 
 

@@ -92,13 +92,14 @@ class CallStore:
     """Call a method of a store; the result is what the method returns."""
 
     store: Store
-    call: Coroutine[Any, Any, Any]
+    call: Awaitable[Any]
 
     async def in_task(self) -> Any:
         return await self.call
 
     def in_thread(self) -> Any:
-        return background_loop.run_in_place(self.call) if self.store.in_process else background_loop.run(self.call)
+        call = self.in_task()
+        return background_loop.run_in_place(call) if self.store.in_process else background_loop.run(call)
 
 
 @dataclass(slots=True)

@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from itertools import repeat
 from typing import TypeAlias
 
-from ..algorithms import decide, foresee
+from ..algorithms import decide, wait
 from ..clock import Clock, time_of
-from ..decision import Decision, Take
+from ..decision import Decision, Take, is_outage
 from ..quotas import SECOND_US
 from ..stores import Store
 from .concurrency import ConcurrencyLimit, Place
@@ -103,18 +102,18 @@ class OwnKeyBooking:
     def _require_near(self, own: Take, ahead: int) -> Flow[None]:
         """Raise ``PaceTimeout`` if the own keys cannot allow the take in time, after the callers ahead of this one."""
         peeked: Decision = yield CallStore(self._store, self._store.peek(own))
-        states = peeked.before or [None] * len(own.charges)
+        states = list(peeked.stored)
         for _ in range(ahead + 1):
-            decision, states = decide(own, states, peeked.now_us)
-            if not decision.allowed:
-                raise pace_timeout(own, decision)
+            wait_us, after = decide(own.charges, states, peeked.now_us, own.max_wait_us)
+            if after is None:
+                raise pace_timeout(own, Decision(own, False, wait_us, states, peeked.now_us))
+            states = after
 
     def _book_as_first(self, take: Take, own: Take, deadline_us: float) -> Flow[Decision]:
         ahead_us, slack_us = 0.0, SLACK_US
         while True:
             take, own = self._renewed(take), self._renewed(own)
-            may_settle = take.may_settle or ahead_us > 0.0  # the own slot lies behind the end of its queue
-            decision = yield from self._try_take(replace(take, max_wait=ahead_us / SECOND_US, may_settle=may_settle))
+            decision = yield from self._try_take(replace(take, max_wait=ahead_us / SECOND_US))
             if decision.allowed:
                 return decision
             own_us, longest_us = self._waits_in_time(take, own, decision, deadline_us)
@@ -157,17 +156,15 @@ class OwnKeyBooking:
         """The waits of a refused take. Raises ``PaceTimeout`` if the longest one ends after the deadline."""
         own_us, longest_us = _waits(take, own, decision)
         too_long_us = longest_us if longest_us == math.inf else self._now_us() + longest_us - deadline_us
-        if decision.before is None or too_long_us > 0.0:
+        if is_outage(decision) or too_long_us > 0.0:
             raise pace_timeout(take, as_refused(decision, too_long_us))
         return own_us, longest_us
 
 
 def _waits(take: Take, own: Take, decision: Decision) -> tuple[float, float]:
     """Microseconds until the own part of a refused take would conform, and until all of it would."""
-    if decision.before is None:
-        return 0.0, 0.0
-    waits = []
-    for charge, state, now_us in zip(take.charges, decision.before, decision.times_us or repeat(decision.now_us)):
-        foreseen = foresee(Take((charge,), math.inf), [state], now_us)
-        waits.append(foreseen.delay * SECOND_US if foreseen.allowed else math.inf)
-    return max([wait for charge, wait in zip(take.charges, waits) if charge in own.charges]), max(waits)
+    waits = [
+        wait(charge.quota, state, decision.now_us, charge.cost, math.inf)
+        for charge, state in zip(decision.take.charges, decision.stored)
+    ]
+    return max([each for charge, each in zip(take.charges, waits) if charge in own.charges]), max(waits)

@@ -98,7 +98,7 @@ class _Registry:
 
 def _on_the_way_us(store: Store) -> float:
     """The time that calls need on their way, which is 0 unless the store's time is real."""
-    clock = getattr(store, "clock", None)
+    clock = store.clock
     return ON_THE_WAY_US if clock is None or isinstance(clock, SystemClock) else 0.0
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..clock import Clock, SystemClock, time_of
+from ..clock import SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
@@ -40,7 +40,7 @@ class SlotWaiter:
         self, store: Store, *, margin: float = 0.0, departs_later: bool = False, renewed: Renewed = unchanged
     ) -> None:
         self.store = store
-        clock: Clock | None = getattr(store, "clock", None)
+        clock = store.clock
         self.now_us = time_of(clock)
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
@@ -125,7 +125,7 @@ class SlotWaiter:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
         sent_us = self.now_us()
         decision: Decision = yield BookSlot(self.store, partial(self._booking.submit, take), self._booking.undo)
-        if decision.repeated_us is None:  # it has only just been decided
+        if not decision.repeated:  # it has only just been decided
             self._booking.ahead_us = decision.now_us - self.now_us()
         if self._booking.answered is not None:
             self._booking.answered(decision, self.now_us() - sent_us)
@@ -167,9 +167,8 @@ class SlotWaiter:
     def pass_on(self, decision: Decision, at_us: float = 0.0) -> Flow[None]:
         """Let the next caller that waits for an equal take go at a slot that was not used: now, or at ``at_us``."""
         now_us, take = self.now_us(), decision.take
-        assert take is not None  # it has been booked here
         at_us = max(at_us, now_us)
-        slot = Slot(now_us, at_us, at_us + LATE_US, take, decision, self._booking.ahead_us)
+        slot = Slot(now_us, at_us, at_us + LATE_US, decision, self._booking.ahead_us)
         if not self._departs_later:  # its departure is recorded
             self._queues.units_came_back([(charge, charge.cost) for charge in take.charges])
         surplus = self._queues.swap_for_newest(take, slot)
@@ -222,7 +221,7 @@ class SlotWaiter:
         came_us = self.now_us()
         decision, place = yield from self._own_keys.book(take, own, priority)
         slot = self._booking.slot_of(take, decision)
-        if decision.take is not None and decision.take.charges != take.charges:  # a limit has changed meanwhile
+        if decision.take.charges != take.charges:  # a limit has changed meanwhile
             take = replace(take, charges=decision.take.charges)
         if self._try_leave(take, slot):
             self._own_keys.leave(place)

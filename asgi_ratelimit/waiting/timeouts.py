@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..buckets import DEFAULT_NAME
-from ..decision import Charge, Decision, Take
+from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError
 from ..quota_text import readable
-from ..quotas import SECOND_US
 
 OUT = "; the store is out, and this process limits with its share of the quota"
 
@@ -37,7 +36,7 @@ def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None)
     ``max_delay`` is the total wait that the caller accepted, if the take has only the rest of it.
     """
     paced = _paced(take.charges[0])
-    if decision.degraded and decision.before is None:
+    if is_outage(decision):
         return PaceTimeout(f"no slot of {paced}: the store is out, and its on_error refuses", decision)
     if decision.retry_after == math.inf:
         return PaceTimeout(
@@ -71,4 +70,6 @@ def _paced(charge: Charge) -> str:
 
 def as_refused(decision: Decision, too_long_us: float) -> Decision:
     """The decision for a caller that would have to wait ``too_long_us`` microseconds longer than it is willing to."""
-    return replace(decision, allowed=False, granted=0, delay=0.0, retry_after=max(too_long_us, 0.0) / SECOND_US)
+    is_patient = decision.take.max_wait == math.inf
+    take = replace(decision.take, max_wait=0.0) if is_patient else decision.take
+    return replace(decision, take=take, allowed=False, wait_us=take.max_wait_us + max(too_long_us, 0.0), id=0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from anyio import CancelScope
 
+from ...algorithms import State
 from ...decision import Decision, Take
 from ...errors import StoreError
 from ...stores import Store, settle
+
+T = TypeVar("T")
 
 Taken: TypeAlias = tuple[Store, Decision]
 """A decision that allowed a take, and the store that made it."""
@@ -21,7 +24,7 @@ class SuccessiveTakes:
     """The successive takes of all requests of a middleware; cancelled requests give theirs back."""
 
     def __init__(self) -> None:
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
 
     async def take(self, store: Store, take: Take, taken: Sequence[Taken]) -> Decision:
         """Make the take that comes after ``taken``. A cancelled request gives everything back, including this take."""
@@ -38,25 +41,27 @@ class SuccessiveTakes:
         """Give back what was taken, and what this task takes, which nobody awaits any longer."""
         await self.finish(_undo(store, taking, taken))
 
-    async def give_back(self, taken: Sequence[Taken]) -> None:
-        """Give back what was taken; what a store cannot take back now stays charged."""
+    async def give_back(self, taken: Sequence[Taken]) -> dict[str, State]:
+        """Give back what was taken, and return the states of the buckets afterwards.
+
+        What a store cannot take back now stays charged.
+        """
         if all(store.in_process for store, _ in taken):
-            await _give_back(taken)
-        else:
-            await self.finish(_give_back(taken))
+            return await _give_back(taken)
+        return await self.finish(_give_back(taken))
 
     async def aclose(self) -> None:
         """Complete the give-backs of cancelled requests."""
         while self._ending:
             await asyncio.wait(self._ending)
 
-    async def finish(self, ending: Coroutine[Any, Any, None]) -> None:
+    async def finish(self, ending: Coroutine[Any, Any, T]) -> T:
         """Run ``ending`` to its end, however often the request is cancelled meanwhile."""
         task = asyncio.ensure_future(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         with CancelScope(shield=True):
-            await asyncio.shield(task)
+            return await asyncio.shield(task)
 
 
 async def _decision(store: Store, take: Take) -> Decision:
@@ -71,7 +76,10 @@ async def _undo(store: Store, taking: asyncio.Task[Decision], taken: Sequence[Ta
         await _give_back([(store, taking.result())])
 
 
-async def _give_back(taken: Sequence[Taken]) -> None:
+async def _give_back(taken: Sequence[Taken]) -> dict[str, State]:
+    states: dict[str, State] = {}
     for store, decision in taken:
         with suppress(StoreError):  # which the store has logged
-            await settle(store, decision, [0.0] * len(decision.states))
+            settled = await settle(store, decision, [0.0] * len(decision.charges))
+            states |= {charge.bucket: each.state for charge, each in zip(decision.charges, settled)}
+    return states

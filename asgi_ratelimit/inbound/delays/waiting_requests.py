@@ -42,19 +42,19 @@ class WaitingRequests:
     def __init__(self, store: Store, successive_takes: SuccessiveTakes) -> None:
         self._store = store
         self._successive_takes = successive_takes
-        self._now_us = time_of(getattr(store, "clock", None))  # only stores that run on another clock have one
+        self._now_us = time_of(store.clock)
         self._waiter: SlotWaiter | None = None
 
     async def wait(
         self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, count: WaitingCount
-    ) -> Decision:
+    ) -> tuple[Decision, float]:
         """The decision after waiting for what was refused, for at most ``max_delays`` seconds for each charge.
 
-        Its ``delay`` is how long the request has waited. It is a refusal if a wait is too long, if too many requests
+        And how many seconds the request has waited. It is a refusal if a wait is too long, if too many requests
         already wait, or if the client has gone.
         """
         if count.now >= count.most:
-            return refusal
+            return refusal, 0.0
         require_asyncio()  # dependencies have no start-up that checks it
         if self._waiter is None:
             self._waiter = SlotWaiter(self._store)
@@ -66,10 +66,8 @@ class WaitingRequests:
 
     async def _wait(
         self, waiter: SlotWaiter, refusal: Decision, max_delays: Sequence[float], receiving: Receiving
-    ) -> Decision:
+    ) -> tuple[Decision, float]:
         take, since_us, waited, decision = refusal.take, self._now_us(), 0.0, refusal
-        if take is None:
-            return refusal
         for rounds_left in reversed(range(MAX_ROUNDS + 1)):
             if is_outage(decision):  # no slot will come
                 break
@@ -77,7 +75,7 @@ class WaitingRequests:
             left = [max(max_delay - passed, 0.0) if rounds_left else 0.0 for max_delay in max_delays]
             waits = [state.retry_after for state in decision.states]
             if any(wait > most for wait, most in zip(waits, left)):
-                decision = beyond(decision, left, max_delays)
+                decision = beyond(decision, max_delays)
                 break
             place = waits.index(max(waits))
             try:
@@ -88,9 +86,9 @@ class WaitingRequests:
             if receiving.is_gone:
                 break
             if all(part.allowed for part in parts):
-                return joined(take, parts, waited)
+                return joined(take, parts, waited), waited
             decision = parts[0]
-        return replace(decision, delay=waited)
+        return decision, waited
 
     async def _book(
         self, waiter: SlotWaiter, take: Take, place: int, max_wait: float, receiving: Receiving

@@ -10,11 +10,11 @@ A key has three buckets beside those of its quotas, so processes share them and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ...buckets import DEFAULT_NAME, bucket, bucket_prefix
-from ...decision import Charge, Decision, QuotaState, Take, with_states
+from ...decision import Charge, Decision, QuotaState, Take
 from ...quotas import RollingWindow, TokenBucket
 from ...stores import Store
 from .penalty import Penalty
@@ -59,29 +59,9 @@ def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockChe
 
 def is_blocked(decision: Decision) -> bool:
     """Whether a block refused the take."""
-    take = decision.take
-    if decision.allowed or take is None or not isinstance(take.charges[-1], BlockCheck):
+    if decision.allowed or not isinstance(decision.charges[-1], BlockCheck):
         return False
     return any(not state.allowed for _, state in checks_in(decision))
-
-
-def without_checks(decision: Decision) -> Decision:
-    """A decision as it would have been without checks for blocks, as it is reported to clients and settled.
-
-    Checks are the last charges of their take.
-    """
-    take = decision.take
-    if take is None or not isinstance(take.charges[-1], BlockCheck):
-        return decision
-    charges = tuple([charge for charge in take.charges if not isinstance(charge, BlockCheck)])
-    count = len(charges)
-    return with_states(
-        decision,
-        decision.states[:count],
-        take=replace(take, charges=charges),
-        before=decision.before and decision.before[:count],
-        times_us=decision.times_us and decision.times_us[:count],
-    )
 
 
 async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
@@ -97,7 +77,7 @@ async def take_once(store: Store, charges: tuple[Charge, ...], max_wait: float =
 
 
 def charges_and_states(decision: Decision) -> list[tuple[Charge, QuotaState]]:
-    return list(zip(decision.take.charges, decision.states)) if decision.take else []
+    return list(zip(decision.charges, decision.states))
 
 
 def checks_in(decision: Decision) -> list[tuple[BlockCheck, QuotaState]]:

@@ -6,11 +6,13 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 
-from ...decision import Charge, Decision, QuotaState, Take
+from ...algorithms import wait
+from ...decision import Charge, Decision, Take, without
 from ...errors import StoreError
 from ...stores import Store
 from .block_checks import (
     BLOCK,
+    CHECK_COST,
     EARLIER_BLOCKS,
     STRIKES,
     BlockCheck,
@@ -20,7 +22,6 @@ from .block_checks import (
     checks_in,
     is_blocked,
     take_once,
-    without_checks,
 )
 from .penalty import Penalty
 
@@ -34,33 +35,34 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     does one that was decided without the store.
     """
     if decision.allowed:
-        return without_checks(decision)
+        return without(decision, BlockCheck)
     if is_blocked(decision):
-        return replace(decision, quota=BLOCK)
+        return decision
     refusing = {charge.name for charge, state in charges_and_states(decision) if not state.allowed}
-    for check, state in [] if decision.degraded else checks_in(decision):
-        seconds = 0.0
+    for check, _ in [] if decision.degraded else checks_in(decision):
+        blocked = None
         with suppress(StoreError):
-            seconds = await add_strike(store, check) if check.name in refusing else 0.0
-        if seconds:
-            return _as_blocked(decision, state, seconds)
-    return without_checks(decision)
+            blocked = await add_strike(store, check) if check.name in refusing else None
+        if blocked is not None:
+            return _as_blocked(decision, check, blocked)
+    return without(decision, BlockCheck)
 
 
-async def add_strike(store: Store, check: BlockCheck) -> float:
-    """Count a refusal of a key that is not blocked; return the seconds for which it is now blocked, or 0.0."""
+async def add_strike(store: Store, check: BlockCheck) -> Decision | None:
+    """Count a refusal of a key that is not blocked; return the decision that has blocked it now, if it has."""
     penalty, key, name = check.penalty, check.key, check.name
     if penalty is None or not await _is_last_strike(store, check, penalty):
-        return 0.0
+        return None
     earlier = Charge(EARLIER_BLOCKS, key, 1, name)
     seconds = penalty.seconds(await _used(store, earlier) if penalty.growth > 1 else 0)
-    if not (await block(store, name, key, seconds)).allowed:
-        return 0.0
+    blocked = await block(store, name, key, seconds)
+    if not blocked.allowed:
+        return None
     logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
     if penalty.growth > 1:
         await take_once(store, (earlier,))
     await store.reset([Strike(STRIKES, key, 1, name)])
-    return seconds
+    return blocked
 
 
 async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> bool:
@@ -71,12 +73,13 @@ async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> 
     return not decision.allowed and not is_blocked(decision)
 
 
-def _as_blocked(decision: Decision, check: QuotaState, seconds: float) -> Decision:
+def _as_blocked(decision: Decision, check: BlockCheck, blocked: Decision) -> Decision:
     """A refusal by quotas, turned into one by the block that it has caused; its wait is the longest of these waits."""
-    blocked = replace(check, allowed=False, remaining=0, retry_after=seconds, reset_after=seconds, more_after=seconds)
-    states = tuple([blocked if state is check else state for state in decision.states])
-    wait = max(seconds, decision.retry_after)
-    return replace(decision, quota=BLOCK, retry_after=wait, remaining=0, reset_after=seconds, states=states)
+    stored = [
+        blocked.stored[0] if charge is check else state for charge, state in zip(decision.charges, decision.stored)
+    ]
+    until_us = wait(BLOCK, blocked.stored[0], decision.now_us, CHECK_COST, 0.0)
+    return replace(decision, stored=stored, wait_us=max(decision.wait_us, until_us))
 
 
 async def _used(store: Store, charge: Charge) -> int:

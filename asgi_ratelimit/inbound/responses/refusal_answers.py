@@ -12,9 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision, is_outage
-from ...headers import Header, names, retry_after, retry_after_seconds
+from ...headers import Header, names, retry_after
 from ...keys.program_functions import called
-from ...quotas import SECOND_US, Quota
 from ..functions.connection_functions import connection_of
 from ..functions.function_arguments import require_function
 from ..functions.function_failures import Failures
@@ -54,15 +53,6 @@ class Refusal:
         self.name = name
         """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
         self._failures = Failures() if failures is None else failures
-        self.is_usual = on_limited is None and not options.spread
-        """Whether every refusal by a quota gets the same answer, apart from the time to wait."""
-
-    async def answer_usual(self, quota: Quota, wait_us: float, send: Send) -> None:
-        """Answer an HTTP request that this quota alone refused."""
-        status, body, headers = _problem((quota.name,))
-        headers = headers + retry_after_seconds(wait_us / SECOND_US)
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
 
     async def answer(
         self,
@@ -117,9 +107,7 @@ def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
 
 def refusing_name(decision: Decision) -> str | None:
     """The name of the rule that refused with the longest wait, if there is one."""
-    if decision.take is None:
-        return None
-    refused = [pair for pair in zip(decision.states, decision.take.charges) if not pair[0].allowed]
+    refused = [pair for pair in zip(decision.states, decision.charges) if not pair[0].allowed]
     return max(refused, key=lambda pair: pair[0].retry_after)[1].name if refused else None
 
 
@@ -151,9 +139,6 @@ class LimitUnavailable(Exception):
 
 def violated(reported: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as in the headers, of the quotas that refused."""
-    if len(reported) == 1 and len(reported[0].states) == 1:
-        (state,) = reported[0].states
-        return () if state.allowed else (state.quota.name,)
     states = [state for decision in reported for state in decision.states]
     return tuple([name for name, state in zip(names(reported), states) if not state.allowed])
 

@@ -6,8 +6,9 @@ from asyncio import _get_running_loop
 from collections.abc import Iterable
 from typing import Any
 
+from ...algorithms import TokenBucketState
 from ...clock import SystemClock
-from ...decision import Charge, Decision, QuotaState, Take
+from ...decision import Charge, Decision, Take
 from ...headers import ServerLimits, parse
 from ...hooks import ChangeHook
 from ...limiter import Limiter
@@ -169,11 +170,8 @@ class AdaptiveSender:
         return parse(response.status_code, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
 
     def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:
-        wait_s = (ready_us - self.now_us()) / SECOND_US
+        now_us = float((self._slots.clock or SystemClock()).now_us())
         take = Take((Charge(LEARNED, call.host.name, name=NAME),), self._longest_s)
-        retry_after = max((ready_us - call.deadline_us) / SECOND_US, 0.0)
-        state = QuotaState(LEARNED, False, 0, wait_s, wait_s)
-        ready_at = (self._slots.clock or SystemClock()).now_us() / SECOND_US + wait_s
-        return pace_timeout(
-            take, Decision(False, 0, 0.0, retry_after, 0, wait_s, ready_at, LEARNED, (state,), take=take)
-        )
+        wait_us = take.max_wait_us + max(ready_us - call.deadline_us, 0.0)
+        state = TokenBucketState(LEARNED.burst + (ready_us - self.now_us()) * LEARNED.rate, now_us, now_us, 0.0)
+        return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))

@@ -13,11 +13,10 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import repeat
 from weakref import WeakKeyDictionary
 
 from ...algorithms import reset_us
-from ...decision import Charge, Condition, Decision, QuotaState, Take
+from ...decision import Charge, Condition, Decision, Take, without
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import MemoryStore, Store
@@ -48,17 +47,17 @@ class Pauses:
         if self._begins_all:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
 
-    def take(self, charges: tuple[Charge, ...], max_wait: float, may_settle: bool) -> Take:
+    def take(self, charges: tuple[Charge, ...], max_wait: float) -> Take:
         """A take of these charges that waits for the end of the pause of its first key.
 
         The condition comes right after the first charge, because the last charge is that of a shared key, if there is
         one.
         """
         if self._begins_all and charges[0].key not in self._ends:
-            return Take(charges, max_wait, may_settle=may_settle)
+            return Take(charges, max_wait)
         first, *others = charges
         condition = Condition(PAUSE, first.key, 0, self._name)
-        return Take((first, condition, *others), max_wait, may_settle=may_settle)
+        return Take((first, condition, *others), max_wait)
 
     def begin(self, key: str, seconds: float, quota: TokenBucket = PAUSE) -> Flow[None]:
         """Pause a key for this long, if it is not already paused for longer; ``quota`` differs only in its name."""
@@ -74,10 +73,9 @@ class Pauses:
 
     def note(self, decision: Decision) -> None:
         """Note the pauses that the store has found for the take of a decision."""
-        times = decision.times_us or repeat(decision.now_us)
-        for charge, before, store_us in zip(decision.charges, decision.before or (), times):
+        for charge, state in zip(decision.charges, decision.stored):
             if charge.quota is PAUSE:
-                self._note(charge.key, store_us, reset_us(PAUSE, before, store_us))
+                self._note(charge.key, decision.now_us, reset_us(PAUSE, state, decision.now_us))
 
     def _note(self, key: str, store_us: float, left_us: float) -> None:
         if left_us > 0.0 or key in self._store_ends:
@@ -112,8 +110,8 @@ class Pauses:
         conditions = tuple([Condition(PAUSE, key, 0, self._name) for key in keys])
         peeked: Decision = yield CallStore(self._store, self._store.peek(Take(conditions)))
         lefts_us = [state.retry_after * SECOND_US for state in peeked.states]
-        for key, store_us, left_us in zip(keys, peeked.times_us or repeat(peeked.now_us), lefts_us):
-            self._note(key, store_us, left_us)
+        for key, left_us in zip(keys, lefts_us):
+            self._note(key, peeked.now_us, left_us)
         return lefts_us
 
     def has_begun(self, key: str, decision: Decision) -> Flow[bool]:
@@ -144,26 +142,7 @@ _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary
 
 def without_condition(decision: Decision) -> Decision:
     """The decision as it would have been without the condition of a pause, as it is settled and reported to hooks."""
-    take = decision.take
-    if take is None or all(charge.cost for charge in take.charges):
-        return decision
-    places = [place for place, charge in enumerate(take.charges) if charge.cost]
-    states = tuple([decision.states[place] for place in places])
-    least = min(states, key=_remaining)
-    return replace(
-        decision,
-        remaining=least.remaining,
-        reset_after=least.reset_after,
-        quota=least.quota,
-        states=states,
-        take=replace(take, charges=tuple([take.charges[place] for place in places])),
-        before=decision.before and [decision.before[place] for place in places],
-        times_us=decision.times_us and tuple([decision.times_us[place] for place in places]),
-    )
-
-
-def _remaining(state: QuotaState) -> int:
-    return state.remaining
+    return without(decision, Condition)
 
 
 def _with_burst(quota: TokenBucket, burst: float) -> TokenBucket:

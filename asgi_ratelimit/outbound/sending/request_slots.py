@@ -59,7 +59,7 @@ class RequestSlots:
         charges = paced.charges
         if self.slowdown.keys:
             charges = self.slowdown.slowed(charges, left, self.now_us())
-        return self.pauses.take(charges, left, self.spends is not None)
+        return self.pauses.take(charges, left)
 
     def wait(self, paced: PacedRequest, take: Take) -> Flow[Slot | Decision]:
         """Wait for a slot, which may still have to come; or, if costs are settled, for the decision on a take."""
@@ -106,7 +106,7 @@ class RequestSlots:
                 yield from self._sleep_in_time(paced, wait_us)
         if decision.delay > 0.0 and (yield from self._is_paused(paced, booked, decision)):
             return False
-        yield from self.waiter.depart(paced.charges if decision.take is None else decision.take.charges)
+        yield from self.waiter.depart(decision.charges)
         return True
 
     def _is_paused(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[bool]:
@@ -138,7 +138,7 @@ class RequestSlots:
     def _give_back(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
         """Give back what was taken for a request that does not go yet."""
         self.end_spending(paced)
-        store, nothing = self.waiter.store, [0.0] * len(decision.states)
+        store, nothing = self.waiter.store, [0.0] * len(decision.charges)
         has_departed = store.in_process  # over a remote store, a departure is recorded only at the end
         yield GiveBack(store, partial(settle, store, decision, nothing, is_unused=not has_departed))
 
@@ -166,7 +166,7 @@ class RequestSlots:
 
     def give_up(self, paced: PacedRequest, too_long_us: float, because: str = "") -> Flow[None]:
         """Raise ``PaceTimeout``, which says that the slot is too far away, or that there is no place."""
-        take = self.pauses.take(paced.charges, paced.max_wait, False)
+        take = self.pauses.take(paced.charges, paced.max_wait)
         peeked: Decision = yield CallStore(self.waiter.store, self.waiter.store.peek(take))
         decision = as_refused(peeked, too_long_us)
         if because:
@@ -175,10 +175,7 @@ class RequestSlots:
 
     def count(self, paced: PacedRequest, booked: Slot | Decision) -> None:
         """Count a request that goes."""
-        if type(booked) is Slot and booked.is_plain:
-            self._counts.count_admitted(paced.charges[0].bucket)
-        else:
-            self._counts.count(decision_of(booked))
+        self._counts.count(decision_of(booked))
         paced.is_counted = True
 
     def timed_out(self, paced: PacedRequest, decision: Decision) -> None:

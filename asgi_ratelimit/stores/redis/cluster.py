@@ -146,9 +146,7 @@ def _joined(take: Take, decisions: Sequence[Decision], identity: int) -> Decisio
     """One decision of the decisions on the parts of a take."""
     granted = min(each.take.charges[0].cost for each in decisions) if take.best_effort else 0
     asked = granting(take, granted) if granted else take
-    states = {
-        charge.bucket: state for each in decisions for charge, state in zip(each.take.charges, each.stored)
-    }
+    states = {charge.bucket: state for each in decisions for charge, state in zip(each.take.charges, each.stored)}
     return Decision(
         asked,
         all(each.allowed for each in decisions),

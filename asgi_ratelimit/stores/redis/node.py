@@ -178,9 +178,7 @@ class Node:
             if self._context.observers.references:
                 seconds = (monotonic_us() - since_us) / SECOND_US
                 prefix, ledger = self._context.prefix, len(outage.ledger)
-                self._context.observers.report(
-                    StoreCall(prefix, len(actions), seconds, error, outage.is_out, ledger)
-                )
+                self._context.observers.report(StoreCall(prefix, len(actions), seconds, error, outage.is_out, ledger))
 
     async def _answers(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions, in order. Raises ``StoreError`` if no call was answered."""
@@ -208,7 +206,7 @@ class Node:
         ttl_ms = int(context.operation_ttl_us // 1000)
         try:
             reply = await self._connection.evaluate(keys, quotas, packed, now, least_ttl_ms, max(ttl_ms, 1), mark)
-        except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
+        except Exception as error:  # redis-py raises many kinds
             raise store_error_of(error, context.timeout, context.prefix) from error
         answers: list[Answer | Exception] = list(decode(actions, reply, mark, context.outage.seen))
         for at, (action, answer) in enumerate(zip(actions, answers)):

@@ -17,7 +17,7 @@
 -- ARGV[5]  the milliseconds to live of an operation
 -- ARGV[6]  a mark of this call, 8 bytes
 --
--- Replies one text: the mark, and the answers to the actions, in order.
+-- Replies one text: the mark, d the time, and the answers to the actions, in order.
 --   take        B verdict (0 refused, 1 allowed, 2 allowed before, under the same operation), d time, d wait, d granted
 --               units of each charge (0: the cost), d id; then for each charge: H length, and the value that now holds
 --   settlement  B whether it is the first, d time; H length, and the value that now holds
@@ -464,7 +464,7 @@ local function with_length(value)
   return value and pack('<Hc0', #value, value) or '\0\0'
 end
 
-local reply = { ARGV[6] }
+local reply = { ARGV[6], pack('<d', now) }
 
 local function take()
   local count, flags, max_wait, id

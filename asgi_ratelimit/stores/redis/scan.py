@@ -30,10 +30,11 @@ _EMPTY, _HASHED = "%", "%#"
 class StoredBucket:
     """A bucket as it is at one moment; what its quota allows is not stored.
 
-    ``name`` is that of a rule or limiter, ``quota`` that of its quota, and ``key`` says whose bucket it is (``#`` and a
+    ``bucket`` is its text. ``name`` is that of a rule or limiter, ``quota`` that of its quota, and ``key`` says whose bucket it is (``#`` and a
     hash for a long key). ``used`` is in units, and ``reset_after`` is the seconds until the bucket is as good as new.
     """
 
+    bucket: str
     name: str
     quota: str
     key: str
@@ -78,9 +79,7 @@ class Scan:
     async def _of_node(self, client: Any, pattern: str, most: int, **node: Any) -> AsyncIterator[StoredBucket]:
         cursor: Any = 0
         while True:
-            found = client.execute_command(
-                "SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string", **node
-            )
+            found = client.execute_command("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string", **node)
             cursor, keys = await self._within(found)
             self.looked += COUNT
             seconds, microseconds = await self._within(client.execute_command("TIME", **node))
@@ -113,7 +112,7 @@ def stored_bucket(text: str, value: bytes, now_us: float, left: float) -> Stored
     if match is None or units is None or units <= 0.0:
         return None
     name, quota, _, tag = match.groups(default="")
-    return StoredBucket(_unescaped(name), _unescaped(quota), key_of(tag), units, max(left, 0.0))
+    return StoredBucket(text, _unescaped(name), _unescaped(quota), key_of(tag), units, max(left, 0.0))
 
 
 def key_of(tag: str) -> str:

@@ -70,9 +70,7 @@ class RedisStore(Store):
         operation_ttl_us = checked_operation_ttl(operation_ttl)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
         lookup = NameLookup(server.hosts)
-        self._context = Context(
-            server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage, lookup
-        )
+        self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage, lookup)
         self._documents = RedisDocuments(server, escaped(prefix), timeout)
         self._begun: Callable[[], None] = _nothing_begins
         self._ended: Callable[[], Awaitable[None]] = _nothing_ends

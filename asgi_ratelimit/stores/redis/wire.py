@@ -41,7 +41,7 @@ _CHARGE = struct.Struct("<Hd")
 _SETTLEMENT = struct.Struct("<BH7dB")
 _TAKEN = struct.Struct("<B4d")
 _SETTLED = struct.Struct("<Bd")
-_LENGTH = struct.Struct("<H")
+_NOW = struct.Struct("<d")
 _RESET = b"\x03"
 
 
@@ -103,7 +103,7 @@ def encode(
     def number_of(quota: Quota) -> int:
         number = numbers.get(id(quota))
         if number is None:
-            quotas.append(_packed_quota(quota))
+            quotas.append(_packed_quota(quota, quota.stamp))
             number = numbers[id(quota)] = len(quotas)
         return number
 
@@ -128,9 +128,7 @@ def encode(
             ttl_us = action.until_us - now_us + SKEW_US if action.until_us else 0.0
             ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
             number = number_of(action.charge.quota)
-            parts.append(
-                _SETTLEMENT.pack(2, number, *booked, action.actual, action.token, ttl_ms, undone is not None)
-            )
+            parts.append(_SETTLEMENT.pack(2, number, *booked, action.actual, action.token, ttl_ms, undone is not None))
         else:
             keys.append(f"{prefix}:{action.charge.bucket}")  # type: ignore[union-attr]  # it is a reset
             parts.append(_RESET)
@@ -143,16 +141,17 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
     Raises ``StoreUnavailable`` for anything else.
     """
     answers: list[Answer] = []
-    at = len(mark)
-    if not (isinstance(reply, bytes) and reply.startswith(mark)):
+    at = len(mark) + _NOW.size
+    if not (isinstance(reply, bytes) and len(reply) >= at and reply.startswith(mark)):
         raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is not the reply to this call")
+    (asked_us,) = _NOW.unpack_from(reply, len(mark))
     try:
         for action in actions:
             if reply[at] == FAILED:
                 text, at = _value(reply, at + 1)
                 answers.append(StoreUnavailable((text or b"").decode("utf-8", "replace")))
             elif type(action) is NumberedTake or type(action) is Peek:
-                decision, at = _decision(action, reply, at, seen)
+                decision, at = _decision(action, reply, at, seen, asked_us)
                 answers.append(decision)
             elif type(action) is Settlement:
                 is_first, now = _SETTLED.unpack_from(reply, at)
@@ -169,7 +168,7 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
 
 
 def _decision(
-    action: NumberedTake | Peek, reply: bytes, at: int, seen: dict[str, bytes]
+    action: NumberedTake | Peek, reply: bytes, at: int, seen: dict[str, bytes], asked_us: float
 ) -> tuple[Decision, int]:
     take = action.take
     verdict, now, wait, granted, identity = _TAKEN.unpack_from(reply, at)
@@ -183,7 +182,9 @@ def _decision(
     if granted:
         take = granting(take, granted)
     decision_id = 0 if verdict == REFUSED or type(action) is Peek else int(identity)
-    return Decision(take, verdict != REFUSED, wait, stored, now, decision_id, repeated=verdict == REPEATED), at
+    if verdict == REPEATED:
+        return Decision(take, True, wait, stored, now, decision_id, repeated=True, asked_us=asked_us), at
+    return Decision(take, verdict == ALLOWED, wait, stored, now, decision_id), at
 
 
 def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
@@ -196,7 +197,7 @@ def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 @lru_cache(maxsize=4096)
-def _packed_quota(quota: Quota) -> bytes:
+def _packed_quota(quota: Quota, stamp: int) -> bytes:
     kind = _KINDS[type(quota)]
     if isinstance(quota, TokenBucket):
         numbers = (quota.limit, quota.period_us, quota.burst, quota.rate, quota.slow_rate)
@@ -204,4 +205,4 @@ def _packed_quota(quota: Quota) -> bytes:
         numbers = (quota.limit, quota.period_us, quota.limit, 0.0, 0.0)
     else:
         numbers = (quota.limit, quota.part_us, float(quota.buckets), 0.0, 0.0)
-    return _QUOTA.pack(kind, quota.stamp, *numbers, quota.slack)
+    return _QUOTA.pack(kind, stamp, *numbers, quota.slack)

@@ -8,26 +8,10 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 
 from ...errors import RateLimitError
-from . import (
-    app_commands,
-    bucket_commands,
-    override_commands,
-    record_command,
-    replay_commands,
-    simulate_command,
-    watch_command,
-)
+from . import app_commands, bucket_commands, override_commands, replay_commands
 from .arguments import Parser, complete
 
-COMMANDS = (
-    app_commands,
-    simulate_command,
-    replay_commands,
-    record_command,
-    bucket_commands,
-    override_commands,
-    watch_command,
-)
+COMMANDS = (app_commands, replay_commands, bucket_commands, override_commands)
 """The modules of the subcommands, in the order in which the help lists them."""
 
 

@@ -16,9 +16,9 @@ from ...dashboard import RuleSummary, summary
 from ...decision import Charge, Take
 from ...inbound import Blocks
 from ...keys import header
-from ...quota_text import RESERVED_NAMES, as_quotas, as_text
+from ...quota_text import RESERVED_NAMES, as_quotas
 from ...stores import RedisStore
-from ...stores.redis.scanning import Scan, StoredBucket
+from ...stores.redis.scan import Scan, StoredBucket
 from .arguments import add_json, positive, seconds_of
 from .live_store import TIMEOUT, add_store, recent_rules, store_url, warn_of_name, warn_of_no_program, with_store
 from .output import Row, duration, print_json, print_table
@@ -42,7 +42,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--for", dest="block_for", required=True, help='how long, such as "1 hour" or "10 minutes"')
     _add(commands, "unblock", unblock, "let a key pass again", 'unblock "default POST /login" 203.0.113.7')
     parser = commands.add_parser(
-        "top", help="show the keys that have used most of their quotas", example=f"asgi-ratelimit top {_STORE}"
+        "top", help="show the keys that have used the most", example=f"asgi-ratelimit top {_STORE}"
     )
     parser.add_argument("--name", help="only those of this rule or limiter")
     parser.add_argument("--count", type=positive, default=SHOWN, help=f"how many to show (default: {SHOWN})")
@@ -96,7 +96,7 @@ _HASH = re.compile("[0-9a-f]{32}")
 
 def peek(options: argparse.Namespace) -> int:
     """Print the buckets of a key, and how long it is blocked; exit code 1 if there is nothing."""
-    buckets = [each for each in _stored(options) if each.quota.name not in RESERVED_NAMES]
+    buckets = [each for each in _stored(options) if each.quota not in RESERVED_NAMES]
     blocked_for = with_store(options, lambda store: Blocks(store=store, name=options.name).blocked_for(options.key))
     if options.json:
         print_json({"blocked_for": blocked_for, "buckets": [_as_dict(each) for each in buckets]})
@@ -120,21 +120,21 @@ def _stored(options: argparse.Namespace) -> list[StoredBucket]:
 
 
 async def _peeked(store: RedisStore, options: argparse.Namespace) -> list[StoredBucket]:
-    buckets = []
+    buckets: list[StoredBucket] = []
     for quota in as_quotas(options.quota):
         charge = Charge(quota, options.key, 1, options.name)
         state = (await store.peek(Take((charge,)))).states[0]
         used = quota.most - state.remaining
-        buckets.append(StoredBucket(options.name, options.key, quota, used, state.reset_after))
+        stored = StoredBucket(charge.bucket, options.name, quota.name, options.key, used, state.reset_after)
+        buckets += [stored] if used else []
     return buckets
 
 
 def reset(options: argparse.Namespace) -> int:
     """Forget the buckets of a key; exit code 1 if there are none."""
-    quotas = as_quotas(options.quota) if options.quota else tuple([each.quota for each in _stored(options)])
-    charges = [Charge(quota, options.key, 1, options.name) for quota in quotas if quota.name not in RESERVED_NAMES]
-    with_store(options, lambda store: store.reset(charges))
-    names = [as_text(charge.quota) for charge in charges]
+    stored: list[Any] = [each for each in _stored(options) if each.quota not in RESERVED_NAMES]
+    with_store(options, lambda store: store.reset(stored))  # a store needs no more than the buckets
+    names = [each.quota for each in stored]
     if options.json:
         print_json({"reset": names})
     else:
@@ -188,11 +188,11 @@ def unblock(options: argparse.Namespace) -> int:
 
 
 def top(options: argparse.Namespace) -> int:
-    """Print the keys that have used the largest parts of their quotas."""
+    """Print the keys that have used the most units."""
     scan = _scan(options)
     buckets = asyncio.run(scan.buckets(options.name, most=options.scan))
-    limited = [each for each in buckets if each.quota.name not in RESERVED_NAMES]
-    most = heapq.nlargest(options.count, limited, key=lambda each: (each.share, each.used))
+    limited = [each for each in buckets if each.quota not in RESERVED_NAMES]
+    most = heapq.nlargest(options.count, limited, key=lambda each: (each.used, each.reset_after))
     if options.json:
         print_json({"is_whole": scan.is_whole, "buckets": [_as_dict(each) for each in most]})
     else:
@@ -217,19 +217,18 @@ def _scan(options: argparse.Namespace) -> Scan:
     return Scan(store_url(options), prefix=options.prefix, timeout=TIMEOUT)
 
 
-_COLUMNS = ("name", "key", "quota", ">used", ">share", "full again in")
+_COLUMNS = ("name", "key", "quota", ">used", "full again in")
 
 
 def _row(each: StoredBucket) -> Row:
-    return each.name, each.key, as_text(each.quota), each.used, f"{each.share:.0%}", duration(each.reset_after)
+    return each.name, each.key, each.quota, round(each.used, 3), duration(each.reset_after)
 
 
 def _as_dict(each: StoredBucket) -> dict[str, Any]:
     return {
         "name": each.name,
         "key": each.key,
-        "quota": as_text(each.quota),
+        "quota": each.quota,
         "used": each.used,
-        "most": each.quota.most,
         "reset_after": each.reset_after,
     }

@@ -110,7 +110,7 @@ class Replay:
         if planned is None or not planned.takes:
             return UNLIMITED
         takes = planned.takes if cost == 1 else [_with_cost(take, cost) for take in planned.takes]
-        decisions = await self._buckets.take(takes)
+        decisions = self._buckets.take(takes)
         if planned.is_enforced:
             decisions[0] = await self._enforced(planned, takes[0], decisions[0])
         for decision in decisions:
@@ -122,7 +122,7 @@ class Replay:
         if not decision.allowed and planned.max_delays:
             refusing = zip(decision.states, planned.max_delays)
             max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
-            decision = self._buckets.submit(replace(take, max_wait=max_wait))
+            (decision,) = self._buckets.take((replace(take, max_wait=max_wait),))
             self.delayed += decision.allowed
         return await apply_penalties(self._buckets, decision) if planned.checks_blocks else decision
 

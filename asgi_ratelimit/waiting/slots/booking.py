@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
 from ...decision import Decision, Take
 from ...quotas import SECOND_US
-from ...stores import Store, booker, submitter
+from ...stores import Decisions, Store
 from ...stores.event_loops import LONGEST, keep, until_done_in_any_case
 from .. import background_loop
 from ..flow_drivers import see_through, start
 from ..timeouts import as_refused, pace_timeout
 from .caller_queue import TaskWaiter, Waiter, fail
-from .slot import Slot, slot_of, slot_of_booking
+from .slot import Slot, slot_of
 from .slot_queues import SlotQueues
 from .unused_slots import UnusedSlots
 
@@ -32,20 +32,20 @@ class SlotBooking:
         self._queues = queues
         self._unused = unused
         self._now_us = now_us
-        self.submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
         self.ahead_us = 0.0
         self.answered: Callable[[Decision, float], None] | None = None
         """Called with each decision of a remote store, and the microseconds that its answer took."""
 
+    def submit(self, take: Take) -> Decision | Awaitable[Decision]:
+        """The decision of one take, or an awaitable of it if the store has to wait."""
+        answer = self._store.take((take,))
+        return answer[0] if type(answer) is Decisions else _first(answer)
+
     def slot_at_once(self, take: Take, priority: float) -> Slot | None:
         """The slot that a store in this process books; ``None`` if the waiter has to join its queue first."""
         if not self._in_process or (priority and take.max_wait_us < math.inf):
             return None
-        if self._book is not None and take.is_plain:
-            booking = self._book(take.charges[0], take.max_wait_us)
-            if booking is not None:
-                return slot_of_booking(take, booking, self._now_us())
         return self.slot_of(take, self._decide(take))
 
     def slot_of(self, take: Take, decision: Decision) -> Slot:
@@ -189,8 +189,12 @@ class SlotBooking:
     async def undo(self, decision: Decision) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
         await asyncio.sleep(0)  # first, the other callers of the same batch join their queues
-        if decision.allowed and decision.take is not None:
+        if decision.allowed:
             now_us = self._now_us()
             surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
             if surplus is not None:
                 await self._unused.giving_back(surplus).in_task()
+
+
+async def _first(answer: Awaitable[list[Decision]]) -> Decision:
+    return (await answer)[0]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us, scaled_cost
+from ...algorithms import ALGORITHMS, RollingWindowState, State, TokenBucketState, reset_us, unused
 from ...decision import Charge
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -38,7 +38,7 @@ however short.
 AT_ONCE_US = 1.0
 """The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
 
-_NO_CALLS: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
+_NO_CALLS: tuple[None, Quota, State] = (None, TokenBucket(1), TokenBucketState(0.0, 0.0, 0.0, 0.0))
 
 
 class CallSpacing:
@@ -62,11 +62,10 @@ class CallSpacing:
             return False
         if units == math.inf:
             del self._states[bucket]
-        elif isinstance(quota, TokenBucket):
-            self._states[bucket] = charged, quota, (max(state[0] - units * quota.period_us, 0.0), *state[1:])
-        elif isinstance(quota, RollingWindow):
-            full_until, debit, parts = state[0]
-            self._states[bucket] = charged, quota, ((full_until, debit, tuple(_less(parts, units))), *state[1:])
+        elif isinstance(state, TokenBucketState):
+            self._states[bucket] = charged, quota, state._replace(used=max(state.used - units, 0.0))
+        elif isinstance(state, RollingWindowState):
+            self._states[bucket] = charged, quota, state._replace(parts=tuple(_less(state.parts, units)))
         return True
 
     def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
@@ -75,33 +74,6 @@ class CallSpacing:
         ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
         delays those behind it only for a while.
         """
-        if self.depart_simply(charges, now_us) >= 0.0:
-            return 0.0
-        return self._depart(charges, now_us, ahead_us, margin)
-
-    def depart_simply(self, charges: Sequence[Charge], now_us: float) -> float:
-        """Record that a call of one plain bucket leaves now; return the microseconds until the next like it may leave.
-
-        A negative number says that ``depart`` has to decide.
-        """
-        charge = charges[0]
-        charged, quota, state = self._states.get(charge.bucket, _NO_CALLS)
-        if charged is not charge.quota or len(charges) != 1 or type(quota) is not TokenBucket or not quota.is_simple:
-            return -1.0
-        level, at_us, *_ = state
-        elapsed_us = now_us - at_us if at_us < now_us else 0.0
-        after = admit(quota, level, elapsed_us, charge.cost)
-        # the first call of a burst has time to arrive, and nothing drains until then
-        is_first = level <= elapsed_us * quota.limit and quota.burst > 1.0
-        if after is None or is_first or at_us - now_us > quota.period_us:
-            return -1.0
-        at_us += elapsed_us
-        self._states[charge.bucket] = charged, quota, (after, at_us, 0, (), (), b"")
-        over = after + scaled_cost(quota, charge.cost) - quota.burst_level
-        return at_us - now_us - (-over / quota.limit // 1.0) if over > 0.0 else 0.0
-
-    def _depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
-        """``depart`` with any charges, including the first call of a burst, and a call that may not leave."""
         taken: list[tuple[Charge, Quota, State]] = []
         for charge in charges:
             quota = self._metered(charge.quota, margin)
@@ -122,13 +94,13 @@ class CallSpacing:
             return quota
         if margin:
             quota = _without_margin(quota, margin)
-        return _together(quota) if self._on_the_way_us and quota.limit * SPACED_US > quota.period_us else quota
+        return _together(quota) if self._on_the_way_us and quota.rate * SPACED_US > 1.0 else quota
 
     def on_the_way_us(self, quota: Quota) -> float:
         """The time that the first call of a burst of a quota has to arrive, which is 0 without a burst."""
-        if type(quota) is not TokenBucket or quota.burst_floor < SPACED_US * quota.limit or not self._on_the_way_us:
+        if type(quota) is not TokenBucket or quota.floor < SPACED_US * quota.rate or not self._on_the_way_us:
             return 0.0
-        return max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
+        return max(self._on_the_way_us, quota.floor / quota.rate // 40.0)
 
     def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
@@ -141,37 +113,21 @@ class CallSpacing:
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
         """The state of a bucket after this charge has left, and the microseconds until it may leave."""
-        at_us = now_us
+        algorithm, at_us = ALGORITHMS[type(quota)], now_us
         if isinstance(quota, RollingWindow):
             at_us += ahead_us + (quota.part_us // 2.0 if self._on_the_way_us else 0.0)
         charged, last_quota, state = self._states.get(charge.bucket, _NO_CALLS)
         if charged is None or (last_quota is not quota and last_quota != quota):
-            state = ALGORITHMS[type(quota)].fresh(at_us)
-        elif state[1] > at_us:
-            state = current(quota, state, at_us)
-        if type(quota) is TokenBucket and quota.is_simple:
-            if state[1] <= at_us:
-                return self._taken_from_bucket(quota, state, at_us, charge.cost)
-            level = admit(quota, state[0], 0.0, charge.cost)  # since the first call of a burst, nothing has drained
-            if level is not None:
-                return (level, state[1], 0, (), (), b""), 0.0
-        after, wait_us, _ = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US)
-        return after, wait_us
-
-    def _taken_from_bucket(
-        self, quota: TokenBucket, state: State, at_us: float, cost: float
-    ) -> tuple[State | None, float]:
-        """``_taken``, faster, for a bucket that drains at one rate."""
-        elapsed_us = at_us - state[1]
-        level = admit(quota, state[0], elapsed_us, cost)
-        if level is not None:
-            if state[0] <= elapsed_us * quota.limit:  # the first one
-                at_us += self.on_the_way_us(quota)
-            return (level, at_us, 0, (), (), b""), 0.0
-        refusal = refused(quota, state[0], elapsed_us, cost)
-        if refusal is not None:
-            return None, refusal[1]
-        after, wait_us, _ = ALGORITHMS[TokenBucket].take(quota, state, at_us, cost, AT_ONCE_US)
+            state = unused(quota, at_us)
+        elif state.at > at_us and (type(quota) is not TokenBucket or state.at > at_us + quota.period_us):
+            state = algorithm.moved_back(quota, state, at_us)
+        later_us = max(state.at - at_us, 0.0)  # until the first call of a burst has arrived, nothing drains
+        is_first = type(quota) is TokenBucket and reset_us(quota, state, at_us) <= 0.0
+        after, wait_us = algorithm.take(quota, state, at_us + later_us, charge.cost, AT_ONCE_US, 0.0)
+        if after is None:
+            return None, wait_us + later_us
+        if is_first:
+            after = after._replace(at=after.at + self.on_the_way_us(quota))
         return after, wait_us
 
     def _drop_drained(self, now_us: float, ahead_us: float) -> None:
@@ -198,5 +154,5 @@ def _without_margin(quota: TokenBucket, margin: float) -> TokenBucket:
 @lru_cache(maxsize=1000)
 def _together(quota: TokenBucket) -> TokenBucket:
     """A quota whose burst is at least one call and the units of the shortest metered time."""
-    burst = 1.0 + quota.limit * TOGETHER_US / quota.period_us
+    burst = 1.0 + quota.rate * TOGETHER_US
     return quota if quota.burst >= burst else replace(quota, burst=burst)

@@ -270,7 +270,7 @@ class Queue:
         Evenly spaced slots do not begin later because their answers came late. With bursts, a later beginning does no
         harm, and gives the first calls time to arrive.
         """
-        if slot.take is None or not distance_of_slots(slot.take):
+        if not distance_of_slots(slot.take):
             self.add(slot)
             return
         now_us = slot.since_us
@@ -287,8 +287,8 @@ class Queue:
         """If the first slot repeats another one of this queue, let the two change places."""
         first = self.slots[0]
         for slot in self.slots:
-            if first.repeats and not slot.repeats and slot.decision.birth == first.decision.birth:
-                first.booked, slot.booked = slot.booked, first.booked
+            if first.repeats and not slot.repeats and slot.decision.id == first.decision.id:
+                first.decision, slot.decision = slot.decision, first.decision
 
     def remove_surplus(self) -> Slot | None:
         """Remove and return the newest slot, if there are more slots than waiters; one that was missed before that.

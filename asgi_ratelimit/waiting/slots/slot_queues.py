@@ -231,14 +231,10 @@ class SlotQueues:
             at_us = slots[0].at_us - waiter.waiting.lead_us if slots else math.inf
             if at_us > now_us:
                 return queue.next_missed(waiter) or self._let_sleep(queue, waiter, at_us, now_us)
-            slot, take = slots[0], waiter.take
-            following_us = -1.0
-            if not (waiter.waiting.departs_later or take.operation):
-                following_us = self._spacing.depart_simply(take.charges, now_us)
+            slot = slots[0]
+            following_us = self._leave(queue, waiter, slot, now_us)
             if following_us < 0.0:
-                following_us = self._leave(queue, waiter, slot, now_us)
-                if following_us < 0.0:
-                    return self._let_wait(queue, waiter)
+                return self._let_wait(queue, waiter)
             del slots[0], queue.waiters[0]
             waiter.has_left = True
             if not queue.waiters:

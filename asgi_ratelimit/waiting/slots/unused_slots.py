@@ -39,11 +39,11 @@ class OperationSlots:
         return not slot.repeats and self._note(slot, self._given_back, self._used)
 
     def _note(self, slot: Slot, noted: OrderedDict[int, None], others: OrderedDict[int, None]) -> bool:
-        birth = slot.decision.birth
-        if birth in others:
+        identity = slot.decision.id
+        if identity in others:
             return False
-        if birth:  # a repeated slot has the same birth
-            noted[birth] = None
+        if identity:  # a repeated slot has the same id
+            noted[identity] = None
             if len(noted) > MOST_REMEMBERED:
                 noted.popitem(last=False)
         return True
@@ -63,10 +63,10 @@ class UnusedSlots:
     async def give_back(self, slot: Slot) -> None:
         """Give a slot back, unless another caller has booked it, or goes at it, under the same operation."""
         decision = slot.decision
-        if decision.take is not None and decision.take.operation is not None and not self._try_return(slot):
+        if decision.take.operation is not None and not self._try_return(slot):
             return
         with contextlib.suppress(StoreError):
-            await settle(self._store, decision, [0.0] * len(decision.states), is_unused=True)
+            await settle(self._store, decision, [0.0] * len(decision.stored), is_unused=True)
 
     async def give_back_in_turn(self, slot: Slot) -> None:
         """Give a slot back, even if the task is cancelled again; many tasks do so a few at a time."""

@@ -92,7 +92,7 @@ class SharedAdmission:
             if all(need.purpose == "quota" for need in needs):
                 yield from self._slots.pass_on(decision)
             else:
-                costs = [0.0] * len(decision.states)
+                costs = [0.0] * len(decision.charges)
                 yield GiveBack(self._store, partial(settle, self._store, decision, costs, is_unused=True))
 
     def answered(self, call: Call, paused: Sequence[ProbedBucket]) -> Flow[None]:
@@ -149,12 +149,11 @@ class SharedAdmission:
 
     def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
         """Take what a request needs, now or at a slot that is near, so that all processes get their turns."""
-        is_pioneer = any(need.purpose == "pioneer" for need in needs)
         max_wait = 0.0
         if _are_booked_ahead(needs):
             max_wait = min(AHEAD_S, max(call.deadline_us - self._slots.now_us(), 0.0) / SECOND_US)
         charges = tuple([need.charge for need in needs])
-        take = Take(charges, max_wait, on_error=self._on_error, may_settle=is_pioneer)
+        take = Take(charges, max_wait, on_error=self._on_error)
         return (yield from self._slots.try_take(take))
 
     def _taken(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[bool]:

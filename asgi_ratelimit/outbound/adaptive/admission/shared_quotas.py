@@ -130,7 +130,7 @@ def pause_quota(bucket: str) -> TokenBucket:
 
 def used_up(charge: Charge, units: float) -> Take:
     """A take of ``units`` more of a learned bucket, or of what is left of it."""
-    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True, may_settle=True)
+    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True)
 
 
 def raised_to(charge: Charge, units: float) -> Take:
@@ -142,7 +142,7 @@ def raised_to(charge: Charge, units: float) -> Take:
         lowered = replace(quota, limit=max(units, 1.0))
     object.__setattr__(lowered, "stamp", quota.stamp)  # so it is the same version, and shares its state
     raised = Charge(lowered, charge.key, min(units, lowered.most), charge.name)
-    return Take((raised,), best_effort=True, may_settle=True)
+    return Take((raised,), best_effort=True)
 
 
 def _hash(bucket: str) -> str:
