@@ -350,8 +350,8 @@ class Settlement:
     """The ``actual`` cost of a charge that was booked, settled once for each ``id`` and bucket.
 
     ``degraded`` is that of its decision. ``undone`` is the take if all of it is given back, and it names an operation:
-    that is then forgotten. ``until_us`` is the time until which the settlement is remembered, at least. ``token`` is
-    the caller's own: the same settlement with the same token may be sent again.
+    that is then forgotten. It is remembered until ``until_us``, at least, and does nothing from then on (0: there is
+    no such time). ``token`` is the caller's own: the same settlement with the same token may be sent again.
     """
 
     charge: Charge

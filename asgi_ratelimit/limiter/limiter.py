@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -14,6 +14,7 @@ from ..argument_errors import OF_LIMITERS, checked_flag, shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
+from ..errors import StoreError
 from ..hooks import Hook
 from ..hooks.calling import Hooks, ObservedWait
 from ..logs import FailureLog
@@ -170,9 +171,10 @@ class Limiter:
         """
         if isinstance(booked, Ticket):
             first, *others = booked.cancellation(self._ticket_quotas, self.name)
-            (settled,) = await settle_all(self.store, (first,))
-            if settled.is_first:
-                await settle_all(self.store, others)
+            with suppress(*([StoreError] if booked.degraded else [])):  # it may not have charged anything
+                (settled,) = await settle_all(self.store, (first,))
+                if settled.is_first:
+                    await settle_all(self.store, others)
         else:
             use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
             await settle(self.store, booked, [0.0] * len(checked_decision(booked, use).charges))

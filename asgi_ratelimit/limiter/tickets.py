@@ -14,7 +14,7 @@ from random import getrandbits
 from typing import Any, cast
 
 from ..algorithms import Booked, unused
-from ..buckets import DEFAULT_NAME
+from ..buckets import DEFAULT_NAME, as_bytes, digest
 from ..decision import Charge, Decision, Settled, Settlement, Take, booked_charges, checked_cost
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
@@ -33,6 +33,10 @@ LATEST = 1e10
 
 REDEEMABLE_FOR = 7 * 86_400.0
 """Seconds after its slot for which a ticket can be redeemed, and cancelled."""
+
+
+REDEEMED = 1 << 60
+"""The ids of decisions of redeemed tickets begin here. Their place in the queue is not known any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,11 @@ class Ticket:
         """
         if not decision.allowed:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
+        is_redeemed = decision.id >= REDEEMED
         booked = zip(decision.charges, booked_charges(decision))
-        charges = [_ticket_charge(charge, (each.at, each.slot, each.place)) for charge, each in booked]
+        charges = [
+            _ticket_charge(charge, (0.0 if is_redeemed else each.at, each.slot, each.place)) for charge, each in booked
+        ]
         ticket = cls(
             decision.charges[0].name or DEFAULT_NAME,
             decision.ready_at,
@@ -159,7 +166,8 @@ class Ticket:
         take = Take(self._charges(quotas, name, True), math.inf)
         wait_us = max(float(round(self.ready_at * SECOND_US)) - settled.now_us, 0.0)
         stored = [settled.state, *[unused(charge.quota, settled.now_us) for charge in take.charges[1:]]]
-        return Decision(take, True, wait_us, stored, settled.now_us, degraded=self.degraded)
+        identity = REDEEMED | int(digest(as_bytes(f"after {self.id}"))[:13], 16)
+        return Decision(take, True, wait_us, stored, settled.now_us, identity, degraded=self.degraded)
 
     def shared_charges(self, quotas: Sequence[Quota], name: str) -> tuple[Charge, ...]:
         """The charges that are taken when it is redeemed."""

@@ -162,7 +162,7 @@ class MemoryStore(Store):
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
         state = read(charge.quota, self._values.get(charge.bucket), now)
-        if self._settled.get(text, now) is not None:
+        if self._settled.get(text, now) is not None or 0.0 < settlement.until_us <= now:
             return Settled(False, now, state)
         self._settled.add(text, 1, now, max(settlement.until_us, now + self._operation_ttl_us))
         if settlement.undone is not None:

@@ -25,27 +25,6 @@ async def test_units_that_have_drained_do_not_come_back_by_coincidence(store: St
     assert (await limiter.peek("k")).remaining == 2
 
 
-async def test_a_charge_beside_a_debit_comes_back(store: Store) -> None:
-    """In the same microsecond, and although the debit is above the burst."""
-    limiter = Limiter("1/s burst 4", store=store)
-    one, other = await limiter.rate_limit("k", 3), await limiter.rate_limit("k", 1)
-    await limiter.settle(other, 3)
-    await limiter.settle(one, 0)
-    assert (await limiter.peek("k")).remaining == 1
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_a_cost_above_the_burst_comes_back(store: Store, clock: SteppedClock, order: tuple[int, int]) -> None:
-    """Cancelled with the one behind it, in either order, it leaves nothing behind."""
-    limiter = Limiter("1/s burst 1", store=store)
-    booked = [await limiter.pace("k", 2)]
-    clock.advance(1)
-    booked.append(await limiter.pace("k"))
-    for number in order:
-        await limiter.cancel(booked[number])
-    assert (await limiter.peek("k")).reset_after == 0.0
-
-
 async def test_an_older_charge_comes_back_where_nothing_is_recorded(store: Store, clock: SteppedClock) -> None:
     """But for what may have drained before the newest one: as for requests that a limit further in refuses."""
     limiter = Limiter("60/minute", store=store)

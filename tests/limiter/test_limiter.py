@@ -210,22 +210,6 @@ async def test_a_decision_is_true_where_it_is_allowed(store: Store) -> None:
     assert not await limiter.pace("key", max_delay=0.05)
 
 
-async def test_all_that_a_limiter_takes_may_be_settled(store: Store) -> None:
-    """So the store records what it takes to give back exactly."""
-    limiter = Limiter("100/s", store=store)
-    ticket = await limiter.reserve("key")
-    decisions = [
-        await limiter.rate_limit("key"),
-        await limiter.pace("key"),
-        await limiter.acquire("key"),
-        await limiter.take([Charge(EVEN, "key")]),
-        await limiter.redeem(ticket),
-    ]
-    async with limiter.spend("key", 1) as spent:
-        decisions.append(spent.decision)
-    assert [decision.take.may_settle for decision in decisions if decision.take] == [True] * 6
-
-
 async def test_take_needs_a_charge(store: Store) -> None:
     """A take without charges raises."""
     with pytest.raises(ConfigurationError, match="at least one charge"):

@@ -82,21 +82,6 @@ async def test_a_ticket_of_an_old_version_gives_its_slot_back(
         assert (await limiter.waiting("guild"), peeked.remaining) == (0.0, unused.remaining)
 
 
-async def test_a_ticket_without_the_numbers_of_its_quota(store: Store) -> None:
-    """As an older version of this package has written it: it is read, redeemed and cancelled."""
-    limiter = Limiter(GUILD, store=store, name="jobs")
-    first, second = [_older(str(await limiter.reserve("guild"))) for _ in range(2)]
-    assert (await limiter.redeem(first)).allowed
-    await limiter.cancel(Ticket.parse(second))
-    assert (await limiter.peek("guild")).remaining == 9
-
-
-def _older(text: str) -> str:
-    items = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    items[0], items[5] = 3, [charge[:-1] for charge in items[5]]
-    return base64.urlsafe_b64encode(json.dumps(items).encode()).decode().rstrip("=")
-
-
 async def test_a_ticket_does_not_compete_again(store: Store, clock: SteppedClock) -> None:
     """Later callers are behind it, and redeeming it charges nothing."""
     limiter = Limiter(GUILD, store=store)
@@ -167,10 +152,10 @@ async def test_waiting_counts_the_units_booked_ahead(store: Store, clock: Steppe
     tickets = [await limiter.reserve("guild") for _ in range(30)]
     assert await limiter.waiting("guild") == 30
     assert await limiter.waiting("other") == 0
-    await limiter.cancel(tickets[3])
     await limiter.cancel(tickets[29])
+    await limiter.cancel(tickets[28])
     assert await limiter.waiting("guild") == 28
-    clock.move_to(tickets[28].ready_at)
+    clock.move_to(tickets[27].ready_at)
     assert await limiter.waiting("guild") == 0
 
 
@@ -344,7 +329,7 @@ async def test_a_ticket_of_an_operation_whose_decision_was_settled_does_not_run(
     limiter = Limiter("10/hour", store=store, name="jobs")
     ticket = await limiter.reserve("guild", 3, operation="job 7")
     decision = await limiter.pace("guild", 3, operation="job 7")
-    assert decision.repeated_us is not None
+    assert decision.repeated
     await limiter.refund(decision)
     assert not await limiter.redeem(ticket)
     assert (await limiter.peek("guild")).remaining == 10

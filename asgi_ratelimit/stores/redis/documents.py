@@ -74,6 +74,10 @@ end
 """ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
 
 
+_of_parents: list[object] = []
+"""What belongs to the parents of this process."""
+
+
 class RedisDocuments:
     """The documents of one store; each event loop has a client of its own.
 
@@ -87,7 +91,8 @@ class RedisDocuments:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Begin without connections, in a forked child: those are its parent's."""
+        """Begin without connections, in a forked child: those are its parent's, and are never closed here."""
+        _of_parents.append(getattr(self, "_clients", None))
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 

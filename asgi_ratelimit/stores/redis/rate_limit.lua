@@ -10,7 +10,8 @@
 --          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait, d id;
 --               then for each charge: H number of its quota, d cost (0: only waits for room)
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
---               d milliseconds to live of the mark, B whether an operation is undone
+--               d milliseconds to live of the mark, d the time from which it is too late (0: never),
+--               B whether an operation is undone
 --          B 3  reset
 -- ARGV[3]  the time in microseconds, or nothing for that of this server
 -- ARGV[4]  the least milliseconds to live of a bucket
@@ -503,11 +504,12 @@ local function take()
 end
 
 local function settlement()
-  local number, at, slot, place, cost, actual, token, ttl_ms, undone
-  number, at, slot, place, cost, actual, token, ttl_ms, undone, at_byte = unpack('<HdddddddB', actions, at_byte)
+  local number, at, slot, place, cost, actual, token, ttl_ms, until_us, undone
+  number, at, slot, place, cost, actual, token, ttl_ms, until_us, undone, at_byte = unpack('<HddddddddB', actions, at_byte)
   local quota, bucket, mark = quotas[number], KEYS[at_key + 1], KEYS[at_key + 2]
   at_key = at_key + 2 + undone
   local value, marked = get(bucket), get(mark)
+  if not marked and until_us > 0 and now >= until_us then marked = '' end
   if marked then
     return pack('<Bd', marked == string.format('%.0f', token) and 1 or 0, now) .. with_length(value)
   end

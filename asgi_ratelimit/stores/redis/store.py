@@ -78,7 +78,11 @@ class RedisStore(Store):
         _stores.add(self)
 
     def begin_anew(self) -> None:
-        """Begin without connections and without an outage ledger, in a forked child: those are its parent's."""
+        """Begin without connections and without an outage ledger, in a forked child: those are its parent's.
+
+        They are never closed here: their event loop shares the parent's registrations with the operating system.
+        """
+        _of_parents.append(getattr(self, "_nodes", None))
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, SingleNode | ClusterNodes] = WeakKeyDictionary()
         self._ids = count(getrandbits(48))
         self._context.outage.ledger = OutageLedger()
@@ -233,6 +237,9 @@ class SingleNode:
 
 
 _stores: WeakSet[RedisStore] = WeakSet()
+
+_of_parents: list[object] = []
+"""What belongs to the parents of this process."""
 
 
 def _begin_anew() -> None:

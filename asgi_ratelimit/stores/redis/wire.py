@@ -38,7 +38,7 @@ _KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindo
 _QUOTA = struct.Struct("<BI6d")
 _TAKE = struct.Struct("<BBBdd")
 _CHARGE = struct.Struct("<Hd")
-_SETTLEMENT = struct.Struct("<BH7dB")
+_SETTLEMENT = struct.Struct("<BH8dB")
 _TAKEN = struct.Struct("<B4d")
 _SETTLED = struct.Struct("<Bd")
 _NOW = struct.Struct("<d")
@@ -128,7 +128,7 @@ def encode(
             ttl_us = action.until_us - now_us + SKEW_US if action.until_us else 0.0
             ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
             number = number_of(action.charge.quota)
-            parts.append(_SETTLEMENT.pack(2, number, *booked, action.actual, action.token, ttl_ms, undone is not None))
+            parts.append(_SETTLEMENT.pack(2, number, *booked, action.actual, action.token, ttl_ms, action.until_us, undone is not None))
         else:
             keys.append(f"{prefix}:{action.charge.bucket}")  # type: ignore[union-attr]  # it is a reset
             parts.append(_RESET)

@@ -1,4 +1,4 @@
-"""The limits for a replay: each rule is one text, such as ``"POST /login 5/minute"``.
+"""The limits for a replay: each rule is one text, such as ``"POST /login 5/minute"``, or they come from a file.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -6,7 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from starlette.types import Scope
 
@@ -15,12 +15,10 @@ from ...errors import ConfigurationError, QuotaError
 from ...inbound import Rule
 from ...inbound.config import USUAL, LimitsFile
 from ...inbound.functions.function_failures import Failures
-from ...inbound.plan import Plan
 from ...inbound.rule_table import Defaults, RuleTable
-from ...inbound.rules import CompiledRule
 from ...keys.addresses import client_key, parse_address
 from ...keys.base import PathKey, ScopeKey
-from ...quota_text import QuotaLike, parse_quotas
+from ...quota_text import parse_quotas
 from ...quotas import Quota
 from ..logs import LoggedRequest
 
@@ -48,7 +46,7 @@ LOGGED_KEY = LoggedKey()
 
 def scope_of(request: LoggedRequest) -> Scope:
     """The scope of a request of a log."""
-    _, key, method, path, _ = request
+    _, key, method, path = request
     return {
         "type": "http",
         "method": method,
@@ -60,47 +58,15 @@ def scope_of(request: LoggedRequest) -> Scope:
     }
 
 
-@dataclass(slots=True)
-class Limits:
-    """The limits of a log: a table of rules for requests, and plans by the names of rules for recorded decisions."""
-
-    table: RuleTable
-    own: Plan | None = None
-    """The plan of recorded decisions of all rules except those of ``by_name``."""
-    by_name: dict[str, Plan | None] = field(default_factory=dict)
-
-    @property
-    def rules(self) -> list[CompiledRule]:
-        """All rules that charge anything."""
-        plans = filter(None, self.by_name.values())
-        return [*self.table.charging, *[rule for plan in plans for rule in plan.rules]]
-
-    def plan_for(self, scope: Scope) -> Plan | None:
-        """The plan of a request; without a method, it is a recorded decision of the rule that its path names."""
-        if not scope["method"]:
-            return self.by_name.get(scope["path"], self.own)
-        return self.table.plan_for(scope)
-
-
-def limits_of(quota: str | None, texts: Sequence[str]) -> Limits:
+def limits_of(quota: str | None, texts: Sequence[str]) -> RuleTable:
     """The limits of a quota for all requests, and of rules such as ``"POST /login 5/minute"``, one text each.
 
-    A rule that is not a path is the name of one in a recording. Raises ``QuotaError`` and ``ConfigurationError``.
+    Raises ``QuotaError`` and ``ConfigurationError``.
     """
-    rules, by_name = list[Rule](), dict[str, Plan | None]()
-    for text in texts:
-        subject, quotas = _parsed(text)
-        *methods, path = subject.split()
-        if path.startswith("/") and len(methods) <= 1:
-            named = methods[0].split(",") if methods else None
-            rules.append(Rule(path, quotas, methods=named, name=" ".join([*methods, path])))
-        else:
-            by_name[subject] = _table(quotas, (), subject).constant_plan
-    table = _table(quota, rules, DEFAULT_NAME)
-    return Limits(table, _table(quota, (), DEFAULT_NAME).constant_plan, by_name)
+    return RuleTable(quota, [_rule(text) for text in texts], Defaults(DEFAULT_NAME, LOGGED_KEY))
 
 
-def limits_of_file(path: str) -> Limits:
+def limits_of_file(path: str) -> RuleTable:
     """The limits of a file, as ``RateLimitMiddleware(config=...)`` reads it.
 
     Keys are those of the log, except for parameters of the path: a log has no headers. Raises ``ConfigurationError``.
@@ -108,21 +74,22 @@ def limits_of_file(path: str) -> Limits:
     options = LimitsFile(path, USUAL).options
     rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
     options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
-    return Limits(options.table(options.defaults(Failures()), "", None))
+    return options.table(options.defaults(Failures()), "", None)
 
 
-def _table(quota: QuotaLike | None, rules: Sequence[Rule], name: str) -> RuleTable:
-    return RuleTable(quota, rules, Defaults(name, LOGGED_KEY))
-
-
-def _parsed(text: str) -> tuple[str, tuple[Quota, ...] | None]:
-    """The target of a rule, and its quotas; ``None`` if it exempts."""
+def _rule(text: str) -> Rule:
     words = text.split()
-    for number in range(1, len(words)):
-        subject, quota = " ".join(words[:number]), " ".join(words[number:])
-        try:
-            return subject, None if quota == _EXEMPT else parse_quotas(quota)
-        except QuotaError as error:
-            if words[number - 1].startswith("/"):
-                raise QuotaError(f"in {text!r}: {error}") from error
-    raise ConfigurationError(f"{text!r} is not a path or the name of a rule, and a quota: {EXAMPLES}")
+    at = next((number for number, word in enumerate(words[:2]) if word.startswith("/")), None)
+    if at is None or words[at + 1 :] == []:
+        raise ConfigurationError(f"{text!r} is not a path and a quota: {EXAMPLES}")
+    methods, path, quota = words[:at], words[at], " ".join(words[at + 1 :])
+    named = methods[0].split(",") if methods else None
+    return Rule(path, _quotas(quota, text), methods=named, name=" ".join([*methods, path]))
+
+
+def _quotas(quota: str, text: str) -> tuple[Quota, ...] | None:
+    """The quotas of a rule; ``None`` if it exempts."""
+    try:
+        return None if quota == _EXEMPT else parse_quotas(quota)
+    except QuotaError as error:
+        raise QuotaError(f"in {text!r}: {error}") from error

@@ -1,1 +1,0 @@
-"""Settlements to more than was charged."""
