@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
@@ -327,7 +328,14 @@ def is_outage(decision: Decision) -> bool:
 
 def granting(take: Take, units: float) -> Take:
     """The take of so many units of each charge, which ``best_effort`` has found."""
-    return replace(take, charges=tuple([replace(charge, cost=units) for charge in take.charges]))
+    return with_charges(take, tuple([replace(charge, cost=units) for charge in take.charges]))
+
+
+def with_charges(take: Take, charges: tuple[Charge, ...]) -> Take:
+    """The take of other charges, which are not checked again."""
+    changed = copy(take)
+    changed.charges = charges
+    return changed
 
 
 def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
@@ -342,7 +350,8 @@ def without(decision: Decision, leaves: type[Charge]) -> Decision:
     if len(kept) == len(decision.take.charges):
         return decision
     charges = tuple([decision.take.charges[at] for at in kept])
-    return replace(decision, take=replace(decision.take, charges=charges), stored=[decision.stored[at] for at in kept])
+    stored = [decision.stored[at] for at in kept]
+    return replace(decision, take=with_charges(decision.take, charges), stored=stored)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 from starlette.types import Message, Scope, Send
 
 from ..algorithms import State
-from ..decision import Decision
+from ..decision import Decision, with_charges
 from ..headers import LEGACY_NAMES, Dialect, Header, delay
 from ..stores import Store
 from .enforcer import Enforcer
@@ -113,7 +113,7 @@ class RequestLimits:
         newer = {charge.bucket: state for charge, state in zip(decision.charges, decision.stored)}
         reported = [_updated(each, newer) for each in self.reported]
         if not decision.allowed:
-            reported = [replace(each, allowed=False, wait_us=decision.wait_us, id=0) for each in reported]
+            reported = [_refused(each, decision) for each in reported]
         self.add([decision], store)
         self.reported = reported
 
@@ -158,3 +158,12 @@ def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
     """An older decision, with the newer states of its buckets."""
     stored = [newer.get(charge.bucket, state) for charge, state in zip(old.charges, old.stored)]
     return replace(old, stored=stored)
+
+
+def _refused(old: Decision, refusal: Decision) -> Decision:
+    """An older decision, as the refusal of what was asked for later on the same buckets."""
+    asked = {charge.bucket: charge for charge in refusal.charges}
+    if asked.keys().isdisjoint([charge.bucket for charge in old.charges]):
+        return old
+    charges = tuple([asked.get(charge.bucket, charge) for charge in old.charges])
+    return replace(old, take=with_charges(old.take, charges), allowed=False, wait_us=refusal.wait_us, id=0)

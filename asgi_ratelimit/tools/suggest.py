@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..algorithms import State, taken_now
+from ..algorithms import ALGORITHMS, unused
 from ..errors import ConfigurationError
+from ..inbound.rule_table import RuleTable
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
 from .logs import LoggedRequest
-from .replay import LOGGED_KEY, MOST_PATHS, Limits, scope_of
+from .replay import LOGGED_KEY, MOST_PATHS, scope_of
 
 WINDOWS = ("second", "minute", "hour", "day")
 SHARES = (0.0, 0.001, 0.01, 0.05)
@@ -28,50 +29,42 @@ KINDS = {"bucket": "", "rolling": " rolling", "fixed": " fixed"}
 
 @dataclass(slots=True)
 class Uses:
-    """The times at which a client came, in microseconds and in order, and the costs."""
+    """The times at which a client came, in microseconds and in order."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
-    costs: array[float] = field(default_factory=lambda: array("d"))
 
-    def most_within(self, period_us: float) -> float:
-        """The most units in any interval of less than ``period_us``."""
-        times, costs, first, within, most = self.times, self.costs, 0, 0.0, 0.0
-        for time, cost in zip(times, costs):
-            within += cost
+    def most_within(self, period_us: float) -> int:
+        """The most requests in any interval of less than ``period_us``."""
+        times, first, most = self.times, 0, 0
+        for last, time in enumerate(times):
             while time - times[first] >= period_us:
-                within -= costs[first]
                 first += 1
-            most = max(most, within)
+            most = max(most, last - first + 1)
         return most
 
     def refused(self, quota: Quota, at_most: float = math.inf) -> int:
         """How many of the requests a quota would refuse; counting ends at ``at_most``."""
-        refused = 0
-        for is_allowed in self._decided(quota):
-            if not is_allowed:
-                refused += 1
-                if refused >= at_most:
-                    break
+        take, state, refused = ALGORITHMS[type(quota)].take, unused(quota, self.times[0]), 0
+        for time in self.times:
+            after, _ = take(quota, state, time, 1.0, 0.0, 0.0)
+            if after is not None:
+                state = after
+                continue
+            refused += 1
+            if refused >= at_most:
+                break
         return refused
-
-    def _decided(self, quota: Quota) -> Iterator[bool]:
-        """Whether each request is allowed by a quota."""
-        state: State | None = None
-        for time, cost in zip(self.times, self.costs):
-            after = taken_now(quota, state, time, cost)
-            state = state if after is None else after
-            yield after is not None
 
 
 UsesByKey: TypeAlias = Mapping[str, Uses]
 
 
-def uses_of(requests: Iterable[LoggedRequest], limits: Limits) -> dict[str, dict[str, Uses]]:
+def uses_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, dict[str, Uses]]:
     """The uses of each client under each rule, by the name of the rule."""
-    groups: dict[str, dict[str, Uses]] = {rule.name: {} for rule in limits.rules}
+    groups: dict[str, dict[str, Uses]] = {rule.name: {} for rule in limits.charging}
     keys, of_path = dict[str, str | None](), dict[tuple[str, str], list[dict[str, Uses]]]()
     for request in requests:
-        time_us, logged, method, path, cost = request
+        time_us, logged, method, path = request
         charging = of_path.get((method, path))
         if charging is None:
             if len(of_path) >= MOST_PATHS:
@@ -87,7 +80,6 @@ def uses_of(requests: Iterable[LoggedRequest], limits: Limits) -> dict[str, dict
             if uses is None:
                 uses = by_key[key] = Uses()
             uses.times.append(time_us)
-            uses.costs.append(cost)
     return groups
 
 
@@ -105,7 +97,7 @@ class Suggestion:
     """For one length of window: the most that clients use, by ``QUANTILES``, and a choice for each share."""
 
     window: str
-    quantiles: tuple[float, ...]
+    quantiles: tuple[int, ...]
     choices: tuple[Choice, ...]
 
 
@@ -143,7 +135,7 @@ class _Search:
 
     def least(self, clients: int) -> int:
         """The least limit that refuses at most ``clients`` clients."""
-        low, high = 1, max(math.ceil(self._by_use[0][0]), 1)
+        low, high = 1, self._by_use[0][0]
         while low < high:
             middle = (low + high) // 2
             if self._refused_clients(middle) <= clients:
@@ -174,7 +166,7 @@ class _Search:
         return parse_quotas(self._text.format(limit))[0]
 
 
-def _most(item: tuple[float, Uses]) -> float:
+def _most(item: tuple[int, Uses]) -> int:
     return item[0]
 
 

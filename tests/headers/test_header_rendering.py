@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import string
-from typing import Any
 
 import http_sfv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import decide
-from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take
+from asgi_ratelimit.algorithms import TokenBucketState
+from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.headers.header_rendering import (
     LARGEST,
     Header,
@@ -25,6 +24,7 @@ from asgi_ratelimit.headers.header_rendering import (
     retry_after,
 )
 from asgi_ratelimit.quotas import MAX_UNITS, TokenBucket
+from tests.support.decisions import decided, refusal
 from tests.support.strategies import quotas
 
 NOW = 1_800_000_000e6
@@ -74,8 +74,7 @@ def render(decision: Decision) -> list[Header]:
 def decision_of(*costs: tuple[TokenBucket, float]) -> Decision:
     """The answer to a take of these costs, after as much has been taken before."""
     take = Take(tuple(Charge(quota, "key", cost) for quota, cost in costs))
-    _, states = decide(take, [None] * len(costs), NOW)
-    return decide(take, states or [], NOW)[0]
+    return decided(take, NOW, decided(take, NOW).stored)
 
 
 def test_one_quota() -> None:
@@ -88,11 +87,11 @@ def test_one_quota() -> None:
 
 def test_what_was_told_last_time_is_not_told_of_another_state() -> None:
     """One quota, and buckets with more or less in them, in turn."""
-    quota = TokenBucket(100, 60)
+    quota = TokenBucket(100, 300, name="slow")
     for left, more_after in [(7, 0.5), (7, 1.5), (3, 1.5), (7, 0.5)]:
-        state = QuotaState(quota, True, left, 0.0, 9.0, more_after)
-        told = dict(draft([Decision(True, 1, 0.0, 0.0, left, 9.0, 0.0, quota, (state,))]))
-        assert told[b"ratelimit"] == b'"per-minute";r=%d;t=%d' % (left, math.ceil(more_after))
+        used = 100 - left - 1 + more_after / 3
+        told = dict(draft([holding(quota, used)]))
+        assert told[b"ratelimit"] == b'"slow";r=%d;t=%d' % (left, math.ceil(more_after))
 
 
 def test_quotas_of_one_name_are_told_by_their_own_limiters() -> None:
@@ -100,7 +99,7 @@ def test_quotas_of_one_name_are_told_by_their_own_limiters() -> None:
     quotas = [TokenBucket(100, 60), TokenBucket(20, 60)]
     for limiters in [("api", "login"), ("api", "search"), ("api", "login")]:
         take = Take(tuple(Charge(quota, "key", 1, limiter) for quota, limiter in zip(quotas, limiters)))
-        told = dict(render(decide(take, [None, None], NOW)[0]))
+        told = dict(render(decided(take, NOW)))
         assert told[b"ratelimit"] == b'"per-minute";r=99;t=1, "%b per-minute";r=19;t=3' % limiters[1].encode()
 
 
@@ -112,12 +111,10 @@ def test_several_quotas() -> None:
     ]
 
 
-def standing(**told: Any) -> bytes:
-    """The ``RateLimit`` header of a decision over one quota of which this is told."""
-    quota = TokenBucket(10)
-    state = QuotaState(quota, **{"allowed": True, "remaining": 5, "retry_after": 0.0, "reset_after": 0.0, **told})
-    decision = Decision(True, 1, 0.0, 0.0, state.remaining, state.reset_after, 0.0, quota, (state,))
-    return dict(render(decision))[b"ratelimit"]
+def holding(quota: TokenBucket, used: float) -> Decision:
+    """The decision after which so many units of a quota are used."""
+    take = Take((Charge(quota, "key", 1),))
+    return Decision(take, True, 0.0, [TokenBucketState(used, NOW, NOW, 0.0)], NOW, id=1)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +122,16 @@ def standing(**told: Any) -> bytes:
 )
 def test_times_are_whole_seconds_rounded_up(more_after: float, t: int) -> None:
     """``t`` is when more becomes available, never too early, and 0 where nothing is missing."""
-    assert standing(more_after=more_after, reset_after=1e9) == b'"per-second";r=5;t=%d' % t
+    quota = TokenBucket(1, 86_400, burst=1)
+    told = dict(render(holding(quota, more_after / 86_400)))[b"ratelimit"]
+    assert told == b'"per-day";r=%d;t=%d' % (0 if more_after else 1, t)
 
 
 @pytest.mark.parametrize(("remaining", "r"), [(0, 0), (7, 7), (2**53, LARGEST)])
 def test_the_rest_is_whole_units(remaining: int, r: int) -> None:
     """... as many as a structured field can hold."""
-    assert standing(remaining=remaining) == b'"per-second";r=%d;t=0' % r
+    quota = TokenBucket(2**53)
+    assert dict(render(holding(quota, 2.0**53 - remaining)))[b"ratelimit"].split(b";")[1] == b"r=%d" % r
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,6 @@ def test_there_is_no_retry_after_for_never() -> None:
     assert retry_after(refusal(math.inf)) == []
 
 
-def refusal(seconds: float) -> Decision:
-    return Decision(False, 0, 0.0, seconds, 0, 0.0, 0.0, TokenBucket(10), ())
-
-
 @pytest.mark.parametrize(
     ("name", "written"),
     [("reads", '"reads"'), ('a"b', '"a\\"b"'), ("a\\b", '"a\\\\b"'), ('\\"', '"\\\\\\""'), ("a;q=1, b", '"a;q=1, b"')],
@@ -165,7 +161,7 @@ def test_names_are_quoted(name: str, written: str) -> None:
 
 
 def charged(name: str | None, quota: TokenBucket, cost: float = 1, key: str = "key") -> Decision:
-    return decide(Take((Charge(quota, key, cost, name),)), [None], NOW)[0]
+    return decided(Take((Charge(quota, key, cost, name),)), NOW)
 
 
 def test_the_legacy_headers_are_of_the_quota_that_binds() -> None:

@@ -7,10 +7,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.headers import DIALECTS, LARGEST, Header, ServerLimit, draft, legacy, parse, policy, quoted
 from asgi_ratelimit.quotas import SECOND_US
+from tests.support.decisions import decided
 from tests.support.strategies import quotas
 
 NOW_US = 1_800_000_000e6
@@ -22,10 +22,10 @@ def decisions(draw: st.DrawFn) -> Decision:
     """A decision on a take of up to four quotas, of any names, after some others."""
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     charges = tuple(Charge(draw(quotas(name)), "key", 1) for name in names)
-    take, states = Take(charges), [None] * len(charges)
+    decision = decided(Take(charges), NOW_US)
     for _ in range(draw(st.integers(0, 5))):
-        states = decide(take, states, NOW_US)[1] or states
-    return decide(take, states, NOW_US + draw(st.integers(0, 10_000_000)))[0]
+        decision = decided(Take(charges), NOW_US, decision.stored)
+    return decided(Take(charges), NOW_US + draw(st.integers(0, 10_000_000)), decision.stored)
 
 
 def rendered(limits: tuple[ServerLimit, ...]) -> list[Header]:

@@ -28,7 +28,7 @@ from asgi_ratelimit import (
     limits,
 )
 from asgi_ratelimit.hooks import Event, StoreCall
-from asgi_ratelimit.stores import Store, observe
+from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, ok
 from tests.support.redis_cluster import RedisCluster
@@ -229,7 +229,7 @@ class Canceller:
     def __init__(self, store: Store, calls: int, task: asyncio.Task[Peer]) -> None:
         self._left = calls
         self._task = task
-        observe(store, self)
+        store.observe(self)
 
     def store_called(self, _: StoreCall) -> None:
         self._left -= 1

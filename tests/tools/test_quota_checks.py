@@ -15,7 +15,7 @@ from starlette.routing import Route
 from asgi_ratelimit import Quota, RateLimitMiddleware, Rule, parse_quotas
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.quota_checks import dominates, findings, rules_of
-from asgi_ratelimit.tools.simulate import simulate
+from tests.support.replaying import admitted_at
 from tests.support.asgi import ok
 
 
@@ -73,7 +73,7 @@ def test_what_never_decides_never_refuses(strict: Quota, other: Quota, gaps: lis
     """Whatever comes when: without it, the same requests pass."""
     if dominates(strict, other):
         times, other = list(_sums(gaps)), replace(other, name="other")
-        assert simulate([strict, other], times).admitted_at == simulate([strict], times).admitted_at
+        assert admitted_at([strict, other], times) == admitted_at([strict], times)
 
 
 def _sums(gaps: list[int]) -> Iterator[float]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...algorithms import wait
-from ...decision import Charge, Decision, Take, without
+from ...decision import Charge, Decision, Take, with_charges, without
 from ...errors import StoreError
 from ...stores import Store
 from .block_checks import (
@@ -37,7 +37,7 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     if decision.allowed:
         return without(decision, BlockCheck)
     if is_blocked(decision):
-        return decision
+        return _by_block(decision)
     refusing = {charge.name for charge, state in charges_and_states(decision) if not state.allowed}
     for check, _ in [] if decision.degraded else checks_in(decision):
         blocked = None
@@ -79,7 +79,15 @@ def _as_blocked(decision: Decision, check: BlockCheck, blocked: Decision) -> Dec
         blocked.stored[0] if charge is check else state for charge, state in zip(decision.charges, decision.stored)
     ]
     until_us = wait(BLOCK, blocked.stored[0], decision.now_us, CHECK_COST, 0.0)
-    return replace(decision, stored=stored, wait_us=max(decision.wait_us, until_us))
+    return _by_block(replace(decision, stored=stored, wait_us=max(decision.wait_us, until_us)))
+
+
+def _by_block(decision: Decision) -> Decision:
+    """A refusal by a block as one by that alone; its wait is the longest of all waits."""
+    kept = [at for at, charge in enumerate(decision.charges) if isinstance(charge, BlockCheck)]
+    charges = tuple([decision.charges[at] for at in kept])
+    stored = [decision.stored[at] for at in kept]
+    return replace(decision, take=with_charges(decision.take, charges), stored=stored)
 
 
 async def _used(store: Store, charge: Charge) -> int:

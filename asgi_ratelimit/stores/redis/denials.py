@@ -56,6 +56,7 @@ class Denials:
         The store decided later than that, so its time as computed here is never behind, and nobody is refused for too
         long.
         """
+        self.forget(decision.take.charges)  # a bucket has one refusal, which is under all of its buckets
         entry = decision, sent_us
         for charge in decision.take.charges:
             self._by_bucket[charge.bucket] = entry

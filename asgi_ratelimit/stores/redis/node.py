@@ -20,7 +20,7 @@ from .clients import Server
 from .denials import Denials
 from .errors import NotWritable, store_error_of
 from .outage import Breaker, NameLookup, Outage
-from .wire import SCRIPT, SCRIPT_SHA, Action, Answer, Reset, charges_of, decode, encode, weight_of
+from .wire import SCRIPT, SCRIPT_SHA, Action, Answer, Peek, charges_of, decode, encode, weight_of
 
 MOST_WEIGHT = 512
 """The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds."""
@@ -212,10 +212,9 @@ class Node:
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
-            elif type(answer) is Decision:
-                if not answer.allowed:
-                    context.denials.note(answer, sent_us)
-            elif context.denials and type(action) in (Settlement, Reset):
+            elif type(answer) is Decision and not answer.allowed:
+                context.denials.note(answer, sent_us)
+            elif context.denials and type(action) is not Peek:
                 context.denials.forget(charges_of(action))
         context.outage.bound_seen()
         return answers

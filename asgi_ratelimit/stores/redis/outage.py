@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
-from ...algorithms import Booked, read, share, unused
+from ...algorithms import Booked, decide, read, share, unused
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
@@ -267,6 +267,9 @@ class Outage:
         states = [unused(charge.quota, now) for charge in take.charges]
         if on_error == "allow":
             return Decision(take, True, 0.0, states, now, degraded=True)
+        wait_us, after = decide(take.charges, states, now, take.max_wait_us)
+        if after is None:  # it can never pass
+            return Decision(take, False, wait_us, states, now, degraded=True)
         return Decision(replace(take, max_wait=0.0), False, DENIED_FOR_US, states, now, degraded=True)
 
     def _decide_locally(self, take: Take, now: float) -> Decision:

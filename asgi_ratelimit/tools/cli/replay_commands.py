@@ -9,17 +9,15 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ...buckets import as_bytes, digest
+from ...inbound.rule_table import RuleTable
 from ...inbound.rules import constant_quotas
-from ...quotas import SECOND_US
 from ..logs import LogReader, fields_of
-from ..plot import WIDTH, bars, figure_class, save_bars
-from ..replay import Limits, Replay, limits_of, limits_of_file, report_of
+from ..replay import Replay, limits_of, limits_of_file, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
 from .arguments import Parser, add_folder, add_json, listed, positive
@@ -47,7 +45,6 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
     parser.add_argument("--top", type=positive, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
     parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
-    parser.add_argument("--png", type=Path, help="draw the timeline into this file instead of the terminal")
     parser.set_defaults(run=what_if)
 
     parser = commands.add_parser(
@@ -61,7 +58,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_log(parser: Parser) -> None:
-    parser.add_argument("log", nargs="+", help="access logs, logs of JSON or recordings, also in gzip; - is the input")
+    parser.add_argument("log", nargs="+", help="access logs or logs of JSON, also in gzip; - is the input")
     parser.add_argument(
         "--key", default="client", help="whose a request is: client (default), user, all, or field:NAME"
     )
@@ -71,10 +68,8 @@ def _add_log(parser: Parser) -> None:
 
 def what_if(options: argparse.Namespace) -> int:
     """Replay logs, and print who would have been refused."""
-    if options.png is not None:
-        figure_class()  # an error has to come before a log is read
     limits = _limits(options)
-    reader, replay = _reader(options, limits), Replay(limits)
+    reader, replay = _reader(options), Replay(limits)
     with progress("replaying", reader.size) as advance, _without_warnings(), _uncollected():
         reader.advance = advance
         asyncio.run(replay.run(reader.requests()))
@@ -83,16 +78,15 @@ def what_if(options: argparse.Namespace) -> int:
     unused = [name for name, counts in replay.rules.items() if not counts.requests]
     if replay.keyless:
         print(f"warning: {counted(replay.keyless, 'request')} without a key: no limit counts them", file=sys.stderr)
-    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.rules)), replay.unknown)
+    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.charging)))
     if options.json:
         print_json(report)
     else:
         _show(report)
-        _draw(replay, options.png)
     return 0
 
 
-def _limits(options: argparse.Namespace) -> Limits:
+def _limits(options: argparse.Namespace) -> RuleTable:
     """The limits to try out. Raises ``ValueError`` if there are none, or too many."""
     has_rules = bool(options.rule) or options.quota is not None
     if has_rules == (options.config is not None):
@@ -165,23 +159,20 @@ def _moment_row(worst: dict[str, Any]) -> Row:
     return moment(worst["from"]), worst["seconds"], requests, refused, share(refused, requests)
 
 
-def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Collection[str] = ()) -> None:
+def _warn(reader: LogReader, unused: Sequence[str], is_short: bool) -> None:
     """Report on standard error what makes a replay inexact; ``is_short``: a limit has a period of only some seconds."""
     warnings = []
     if reader.unreadable:
         warnings.append(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
     if reader.late:
         warnings.append(f"{counted(reader.late, 'request')} came so late in the log as to count at a later time")
-    if len(reader.salts) > 1:
-        warnings.append("the recordings hash keys with several salts, so one client may count as several")
     if reader.in_whole_seconds and is_short:
         warnings.append(
             "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
-            "too low; a log with fractions, or a recording, is exact"
+            "too low; a log with fractions is exact"
         )
     if unused:
-        instead = f"; the recording has {listed(sorted(recorded))}" if recorded else ""
-        warnings.append(f"no request is for {listed(unused)}{instead}")
+        warnings.append(f"no request is for {listed(unused)}")
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
@@ -190,7 +181,7 @@ def suggest(options: argparse.Namespace) -> int:
     """Print limits for the requests of a log, and which clients each of them would refuse."""
     limits = _limits_to_suggest(options.rule)
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
-    reader = _reader(options, limits)
+    reader = _reader(options)
     with progress("reading", reader.size) as advance, _uncollected():
         reader.advance = advance
         groups = uses_of(reader.requests(), limits)
@@ -204,7 +195,7 @@ def suggest(options: argparse.Namespace) -> int:
     return 0
 
 
-def _limits_to_suggest(rules: Sequence[str]) -> Limits:
+def _limits_to_suggest(rules: Sequence[str]) -> RuleTable:
     """Stand-ins for the limits of these rules, or of one for all requests. Raises ``ValueError``."""
     for rule in rules:
         *_, last = rule.split() or [""]
@@ -274,24 +265,11 @@ def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggesti
     print()
 
 
-def _reader(options: argparse.Namespace, limits: Limits) -> LogReader:
-    if limits.by_name and limits.table.charging:
-        raise ValueError(f"rules are for paths, or for rules of a recording, not for both: {_WHAT_IF}")
-    return LogReader(options.log, options.key, fields_of(options.field), bool(limits.by_name))
+def _reader(options: argparse.Namespace) -> LogReader:
+    return LogReader(options.log, options.key, fields_of(options.field))
 
 
 def _hashed() -> Callable[[str], str]:
     """A hash function whose results nobody can compare with those of other runs."""
     salt = secrets.token_bytes(16)
     return lambda key: digest(salt + as_bytes(key))[:12]
-
-
-def _draw(replay: Replay, png: Path | None) -> None:
-    if png is not None:
-        parts = replay.timeline.parts(200)
-        save_bars(png, {"requests": parts.requests, "would be refused": parts.refused}, parts.seconds)
-        print(f"\ntimeline drawn in {png}")
-        return
-    parts = replay.timeline.parts(WIDTH)
-    names = moment(replay.first_us / SECOND_US), moment(replay.last_us / SECOND_US)
-    print("", *bars({"requests": parts.requests, "refused": parts.refused}, f"{names[0]} ", names[1]), sep="\n")

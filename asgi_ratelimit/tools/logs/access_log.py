@@ -57,7 +57,7 @@ def access_log_parser(key: str) -> ParseBlock:
                     paths.clear()
                 path = paths[target] = path_of(target)
             own = client if key == "client" else user if key == "user" else EVERYBODY
-            requests.append((time_us, "" if own == "-" else own, method, path, 1))
+            requests.append((time_us, "" if own == "-" else own, method, path))
         return requests
 
     return parse

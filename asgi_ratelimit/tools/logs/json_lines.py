@@ -80,7 +80,7 @@ def _parser(get: Mapping[str, Callable[[Any], Any]], is_for_all: bool) -> ParseL
             time_us = time_us_of(time_of(entry))
             if duration_of is not None:
                 time_us -= round(float(duration_of(entry)) * SECOND_US)
-            return time_us, _key(key_of, entry), method_of(entry), path_of(path_in(entry)), 1
+            return time_us, _key(key_of, entry), method_of(entry), path_of(path_in(entry))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 

@@ -12,8 +12,7 @@ from . import access_log, json_lines
 from .files import LogFile
 from .json_lines import Fields
 from .ordering import Ordered
-from .recording_format import recording_parser, salt_of
-from .requests import SKIPPED, LoggedRequest, ParseBlock, by_line
+from .requests import LoggedRequest, ParseBlock, by_line
 
 LOOKS = 100
 """The number of lines that are searched for the first readable one."""
@@ -29,15 +28,12 @@ class LogReader:
     """Reads the requests of logs, in the order of their times, and counts.
 
     ``key`` says whose a request is: ``client``, ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are
-    names of fields in such a log. With ``by_rule``, each decision of a rule in a recording counts, with the rule's key
-    and cost, instead of each request once. ``advance`` is called with the bytes that have been read since the last
-    call.
+    names of fields in such a log. ``advance`` is called with the bytes that have been read since the last call.
     """
 
     names: Sequence[str]
     key: str = "client"
     fields: Fields = field(default_factory=dict)
-    by_rule: bool = False
     advance: Callable[[int], None] = lambda _: None
     lines: int = 0
     """Lines that have been read."""
@@ -47,8 +43,6 @@ class LogReader:
     """Requests so far out of order that their time is not exact."""
     in_whole_seconds: bool = False
     """Whether the times are whole seconds, over which the requests were spread."""
-    salts: set[str] = field(default_factory=set)
-    """The salts of recordings."""
     _files: list[LogFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -86,12 +80,10 @@ class LogReader:
             requests, lines = parse(text), text.count("\n")
             self.lines += lines
             self.unreadable += lines - len(requests)
-            yield [each for each in requests if each is not SKIPPED] if SKIPPED in requests else requests
+            yield requests
 
     def _parser(self, file: LogFile, first: list[str]) -> ParseBlock:
         """The parser of a log that starts with these lines."""
-        if salt_of(first[0]) is not None:
-            return by_line(recording_parser(self.key, by_rule=self.by_rule, add_salt=self.salts.add))
         for line in first:
             if access_log.is_request(line):
                 return access_log.access_log_parser(self.key)
@@ -108,8 +100,8 @@ def _hint(first: Sequence[str], sample: str) -> str:
         return "it is not text, or compressed: decompress it first"
     if any(_UVICORN.search(line) for line in first):
         return (
-            "a log of uvicorn has no times: record requests instead, asgi-ratelimit record main:app --out "
-            "requests.jsonl, or read the log of the proxy in front of it"
+            "a log of uvicorn has no times: read the log of the proxy in front of it, or let a hook write one, "
+            "docs/what-if.md#a-log-of-your-own"
         )
     if sample.lstrip()[:1] in ("[", "{"):
         each = ".[]" if sample.lstrip()[:1] == "[" else "."

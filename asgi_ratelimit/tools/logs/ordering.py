@@ -86,10 +86,7 @@ def _spread(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
         if 1 < len(same) <= QUIET:
             spread += _in_runs(at, same)
         else:
-            spread += [
-                (at + each * step // 1.0, key, method, path, cost)
-                for each, (_, key, method, path, cost) in enumerate(same)
-            ]
+            spread += [(at + each * step // 1.0, key, method, path) for each, (_, key, method, path) in enumerate(same)]
         start = end
     return spread
 
@@ -100,5 +97,5 @@ def _in_runs(at: float, requests: Sequence[LoggedRequest]) -> Iterator[LoggedReq
     step = SECOND_US / len(runs)
     for number, run in enumerate(runs):
         within = min(step, RUN_US) / len(run)
-        for each, (_, key, method, path, cost) in enumerate(run):
-            yield at + (number * step + each * within) // 1.0, key, method, path, cost
+        for each, (_, key, method, path) in enumerate(run):
+            yield at + (number * step + each * within) // 1.0, key, method, path

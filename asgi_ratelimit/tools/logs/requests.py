@@ -9,21 +9,17 @@ from collections.abc import Callable
 from typing import TypeAlias
 from urllib.parse import unquote
 
-LoggedRequest: TypeAlias = tuple[float, str, str, str, float]
-"""The time in whole microseconds, the key (whose request it is), the method, the path without its query, and the cost.
+LoggedRequest: TypeAlias = tuple[float, str, str, str]
+"""The time in whole microseconds, the key (whose request it is), the method, and the path without its query.
 
-The key is empty if the request has none. A decision that a hook has recorded has no method, and the name of its rule
-instead of the path. It is a tuple, because there may be millions.
+The key is empty if the request has none. It is a tuple, because there may be millions.
 """
 
 ParseLine: TypeAlias = Callable[[str], LoggedRequest | None]
 """The request of a line; ``None`` for a line that cannot be read."""
 
 ParseBlock: TypeAlias = Callable[[str], list[LoggedRequest]]
-"""The requests of many lines in one text, each with its end; ``SKIPPED`` for lines that are of no interest."""
-
-SKIPPED: LoggedRequest = (0.0, "", "", "", 0.0)
-"""Stands for a line that is not one of the wanted requests."""
+"""The requests of many lines in one text, each with its end."""
 
 
 def by_line(parse: ParseLine) -> ParseBlock:

@@ -24,16 +24,16 @@ class Timeline:
         self.requests = [0] * MOST_BINS
         self.refused = [0] * MOST_BINS
 
-    def add(self, time_us: float, requests: int, refused: int) -> None:
-        """Count requests of the second of ``time_us``; times come in order."""
+    def add(self, time_us: float, is_refused: bool) -> None:
+        """Count a request; times come in order."""
         if self.start_us < 0:
             self.start_us = time_us // SECOND_US * SECOND_US
         number = int((time_us - self.start_us) / self.width_us)
         while number >= MOST_BINS:
             self._halve()
             number >>= 1
-        self.requests[number] += requests
-        self.refused[number] += refused
+        self.requests[number] += 1
+        self.refused[number] += is_refused
 
     def _halve(self) -> None:
         self.width_us *= 2
@@ -41,36 +41,22 @@ class Timeline:
         self.requests = [*map(sum, zip(self.requests[::2], self.requests[1::2])), *empty]
         self.refused = [*map(sum, zip(self.refused[::2], self.refused[1::2])), *empty]
 
-    def parts(self, most: int) -> Parts:
-        """The whole time in at most ``most`` equal parts."""
-        used = max((number for number, count in enumerate(self.requests, 1) if count), default=1)
-        each = -(-used // most)
-        starts = range(0, used, each)
-        return Parts(
-            [sum(self.requests[at : at + each]) for at in starts],
-            [sum(self.refused[at : at + each]) for at in starts],
-            len(starts) * each * self.width_us / SECOND_US,
-        )
-
     def worst(self, count: int, most: int) -> list[Moment]:
         """The parts with the most refusals, among at most ``most`` equal parts of the time, the worst one first."""
-        parts = self.parts(most)
-        seconds = parts.seconds / len(parts.requests)
-        numbers = sorted(range(len(parts.refused)), key=lambda number: -parts.refused[number])
-        return [
-            Moment(self.start_us / SECOND_US + number * seconds, seconds, parts.requests[number], parts.refused[number])
-            for number in numbers[:count]
-            if parts.refused[number]
+        used = max((number for number, requests in enumerate(self.requests, 1) if requests), default=1)
+        joined = -(-used // most)
+        seconds = joined * self.width_us / SECOND_US
+        moments = [
+            Moment(
+                (self.start_us + at * self.width_us) / SECOND_US,
+                seconds,
+                sum(self.requests[at : at + joined]),
+                sum(self.refused[at : at + joined]),
+            )
+            for at in range(0, used, joined)
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """How many requests there were and how many were refused, in equal parts of ``seconds`` in all."""
-
-    requests: list[int]
-    refused: list[int]
-    seconds: float
+        worst = sorted(moments, key=lambda moment: -moment.refused)[:count]
+        return [moment for moment in worst if moment.refused]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...inbound.rule_table import RuleTable
 from ...quotas import SECOND_US
 from ..coverage import quotas_as_text
 from .counts import KeyCount, Moment, RuleCounts
 from .replay import Replay
-from .replayed_limits import Limits
 
 PARTS = 60
 """The number of parts of the time among which the worst moments are found."""
 
 
-def report_of(replay: Replay, limits: Limits, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
+def report_of(replay: Replay, limits: RuleTable, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
     """The results of a replay, with the ``top`` clients of each rule and moments; ``shown`` turns a key into text.
 
     Times are in seconds since the epoch.
     """
-    quotas = {rule.name: quotas_as_text(rule) for rule in limits.rules}
+    quotas = {rule.name: quotas_as_text(rule) for rule in limits.charging}
     return {
         "requests": replay.requests,
         "refused": replay.refused,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asgi_ratelimit import Blocks, Charge, Decision, Penalty, Store, Take, TokenBucket
-from asgi_ratelimit.inbound.penalties.block_checks import BlockCheck, block_check
+from asgi_ratelimit.inbound.penalties.block_checks import RATE, BlockCheck, block_check
 from asgi_ratelimit.inbound.penalties.strikes import add_strike
 
 A_MOMENT = 1 / 1024
@@ -29,4 +29,10 @@ async def blocked_for(store: Store, key: str = KEY) -> float:
 
 async def strike(store: Store, penalty: Penalty, times: int) -> list[float]:
     """The seconds of a block after each of so many strikes in a row."""
-    return [await add_strike(store, check_of(KEY, penalty)) for _ in range(times)]
+    return [await seconds_of_strike(store, penalty) for _ in range(times)]
+
+
+async def seconds_of_strike(store: Store, penalty: Penalty) -> float:
+    """The seconds of the block that a strike has caused, or 0.0."""
+    blocked = await add_strike(store, check_of(KEY, penalty))
+    return 0.0 if blocked is None else blocked.charges[0].cost / RATE

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from asgi_ratelimit import Blocks, Penalty, Store, Take
-from asgi_ratelimit.inbound.penalties.block_checks import BLOCK, block_check, is_blocked, without_checks
+from asgi_ratelimit.decision import without
+from asgi_ratelimit.inbound.penalties.block_checks import BLOCK, BlockCheck, block_check, is_blocked
 from tests.inbound.penalties.striking import A_MOMENT, KEY, QUOTA, blocked_for, decide, strike
 
 pytestmark = pytest.mark.anyio
@@ -34,14 +35,12 @@ async def test_checks_cost_next_to_nothing(store: Store) -> None:
 async def test_a_decision_without_its_checks_is_that_of_its_quotas(store: Store) -> None:
     """Only quotas are reported to clients and settled, whether allowed or refused."""
     for expected in ((True, 1, 0.0), (True, 0, 0.0), (False, 0, 30.0)):
-        decision = without_checks(await decide(store))
+        decision = without(await decide(store), BlockCheck)
         assert (decision.allowed, decision.remaining, decision.retry_after) == expected
         assert [state.quota for state in decision.states] == [QUOTA]
         assert decision.quota is QUOTA
-        assert decision.take is not None
-        assert [charge.quota for charge in decision.take.charges] == [QUOTA]
-        assert decision.before is not None
-        assert len(decision.before) == 1
+        assert [charge.quota for charge in decision.charges] == [QUOTA]
+        assert len(decision.stored) == 1
 
 
 def test_a_bucket_of_blocks_drains_within_a_millisecond() -> None:

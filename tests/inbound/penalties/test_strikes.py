@@ -12,7 +12,7 @@ from asgi_ratelimit import Blocks, Penalty, Store, Take
 from asgi_ratelimit.inbound.penalties.block_checks import block_check, is_blocked
 from asgi_ratelimit.inbound.penalties.strikes import add_strike
 from asgi_ratelimit.testing import SteppedClock
-from tests.inbound.penalties.striking import A_MOMENT, KEY, blocked_for, check_of, decide, strike
+from tests.inbound.penalties.striking import A_MOMENT, KEY, blocked_for, check_of, decide, seconds_of_strike, strike
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_a_blocked_key_gets_no_strikes(store: Store) -> None:
 async def test_many_strikes_at_once_are_one_block(store: Store) -> None:
     """Of many requests that are refused together one imposes the block, which lasts as long as one."""
     penalty = Penalty(60, after=3)
-    seconds = await asyncio.gather(*[add_strike(store, check_of(KEY, penalty)) for _ in range(50)])
+    seconds = await asyncio.gather(*[seconds_of_strike(store, penalty) for _ in range(50)])
     assert sorted(seconds) == [0.0] * 49 + [60.0]
     assert await blocked_for(store) == pytest.approx(60.0, abs=A_MOMENT)
 

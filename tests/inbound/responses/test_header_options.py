@@ -19,10 +19,10 @@ from asgi_ratelimit import (
     Rule,
     TokenBucket,
 )
-from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.keys import header
 from tests.support.asgi import ask, http, limited, ok
+from tests.support.decisions import decided, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -30,11 +30,7 @@ NOW = 1_800_000_000e6
 
 
 def decision(*charges: Charge) -> Decision:
-    return decide(Take(charges), [None] * len(charges), NOW)[0]
-
-
-def refusal(seconds: float) -> Decision:
-    return Decision(False, 0, 0.0, seconds, 0, 0.0, 0.0, TokenBucket(10), ())
+    return decided(Take(charges), NOW)
 
 
 def rendered(options: HeaderOptions, *decisions: Decision) -> dict[str, str]:
