@@ -99,7 +99,7 @@ def dominates(strict: Quota, quota: Quota) -> bool:
     if isinstance(quota, RollingWindow):
         return most_within(strict, quota.period + quota.period / quota.buckets) <= quota.limit
     at_once = 2 * strict.limit if isinstance(strict, FixedWindow) else strict.most
-    return quota.is_simple and at_once <= quota.burst and _rate(strict) <= _rate(quota)
+    return quota.burst_allowance_factor == 1.0 and at_once <= quota.burst and _rate(strict) <= _rate(quota)
 
 
 def most_within(quota: Quota, seconds: float) -> float:

@@ -12,6 +12,7 @@ from time import gmtime, strftime
 from typing import TypeAlias
 
 import pytest
+from asgi_ratelimit.tools.cli.record_command import RecordedApp
 from starlette.types import ASGIApp
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
@@ -19,7 +20,6 @@ from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import Recorder
 from asgi_ratelimit.tools.cli import main
-from asgi_ratelimit.tools.cli.record_command import RecordedApp
 from asgi_ratelimit.tools.replay import LOGGED_KEY
 from asgi_ratelimit.tools.suggest import KINDS
 from tests.support.asgi import http, ok

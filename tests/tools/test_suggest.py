@@ -19,7 +19,7 @@ S = 1_000_000
 
 def requests(*arrivals: tuple[int, str]) -> list[LoggedRequest]:
     """Requests at these microseconds, of these clients, in order."""
-    return [(1.8e15 + time, client, "GET", "/", 1) for time, client in sorted(arrivals)]
+    return [(1.8e15 + time, client, "GET", "/") for time, client in sorted(arrivals)]
 
 
 def like_a_service(seconds: int) -> list[LoggedRequest]:
@@ -88,17 +88,10 @@ def test_quantiles_tell_what_clients_use() -> None:
     assert (second.quantiles, minute.quantiles) == ((1, 1, 40, 40), (1, 1, 40, 40))
 
 
-def test_costs_count() -> None:
-    """A limit is for units."""
-    log = [(1.8e15 + each, "k", "", "calls", 5.0) for each in range(3)]
-    (second,) = suggest(uses_of(log, limits_of(None, ["calls 1/s"]))["calls"], [0.0])
-    assert (second.quantiles[-1], second.choices[0].quota) == (15, "15/second")
-
-
 def test_rules_have_suggestions_of_their_own() -> None:
     """Of the requests that they are for, as far as those have a key."""
-    log: list[LoggedRequest] = [(1.8e15, "k", "GET", path, 1) for path in ("/a", "/a", "/b", "/c")]
-    uses = uses_of([*log, (1.8e15, "", "GET", "/a", 1)], limits_of(None, ["/a 1/s", "/b 1/s", "/d 1/s"]))
+    log: list[LoggedRequest] = [(1.8e15, "k", "GET", path) for path in ("/a", "/a", "/b", "/c")]
+    uses = uses_of([*log, (1.8e15, "", "GET", "/a")], limits_of(None, ["/a 1/s", "/b 1/s", "/d 1/s"]))
     assert {name: {key: len(each.times) for key, each in by_key.items()} for name, by_key in uses.items()} == {
         "/a": {"k": 2},
         "/b": {"k": 1},

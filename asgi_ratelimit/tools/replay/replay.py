@@ -78,20 +78,23 @@ class Replay:
             self.keyless += not key
             return False
         decisions = self._store.take(planned.takes)
-        if planned.is_enforced and not (decisions[0].allowed and not planned.checks_blocks):
-            decisions[0] = await self._enforced(planned, decisions[0])
+        if planned.is_enforced:
+            decisions[0] = self._delayed(planned, decisions[0])
+            if planned.checks_blocks:
+                await apply_penalties(self._store, decisions[0])  # a refusal stays one, and may block the key
         for decision in decisions:
             self._count(decision)
         return planned.is_enforced and not decisions[0].allowed
 
-    async def _enforced(self, planned: PlannedTakes, decision: Decision) -> Decision:
-        """A decision after the wait that rules allow, and after their penalties."""
-        if not decision.allowed and planned.max_delays:
-            refusing = zip(decision.states, planned.max_delays)
-            max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
-            (decision,) = self._store.take([replace(planned.takes[0], max_wait=max_wait)])
-            self.delayed += decision.allowed
-        return await apply_penalties(self._store, decision) if planned.checks_blocks else decision
+    def _delayed(self, planned: PlannedTakes, decision: Decision) -> Decision:
+        """A decision after the wait that rules allow."""
+        if decision.allowed or not planned.max_delays:
+            return decision
+        refusing = zip(decision.states, planned.max_delays)
+        max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
+        (decision,) = self._store.take([replace(planned.takes[0], max_wait=max_wait)])
+        self.delayed += decision.allowed
+        return decision
 
     def _count(self, decision: Decision) -> None:
         """Count a decision, once for each of its rules."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import LogReader, fields_of, first_line, request_line
+from asgi_ratelimit.tools.logs import LogReader, fields_of
 from asgi_ratelimit.tools.logs.json_lines import EXAMPLE, json_parser
 from asgi_ratelimit.tools.logs.times import time_us_of
 
@@ -47,9 +47,9 @@ def test_what_is_no_time(value: object) -> None:
 @pytest.mark.parametrize(
     ("entry", "request_"),
     [
-        (json.loads(EXAMPLE), (AT + 250_000, "203.0.113.7", "GET", "/login", 1)),
-        (CADDY, (AT + 250_000, "203.0.113.7", "PUT", "/a", 1)),
-        (NGINX, (AT, "203.0.113.7", "GET", "/a b", 1)),
+        (json.loads(EXAMPLE), (AT + 250_000, "203.0.113.7", "GET", "/login")),
+        (CADDY, (AT + 250_000, "203.0.113.7", "PUT", "/a")),
+        (NGINX, (AT, "203.0.113.7", "GET", "/a b")),
     ],
     ids=["example", "caddy", "nginx"],
 )
@@ -63,9 +63,9 @@ def test_other_names_are_options() -> None:
     """Of the time, the client, the method and the path; and the key may be any field."""
     line = json.dumps({"at": 1791640536, "who": {"ip": "h", "id": 7}, "verb": "PUT", "route": "/x"})
     fields = fields_of(["time=at", "client=who.ip", "method=verb", "path=route"])
-    assert json_parser([line], "client", fields)(line) == (AT, "h", "PUT", "/x", 1)
-    assert json_parser([line], "field:who.id", fields)(line) == (AT, "7", "PUT", "/x", 1)
-    assert json_parser([line], "all", fields)(line) == (AT, "everybody", "PUT", "/x", 1)
+    assert json_parser([line], "client", fields)(line) == (AT, "h", "PUT", "/x")
+    assert json_parser([line], "field:who.id", fields)(line) == (AT, "7", "PUT", "/x")
+    assert json_parser([line], "all", fields)(line) == (AT, "everybody", "PUT", "/x")
 
 
 def test_a_request_came_before_its_answer() -> None:
@@ -104,20 +104,19 @@ def test_any_other_line_is_unreadable(line: str) -> None:
 
 
 def test_a_line_that_is_nested_too_deeply_is_unreadable(tmp_path: Path) -> None:
-    """In a log of JSON, among the first lines as well, and in a recording."""
-    deep, recorded = '{"a":' * 100_000, request_line(1.0, "key", "GET", "/")
-    for number, lines in enumerate(([deep, EXAMPLE, deep], [first_line(""), recorded, deep])):
-        (tmp_path / str(number)).write_text("\n".join([*lines, ""]))
-        reader = LogReader([str(tmp_path / str(number))])
-        assert len(list(reader.requests())) == 1
-        assert reader.unreadable > 0
+    """Among the first lines as well."""
+    deep = '{"a":' * 100_000
+    (tmp_path / "a").write_text("\n".join([deep, EXAMPLE, deep, ""]))
+    reader = LogReader([str(tmp_path / "a")])
+    assert len(list(reader.requests())) == 1
+    assert reader.unreadable == 2
 
 
 def test_the_first_lines_may_be_no_requests() -> None:
     """As where a server logs its start, too."""
     lines = ['{"level": "info", "ts": 1791640536, "msg": "serving"}', "starting", json.dumps(CADDY)]
     parse = json_parser(lines, "client", {})
-    assert [parse(line) for line in lines] == [None, None, (AT + 250_000, "203.0.113.7", "PUT", "/a", 1)]
+    assert [parse(line) for line in lines] == [None, None, (AT + 250_000, "203.0.113.7", "PUT", "/a")]
 
 
 def test_a_missing_field_is_named() -> None:

@@ -14,9 +14,9 @@ from asgi_ratelimit.tools.logs.ordering import Ordered
 S = 1_000_000.0
 
 
-def at(time_us: float) -> tuple[float, str, str, str, float]:
+def at(time_us: float) -> tuple[float, str, str, str]:
     """A request at a time."""
-    return (time_us, "key", "GET", "/", 1)
+    return (time_us, "key", "GET", "/")
 
 
 def times(*logs: list[float]) -> list[float]:
@@ -34,7 +34,7 @@ def test_requests_are_sorted() -> None:
 
 def test_whole_seconds_are_spread() -> None:
     """In the order of their lines; a fraction anywhere means that the log has fractions."""
-    ordered = Ordered([[(S, key, "GET", "/", 1) for key in "abcd"], [at(2 * S)]])
+    ordered = Ordered([[(S, key, "GET", "/") for key in "abcd"], [at(2 * S)]])
     assert [each[0] for each in ordered] == [S, 1.25 * S, 1.5 * S, 1.75 * S, 2 * S]
     assert ordered.in_whole_seconds
     assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
@@ -42,9 +42,9 @@ def test_whole_seconds_are_spread() -> None:
 
 def test_requests_of_a_key_that_follow_one_another_came_at_about_one_time() -> None:
     """In a second with few others; in a busy one, the others tell when they came."""
-    quiet = [(S, key, "GET", "/", 1) for key in "aaab"]
+    quiet = [(S, key, "GET", "/") for key in "aaab"]
     assert [each[0] / S for each in Ordered([quiet])] == pytest.approx([1, 1 + 1 / 12, 1 + 2 / 12, 1.5], abs=1e-6)
-    busy = [(S, "a", "GET", "/", 1.0)] * 40
+    busy = [(S, "a", "GET", "/")] * 40
     assert [each[0] for each in Ordered([busy])] == [S + number * 25_000 for number in range(40)]
 
 

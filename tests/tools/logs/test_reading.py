@@ -1,4 +1,4 @@
-"""Reading logs from files: their formats, what cannot be read, and recordings."""
+"""Reading logs from files: their formats, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import LogReader, decision_line, files, first_line, request_line
+from asgi_ratelimit.tools.logs import LogReader, files
 from asgi_ratelimit.tools.logs.access_log import EXAMPLE
 from asgi_ratelimit.tools.logs.json_lines import EXAMPLE as JSON_EXAMPLE
 
@@ -121,7 +121,7 @@ def test_a_log_without_requests_is_an_error(tmp_path: Path) -> None:
     [
         (
             'INFO: started\nINFO:     127.0.0.1:52342 - "GET / HTTP/1.1" 200 OK\n',
-            "asgi-ratelimit record main:app --out",
+            "read the log of the proxy in front of it",
         ),
         ('[{"time": 1, "path": "/"},\n{"time": 2, "path": "/"}]\n', r"jq -c '\.\[\]' makes such lines"),
         ('\n{\n"time": 1\n}\n', r"but '\{'\n.*jq -c '\.' makes"),
@@ -152,47 +152,3 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
             list(LogReader([str(tmp_path / "a.gz")]).requests())
     with pytest.raises(OSError, match="nowhere"):
         LogReader(["/nowhere"])
-
-
-def recording(path: Path) -> str:
-    """A recording of a request without a rule, and of one on which two rules have decided, by two processes."""
-    at = [AT + number * 250_000.0 for number in range(4)]
-    return written(
-        path,
-        first_line("abc"),
-        request_line(at[0], "k1", "GET", "/a?x"),
-        decision_line(at[1], "k2", "default", 1, "allowed", "PUT", "/b", is_first=True),
-        decision_line(at[1], "u2", "login", 5, "allowed", "PUT", "/b", is_first=False),
-        first_line("def"),
-        decision_line(at[2], "k3", "calls", 2, "allowed", "", "", is_first=True),
-    )
-
-
-def test_a_recording_tells_requests(tmp_path: Path) -> None:
-    """Each request once, however many rules have decided on it; and decisions outside of requests."""
-    reader = LogReader([recording(tmp_path / "a")])
-    assert [each[1:] for each in reader.requests()] == [
-        ("k1", "GET", "/a", 1),
-        ("k2", "PUT", "/b", 1),
-        ("k3", "", "calls", 2),
-    ]
-    assert (reader.salts, reader.unreadable) == ({"abc", "def"}, 0)
-
-
-def test_a_recording_tells_decisions_of_rules(tmp_path: Path) -> None:
-    """With their own keys and costs."""
-    reader = LogReader([recording(tmp_path / "a")], by_rule=True)
-    assert [each[1:] for each in reader.requests()] == [
-        ("k2", "", "default", 1),
-        ("u2", "", "login", 5),
-        ("k3", "", "calls", 2),
-    ]
-
-
-def test_a_recording_of_another_version_is_refused(tmp_path: Path) -> None:
-    """And so is a key that it does not have."""
-    name = written(tmp_path / "a", first_line("").replace(":1,", ":9,"))
-    with pytest.raises(ConfigurationError, match="version 9"):
-        list(LogReader([name]).requests())
-    with pytest.raises(ConfigurationError, match="--key must be client or all"):
-        list(LogReader([recording(tmp_path / "b")], key="user").requests())
