@@ -6,10 +6,10 @@ A request adds to two of them, and calls no function of this package for that. W
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
 
-from ..decision import Decision
+from ..decision import Charge, Decision
 from ..quota_text import RESERVED_NAMES
 from ..stores import ByStore, Store
 from .waits import WaitTimes
@@ -42,19 +42,13 @@ class RuleCounts:
         """All counts, in the order of ``RESULTS``."""
         return self.admitted, self.refused, self.shadowed, self.degraded, self.failed
 
-    def count(self, bucket: str, is_allowed: bool, decision: Decision) -> None:
-        """Count a decision that charges a bucket of this rule."""
-        self.requests.append(bucket)
-        if decision.degraded:
-            self.degraded += 1
-        if is_allowed:
-            self.admitted += 1
+    def count_refusal(self, bucket: str, is_shadow: bool) -> None:
+        """Count a refusal by a bucket of this rule."""
+        self.refusals.append(bucket)
+        if is_shadow:
+            self.shadowed += 1
         else:
-            self.refusals.append(bucket)
-            if decision.shadow:
-                self.shadowed += 1
-            else:
-                self.refused += 1
+            self.refused += 1
 
 
 RESULTS = ("admitted", "refused", "shadowed", "degraded", "failed")
@@ -78,31 +72,25 @@ class Counts(dict[str, RuleCounts]):
         A decision that an outage refuses, and not a quota, counts as refused by all of its rules.
         """
         for decision in decisions:
-            if decision.allowed:
-                for name, bucket in _buckets_by_rule(decision).items():
-                    self[name].count(bucket, True, decision)
-            else:
-                for name, bucket in _refusing(decision).items():
-                    self[name].count(bucket, False, decision)
+            allowed, names = decision.allowed, []
+            for charge in decision.take.charges if allowed else _refusing(decision):
+                name = charge.name or ""
+                if name not in names and not (allowed and charge.quota.name in RESERVED_NAMES):
+                    names.append(name)
+                    rule, bucket = self[name], charge.bucket
+                    rule.requests.append(bucket)
+                    if decision.degraded:
+                        rule.degraded += 1
+                    if allowed:
+                        rule.admitted += 1
+                    else:
+                        rule.count_refusal(bucket, decision.shadow)
 
 
-def _buckets_by_rule(decision: Decision) -> dict[str, str]:
-    """The first bucket of each rule that a decision charges."""
-    buckets: dict[str, str] = {}
-    for charge in decision.take.charges:
-        name = charge.name or ""
-        if name not in buckets and charge.quota.name not in RESERVED_NAMES:
-            buckets[name] = charge.bucket
-    return buckets
-
-
-def _refusing(decision: Decision) -> dict[str, str]:
-    """The first bucket of each rule that refuses; of all rules, if an outage refuses, and not a quota."""
-    buckets: dict[str, str] = {}
-    for charge, state in zip(decision.charges, decision.states):
-        if not state.allowed:
-            buckets.setdefault(charge.name or "", charge.bucket)
-    return buckets or _buckets_by_rule(decision)
+def _refusing(decision: Decision) -> Sequence[Charge]:
+    """The charges that are refused; those of all rules, if an outage refuses, and not a quota."""
+    refused = [each for each, state in zip(decision.charges, decision.states) if not state.allowed]
+    return refused or [each for each in decision.charges if each.quota.name not in RESERVED_NAMES]
 
 
 _counts: ByStore[Counts] = ByStore()

@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from math import ceil
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from ..algorithms import available
+from ..algorithms import ALGORITHMS
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, tightness
 from ..errors import ConfigurationError
@@ -34,15 +34,19 @@ Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 
 def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
-    policies, forms = _policies(decisions)
-    limits, number = [], 0
+    key: list[object] = []
+    for decision in decisions:
+        for charge in decision.take.charges:
+            key.append(id(charge.quota))  # a comprehension is one more call
+            key.append(charge.name)
+    policies = _policies.get(tuple(key)) or _stored_policies(tuple(key), decisions)
+    limits, forms = [], iter(policies.forms)
     for decision in decisions:
         now = decision.now_us
-        for charge, state in zip(decision.take.charges, decision.stored):
-            units, more_us = available(charge.quota, state, now)
-            limits.append(forms[number] % (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)))
-            number += 1
-    return (policies, (b"ratelimit", b", ".join(limits)))
+        for state, (form, quota, available) in zip(decision.stored, forms):
+            units, more_us = available(quota, state, now)
+            limits.append(form % (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)))
+    return policies.header, (b"ratelimit", b", ".join(limits))
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -152,33 +156,29 @@ def _integer(number: float) -> int:
     return min(math.ceil(round(number, 6)), LARGEST)
 
 
-_Policies: TypeAlias = tuple[Header, tuple[bytes, ...], list[Quota]]
-"""The header for the policies of several quotas, the forms of their items in ``RateLimit``, and the quotas."""
+class _Policies(NamedTuple):
+    """What the headers of decisions over the same quotas have in common.
 
-_rendered: dict[tuple[object, ...], _Policies] = {}
-"""By the identities of the quotas, which are kept alive here, and by the names of their limiters if there are several
-decisions or charges."""
+    For each quota: the form of its item in ``RateLimit``, the quota, and the function of its kind that fills the form.
+    """
 
-
-def _policies(decisions: Sequence[Decision]) -> tuple[Header, tuple[bytes, ...]]:
-    """What is the same for all decisions over the same quotas."""
-    key: list[object] = []
-    for decision in decisions:
-        for charge in decision.take.charges:
-            key += id(charge.quota), charge.name
-    rendered = _rendered.get(tuple(key))
-    if rendered is None:
-        rendered = _render_policies(decisions)
-        if len(_rendered) >= MAX_QUOTAS:
-            with suppress(RuntimeError):  # another thread is replacing it
-                _rendered.pop(next(iter(_rendered)), None)
-        _rendered[tuple(key)] = rendered
-    return rendered[0], rendered[1]
+    header: Header
+    forms: tuple[tuple[bytes, Quota, Callable[[Quota, Any, float], tuple[int, float]]], ...]
 
 
-def _render_policies(decisions: Sequence[Decision]) -> _Policies:
+_policies: dict[tuple[object, ...], _Policies] = {}
+"""By the identities of the quotas, which are kept alive here, and the names of their limits."""
+
+
+def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> _Policies:
+    """What the headers of these decisions have in common, which is stored under this key."""
     quotas = [charge.quota for decision in decisions for charge in decision.charges]
     texts = list(map(quoted, names(decisions)))
     policies = [f"{text};q={policy(quota)[0]};w={policy(quota)[1]}".encode() for text, quota in zip(texts, quotas)]
     forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
-    return (b"ratelimit-policy", b", ".join(policies)), tuple(forms), quotas
+    functions = [ALGORITHMS[type(quota)].available for quota in quotas]
+    if len(_policies) >= MAX_QUOTAS:
+        with suppress(RuntimeError):  # another thread is replacing it
+            _policies.pop(next(iter(_policies)), None)
+    stored = _Policies((b"ratelimit-policy", b", ".join(policies)), tuple(zip(forms, quotas, functions)))
+    return _policies.setdefault(key, stored)

@@ -180,9 +180,9 @@ class RateLimit(NamedLimit):
             raise RateLimited(limits, None).with_handler(scope) from error
         if planned is None:
             return None
-        receiving = receiving_of(connection) if planned.max_delays else None
+        receiving = receiving_of(connection) if planned[0].max_delays else None
         decision, *_ = await enforcer.take(planned, scope, receiving, limits.enforcer)
-        if not planned.is_enforced:
+        if not planned[0].is_enforced:
             return None
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay

@@ -21,7 +21,7 @@ from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount
 from .functions.function_failures import Failures
 from .penalties.block_checks import BlockCheck
 from .penalties.strikes import apply_penalties
-from .plan import PlannedTakes
+from .plan import Layout, Planned, in_parts
 from .responses.refusal_answers import OnLimited, Refusal
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
@@ -66,50 +66,48 @@ class Enforcer:
         self.hooks.watch(self.store)
 
     async def take(
-        self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
+        self, planned: Planned, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
     ) -> list[Decision]:
         """The decision on each planned take. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
         """
-        outer = outer or self
+        layout, _, takes = planned
         if not self.is_published:
             self.is_published = True
             publish_counts(self.store, by_app=True)
         since_ns = monotonic_ns()
-        decisions: list[Decision]
-        if planned.parts:
-            decisions = await self._decisions_of_parts(planned)
-        else:
-            answer = self.store.take(planned.takes) if planned.takes else Decisions()
-            decisions = answer if type(answer) is Decisions else await answer
-        latency = self._count_wait(since_ns)
-        waited = 0.0
-        if len(decisions) > planned.is_enforced or planned.max_delays or planned.checks_blocks:
-            decisions, waited = await self._with_extras(planned, decisions, receiving, outer)
+        answer = self._take_parts(takes) if layout.is_split else self.store.take(takes)
+        decisions = answer if type(answer) is Decisions else await answer
+        taken_ns, waited = monotonic_ns() - since_ns, None
+        if not self.store.in_process:
+            self.counts.waits.add(taken_ns)
+        if not layout.is_plain:
+            decisions, waited = await self._finished(layout, decisions, receiving, outer or self)
         self.counts.count(decisions)
-        if outer.is_observed:
-            outer.observe(decisions, scope, latency, waited or None)
+        observer = outer or self
+        if observer.is_observed:
+            observer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
         return decisions
 
-    async def _with_extras(
-        self, planned: PlannedTakes, decisions: list[Decision], receiving: Receiving | None, outer: Enforcer
-    ) -> tuple[list[Decision], float]:
-        """The decisions after waiting, after penalties, and with those of shadow rules marked; and the seconds waited."""
-        waited = 0.0
-        shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
-        enforced = decisions[: planned.is_enforced]
-        if receiving is not None and planned.max_delays and not enforced[0].allowed:
-            decision, waited = await self._wait(enforced[0], planned.max_delays, receiving, outer)
-            enforced = [decision]
-        if planned.checks_blocks:
-            has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
-            enforced = [
-                without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
-                for decision in enforced
-            ]
-        return [*enforced, *shadows], waited
+    async def _finished(
+        self, layout: Layout, decisions: Sequence[Decision], receiving: Receiving | None, outer: Enforcer
+    ) -> tuple[list[Decision], float | None]:
+        """The decisions after the wait, after penalties, and with those of shadow rules marked.
+
+        Also the seconds that the request has waited, ``None`` if it has not.
+        """
+        waited, finished = None, [replace(decision, shadow=True) for decision in decisions[layout.is_enforced :]]
+        if layout.is_enforced:
+            decision, has_gone = decisions[0], False
+            if receiving is not None and layout.max_delays and not decision.allowed:
+                decision, waited = await self._wait(decision, layout.max_delays, receiving, outer)
+                has_gone = receiving.is_gone
+            if layout.checks_blocks:  # there is no reason to punish a client that has gone
+                decision = without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
+            finished.insert(0, decision)
+        return finished, waited or None
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -124,13 +122,6 @@ class Enforcer:
         if self.is_observed:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
-
-    def _count_wait(self, since_ns: int) -> float:
-        """The seconds since ``since_ns``. They count as a wait for the store, unless the store is in this process."""
-        waited_ns = monotonic_ns() - since_ns
-        if not self.store.in_process:
-            self.counts.waits.add(waited_ns)
-        return waited_ns / SECOND_NS
 
     def observe(
         self, decisions: Sequence[Decision], scope: Scope, latency: float | None, waited: float | None = None
@@ -153,19 +144,19 @@ class Enforcer:
         finally:
             outer.hooks.queued(outer.name, -1)
 
-    async def _decisions_of_parts(self, planned: PlannedTakes) -> list[Decision]:
-        """The decisions on planned takes whose enforced take is split: it is allowed if all of its parts are.
+    async def _take_parts(self, takes: Sequence[Take]) -> list[Decision]:
+        """The decisions on takes of which the first is split over several: it is allowed if all of its parts are.
 
         The first part that is refused decides, and what the parts before it took is given back. A request that is
         cancelled in between gives everything back too.
         """
-        taken: list[Taken] = []
-        for part in planned.parts:
-            decision = await self.successive_takes.take(self.store, part, taken)
+        (whole, *others), taken = takes, list[Taken]()
+        for part in in_parts(whole.charges):
+            decision = await self.successive_takes.take(self.store, replace(whole, charges=part), taken)
             if not decision.allowed:
                 await self.successive_takes.give_back(taken)
                 break
             taken.append((self.store, decision))
         else:
-            decision = joined(planned.takes[0], [each for _, each in taken], 0.0)
-        return [decision, *(await self.store.take(planned.takes[1:]) if planned.takes[1:] else ())]
+            decision = joined(whole, [each for _, each in taken], 0.0)
+        return [decision, *(await self.store.take(others) if others else ())]

@@ -31,7 +31,7 @@ from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
 from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
-from .plan import Plan, PlannedTakes
+from .plan import Plan, Planned
 from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .responses.header_options import DialectName, HeaderOptions, header_options
@@ -190,13 +190,32 @@ class RateLimitMiddleware:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
-        limited = await self._limit(scope, receive, send)
-        if limited is None:
-            return None
-        app, receive, limits, allowed = limited
-        scope[SCOPE_KEY] = limits
+        app, decisions, receiving, is_exempt = self.app, [], None, False
+        plan, outer = self._plan_for(scope), scope.get(SCOPE_KEY)
         try:
-            if allowed:
+            if self._lists is not None:
+                is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
+            if self._may_limit_messages and kind == "websocket" and not is_exempt:
+                app = Throttled(app, self._enforcer, scope, MessageLimits(self, scope))
+            if plan is not None and not is_exempt:
+                if plan.may_wait:
+                    receive = receiving = Receiving(scope, receive)
+                planned = plan.evaluate_constant(scope) if plan.is_constant else await plan.evaluate(scope)
+                if planned is not None:
+                    decisions = await self._enforcer.take(planned, scope, receiving)
+                    if not planned[0].is_plain:
+                        app, decisions = self._around(app, planned, decisions)
+        except (AccessDenied, LimitUnavailable) as error:
+            if outer is not None:
+                await outer.refund_all()
+            return await error.answer(scope, send)
+        if outer is not None and outer.server_send is not None:
+            return await self._continue_within(outer, decisions, app, (scope, receive, send))
+        limits = scope[SCOPE_KEY] = RequestLimits(self._enforcer, send, decisions)
+        if is_exempt or receiving is not None:
+            limits.is_exempt, limits.waited = is_exempt, decisions[0].delay if decisions else 0.0
+        try:
+            if not decisions or decisions[0].allowed:
                 await app(scope, receive, limits.send)
             else:
                 await refuse(self._enforcer, limits, (scope, receive, limits.send))
@@ -207,52 +226,14 @@ class RateLimitMiddleware:
         finally:
             scope.pop(SCOPE_KEY, None)
 
-    async def _limit(
-        self, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[ASGIApp, Receive, RequestLimits, bool] | None:
-        """The app to run, its ``receive``, the limits of a request, and whether it is allowed.
-
-        ``None`` for a request that has been answered.
-        """
-        app, decisions, is_exempt, receiving = self.app, [], False, None
-        plan, outer = self._plan_for(scope), scope.get(SCOPE_KEY)
-        if self._may_limit_messages and scope["type"] == "websocket":
-            app = self._throttled(scope)
-        try:
-            if self._lists is not None and await self._lists.exempts(
-                scope, self._enforcer.name, self._options.on_error
-            ):
-                plan, is_exempt, app = None, True, self.app
-            if plan is not None:
-                if plan.may_wait:
-                    receive = receiving = Receiving(scope, receive)
-                planned = plan.evaluate_constant(scope) if plan.is_constant else await plan.evaluate(scope)
-                if planned is not None:
-                    decisions = await self._enforcer.take(planned, scope, receiving)
-                    if planned.settle_rules or planned.messages or len(decisions) > planned.is_enforced:
-                        app, decisions = self._with_extras(app, planned, decisions)
-        except (AccessDenied, LimitUnavailable) as error:
-            if outer is not None:
-                await outer.refund_all()
-            await error.answer(scope, send)
-            return None
-        if outer is not None and outer.server_send is not None:
-            await self._continue_within(outer, decisions, app, (scope, receive, send))
-            return None
-        limits = RequestLimits(self._enforcer, send, decisions)
-        if is_exempt or receiving is not None:
-            limits.is_exempt, limits.waited = is_exempt, decisions[0].delay if decisions else 0.0
-        return app, receive, limits, not decisions or decisions[0].allowed
-
-    def _with_extras(
-        self, app: ASGIApp, planned: PlannedTakes, decisions: list[Decision]
-    ) -> tuple[ASGIApp, list[Decision]]:
+    def _around(self, app: ASGIApp, planned: Planned, decisions: list[Decision]) -> tuple[ASGIApp, list[Decision]]:
         """The app with what settles the request around it, and the enforced decisions."""
+        layout, keys, _ = planned
         if isinstance(app, Throttled):
-            app.limits.use_keys_of(planned.messages)
-        if planned.settle_rules:
-            app = Settling(app, self._store, planned.settle_rules, decisions)
-        return app, decisions[: planned.is_enforced]
+            app.limits.use_keys([(rule, keys[number]) for rule, number in layout.messages])
+        if layout.settle_rules:
+            app = Settling(app, self._store, layout.settle_rules, decisions)
+        return app, decisions[: layout.is_enforced]
 
     async def _continue_within(
         self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: AppArguments
@@ -264,10 +245,6 @@ class RateLimitMiddleware:
             await app(*connection)
         else:
             await refuse(self._enforcer, outer, connection)
-
-    def _throttled(self, scope: Scope) -> ASGIApp:
-        """The app with the limits of a socket's messages around it, which may change while the socket is open."""
-        return Throttled(self.app, self._enforcer, scope, MessageLimits(self, scope))
 
     def _plan_for(self, scope: Scope) -> Plan | None:
         """The plan of the first request, which shows where this middleware stands.

@@ -1,13 +1,15 @@
 """Plans: what a request is charged under the rules that match it.
 
-A plan is made once for each set of rules, and knows what does not depend on the request: the prefixes of buckets, which
-rules share a key, and what else they ask for. A request only fills in its keys, and nothing is cached for a client.
+A plan is made once for each set of rules, and knows what does not depend on the request: which rules share a key, and
+the layout of the takes. A request only fills in its keys and costs, and nothing is cached for a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
@@ -15,35 +17,16 @@ from ..buckets import bucket_prefix, tag_of
 from ..decision import Charge, OnError, Take, planned_charge, planned_take
 from ..quotas import MAX_CHARGES, Quota
 from .functions.connection_functions import Results, connection_of
-from .penalties.block_checks import BlockCheck, block_check
-from .rules import AppliedRule, CompiledRule
+from .penalties.block_checks import BLOCK, BlockCheck, block_check
+from .rules import CompiledRule
 
+MAX_LAYOUTS = 256
+"""The most layouts that a plan stores: a function may return any quotas."""
 
-@dataclass(slots=True, eq=False)
-class SettleRule:
-    """A rule with ``settle``, and the charges that it settles: their places in the take of that number."""
+Keys: TypeAlias = "Sequence[str | None]"
 
-    rule: CompiledRule
-    take_number: int
-    places: list[int]
-
-
-@dataclass(slots=True, eq=False)
-class PlannedTakes:
-    """Everything that one request takes."""
-
-    takes: tuple[Take, ...]
-    is_enforced: bool = True
-    """Whether the first take is enforced; all others belong to shadow rules."""
-    checks_blocks: bool = False
-    """Whether the enforced take has charges that check for blocks."""
-    settle_rules: Sequence[SettleRule] = ()
-    messages: Sequence[AppliedRule] = ()
-    """The rules with ``messages``, each with the key that it has found."""
-    max_delays: Sequence[float] = ()
-    """The seconds that a request may wait for each charge of the enforced take; empty if it never waits."""
-    parts: Sequence[Take] = ()
-    """The takes that the enforced one is split into, if it is too much for one take."""
+Planned: TypeAlias = "tuple[Layout, Keys, tuple[Take, ...]]"
+"""Everything that one request takes: the layout, the keys that are numbered in it, and the takes."""
 
 
 class Plan:
@@ -55,139 +38,193 @@ class Plan:
         """Whether only keys depend on the request, and are read from its scope, so that nothing is awaited."""
         self.may_wait = any(rule.max_delay > 0.0 and not rule.shadow for rule in rules)
         """Whether a request may wait for its slot instead of being refused."""
-        self._keys = list(dict.fromkeys([rule.key for rule in rules]))
-        self._numbered = [(rule, self._keys.index(rule.key), _prefixed(rule)) for rule in rules]
-        self._is_plain = not any(
-            rule.shadow or rule.penalty or rule.settle or rule.messages or rule.max_delay for rule in rules
-        )
-        """Whether it charges one enforced take, and nothing else."""
-        self._on_error = strictest(rules)
+        functions: list[Any] = list(dict.fromkeys([rule.key for rule in rules])) if self.is_constant else []
+        self._numbers = tuple([functions.index(rule.key) if functions else at for at, rule in enumerate(rules)])
+        """The number of each rule's key."""
+        self._keys = [(function.of, rules[self._numbers.index(at)]) for at, function in enumerate(functions)]
+        """The functions of a constant plan that read its keys, each with the first rule that has it."""
+        self._watched = list(zip(rules, self._numbers)) if self.is_constant else []
+        """The rules whose keys are still watched, and the numbers of these."""
+        self._costs: list[Any] = [rule.cost for rule in rules]
+        self._quotas: tuple[Any, ...] = tuple([rule.quota for rule in rules])
+        self._layout_of = lru_cache(MAX_LAYOUTS)(partial(Layout, self.rules, self._numbers))
+        self._layout = self._layout_of(self._quotas, tuple(range(len(functions)))) if self.is_constant else None
+        """The layout if all rules have a key, and no two functions have found the same one."""
+        self._may_repeat = len(functions) > 1 and len({rule.name for rule in rules}) < len(rules)
+        """Whether two functions that find the same key charge the same bucket."""
 
-    def evaluate_constant(self, scope: Scope) -> PlannedTakes | None:
+    def evaluate_constant(self, scope: Scope) -> Planned | None:
         """Everything that the request with this scope takes, under a constant plan; ``None`` for nothing."""
-        tags: list[tuple[str, str] | None] = []
-        for number, key_function in enumerate(self._keys):
+        keys, tags = [], []
+        for key_of, rule in self._keys:
             try:
-                key = key_function.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
+                key = key_of(scope)
             except Exception:  # noqa: BLE001  # an object of the app's may do anything
-                key = self._first_rule(number).key_of(scope)
-            tags.append(None if key is None else (key, tag_of(key)))
-        adding = _Adding()
-        for rule, number, prefixed in self._numbered:
-            found = tags[number]
-            if not rule.key_watch.is_over:
-                rule.watch(None if found is None else found[0])
-            if found is not None:
-                adding.add(rule, *found, prefixed, rule.cost)  # type: ignore[arg-type]  # its cost is constant
-        return adding.planned(self._on_error if self._is_plain and None not in tags else None, self._is_plain)
+                key = rule.key_of(scope)
+            keys.append(key)
+            tags.append("" if key is None else tag_of(key))
+        if self._watched:
+            self._watch(keys)
+        layout = self._layout
+        if layout is None or self._may_repeat or None in keys:
+            quotas = [None if keys[number] is None else own for own, number in zip(self._quotas, self._numbers)]
+            layout = self._layout_of(tuple(quotas), tuple([keys.index(key) for key in keys]))
+        return layout.planned(keys, tags, self._costs)
 
-    async def evaluate(self, scope: Scope) -> PlannedTakes | None:
+    async def evaluate(self, scope: Scope) -> Planned | None:
         """Everything that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
         if self.is_constant:
             return self.evaluate_constant(scope)
-        connection, results, adding = connection_of(scope), Results(), _Adding()
-        for rule, _, prefixed in self._numbered:
+        connection, results = connection_of(scope), Results()
+        keys, quotas, costs = [], [], []
+        for rule in self.rules:
+            key, own, cost = None, None, 1.0
             try:
-                applied = await rule.evaluate(connection, results)
+                key, own, cost = await rule.evaluate(connection, results)
             except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
                 rule.fail(error)
-                continue
-            if applied is not None:
-                quotas = prefixed if not callable(rule.quota) else _with_prefixes(rule.name, applied.quotas)
-                adding.add(rule, applied.key, tag_of(applied.key), quotas if applied.quotas else (), applied.cost)
-        return adding.planned(None, self._is_plain)
+            keys.append(key)
+            quotas.append(own)
+            costs.append(cost)
+        layout = self._layout_of(tuple(quotas), tuple([keys.index(key) for key in keys]))
+        return layout.planned(keys, ["" if key is None else tag_of(key) for key in keys], costs)
 
-    def _first_rule(self, number: int) -> CompiledRule:
-        """The first rule with the key function of this number."""
-        return next(rule for rule, own, _ in self._numbered if own == number)
-
-
-Prefixed = Sequence[tuple[Quota, str]]
-"""Quotas, each with the start of its buckets' texts."""
+    def _watch(self, keys: Keys) -> None:
+        """Watch the key of each rule until it has come once, or until a warning; after that, it costs nothing."""
+        for rule, number in self._watched:
+            rule.watch(keys[number])
+        self._watched = [(rule, number) for rule, number in self._watched if not rule.key_watch.is_over]
 
 
-class _Adding:
-    """Collects the charges of one request, rule by rule."""
+@dataclass(slots=True, eq=False)
+class SettleRule:
+    """A rule with ``settle``, and the charges that it settles: their places in the take of that number."""
 
-    __slots__ = ("_applied", "_enforced", "_shadows", "_weight")
-
-    def __init__(self) -> None:
-        self._enforced: dict[str, tuple[Charge, CompiledRule]] = {}
-        self._shadows: list[tuple[CompiledRule, list[Charge]]] = []
-        self._applied: list[AppliedRule] = []
-        self._weight = 0
-
-    def add(self, rule: CompiledRule, key: str, tag: str, quotas: Prefixed, cost: float) -> None:
-        """Add a rule that applies under a key; ``tag`` is that of its buckets."""
-        name, enforced, charges = rule.name, self._enforced, []
-        for quota, prefix in quotas:
-            bucket = f"{prefix}{{{tag}}}"
-            if rule.shadow:
-                charges.append(planned_charge(quota, key, cost, name, bucket))
-            elif bucket not in enforced:
-                enforced[bucket] = planned_charge(quota, key, cost, name, bucket), rule
-                self._weight += quota.weight
-            elif rule.settle and not enforced[bucket][1].settle:  # which then settles the charge of both
-                enforced[bucket] = enforced[bucket][0], rule
-        if charges:
-            self._shadows.append((rule, charges))
-        if rule.messages or (rule.penalty and quotas):
-            self._applied.append(AppliedRule(rule, key, tuple([quota for quota, _ in quotas])))
-
-    def planned(self, on_error: OnError | None, is_plain: bool) -> PlannedTakes | None:
-        """Everything that was added; ``None`` for nothing."""
-        enforced = self._enforced
-        charges = [charge for charge, _ in enforced.values()]
-        if is_plain and self._weight <= MAX_CHARGES:
-            if not charges:
-                return None
-            on_error = on_error or strictest([rule for _, rule in enforced.values()])
-            return PlannedTakes((planned_take(tuple(charges), on_error),))
-        return self._with_extras(charges)
-
-    def _with_extras(self, charges: list[Charge]) -> PlannedTakes | None:
-        """One take for all rules that are enforced, and one for each shadow rule."""
-        planned = PlannedTakes((), is_enforced=bool(charges))
-        rules = [rule for _, rule in self._enforced.values()]
-        takes: list[Take] = []
-        settle_rules: list[SettleRule] = []
-        if charges:
-            checks = self._block_checks()
-            planned.checks_blocks = bool(checks)
-            on_error = strictest(rules)
-            takes.append(planned_take((*charges, *checks), on_error))
-            if self._weight + len(checks) > MAX_CHARGES:
-                planned.parts = [Take(part, on_error=on_error) for part in in_parts([*charges, *checks])]
-            elif any(rule.max_delay for rule in rules):
-                planned.max_delays = [*[rule.max_delay for rule in rules], *[0.0] * len(checks)]
-            settle_rules += _settle_rules(rules, 0)
-        counted: set[str] = set()
-        for rule, shadowed in self._shadows:
-            own = [charge for charge in shadowed if charge.bucket not in counted]
-            if own:
-                counted.update([charge.bucket for charge in own])
-                settle_rules += _settle_rules([rule] * len(own), len(takes))
-                takes.append(Take(tuple(own), rule.max_delay, on_error=rule.on_error))
-        planned.takes, planned.settle_rules = tuple(takes), settle_rules
-        planned.messages = [each for each in self._applied if each.rule.messages]
-        return planned if takes or planned.messages else None
-
-    def _block_checks(self) -> list[BlockCheck]:
-        """The checks for blocks of the rules with a penalty, each bucket once."""
-        checks = [
-            block_check(each.rule.name, each.key, each.rule.penalty)
-            for each in self._applied
-            if each.rule.penalty and each.quotas and not each.rule.shadow
-        ]
-        return list({check.bucket: check for check in reversed(checks)}.values())[::-1]
+    rule: CompiledRule
+    take_number: int
+    places: list[int]
 
 
-def _prefixed(rule: CompiledRule) -> Prefixed:
-    return () if callable(rule.quota) else _with_prefixes(rule.name, rule.quota)
+_Charge: TypeAlias = tuple[Quota, str, str, int, int]
+"""A charge without its key and cost: the quota, the start of the bucket's text, and the name; then the numbers of its
+key and of its rule."""
+
+_Take: TypeAlias = "tuple[list[_Charge], list[tuple[CompiledRule, int]], float, OnError | None]"
+"""The charges of a take; the rules whose blocks it checks, with the numbers of their keys; how long it may wait."""
+
+_Applied: TypeAlias = tuple[int, CompiledRule, int, tuple[Quota, ...]]
+"""A rule that applies, with its number, the number of its key, and its quotas."""
 
 
-def _with_prefixes(name: str, quotas: Iterable[Quota]) -> Prefixed:
-    return [(quota, bucket_prefix(name, quota.name, quota.kind)) for quota in quotas]
+class Layout:
+    """Everything about the takes of a request but its keys and costs.
+
+    ``numbers`` are those of the rules' keys. ``quotas`` are those of each rule, or ``None`` for one that does not
+    apply. ``same`` is, for each key, the number of the first one that equals it.
+    """
+
+    def __init__(
+        self,
+        rules: tuple[CompiledRule, ...],
+        numbers: tuple[int, ...],
+        quotas: tuple[tuple[Quota, ...] | None, ...],
+        same: tuple[int, ...],
+    ) -> None:
+        applied = [(at, rule, numbers[at], own) for at, (rule, own) in enumerate(zip(rules, quotas)) if own is not None]
+        self._same = same
+        self._takes: list[_Take] = []
+        self.messages = [(rule, number) for _, rule, number, _ in applied if rule.messages]
+        """The rules with ``messages``, and the numbers of their keys."""
+        self.settle_rules: list[SettleRule] = []
+        self.max_delays: list[float] = []
+        """The seconds that a request may wait for each charge of the enforced take; empty if it never waits."""
+        self.is_split = False
+        """Whether the enforced take is too much for one take."""
+        self._enforce([each for each in applied if each[3] and not each[1].shadow])
+        self.is_enforced = len(self._takes)
+        """1 if the first take is enforced, or else 0; all others belong to shadow rules."""
+        self.checks_blocks = any(checks for _, checks, _, _ in self._takes)
+        """Whether the enforced take has charges that check for blocks."""
+        self._count([each for each in applied if each[3] and each[1].shadow])
+        has_more = self.settle_rules or self.messages or self.max_delays or self.is_split or self.checks_blocks
+        self.is_plain = not has_more and len(self._takes) == self.is_enforced
+        """Whether there is at most one take, which is enforced, and nothing else to do."""
+
+    def planned(self, keys: Keys, tags: Sequence[str], costs: Sequence[float]) -> Planned | None:
+        """Everything that a request with these keys and costs takes; ``tags`` are those of the keys."""
+        takes = []
+        for layouts, checks, max_wait, on_error in self._takes:
+            charges = []
+            for quota, prefix, name, number, rule in layouts:
+                charge = planned_charge(quota, keys[number], costs[rule], name, f"{prefix}{tags[number]}}}")  # type: ignore[arg-type]  # it has one
+                charges.append(charge)
+            for checked, number in checks:
+                charges.append(block_check(checked.name, keys[number], checked.penalty))  # type: ignore[arg-type]  # it has one
+            if max_wait:
+                takes.append(Take(tuple(charges), max_wait, on_error=on_error))
+            else:
+                takes.append(planned_take(tuple(charges), on_error))
+        return (self, keys, tuple(takes)) if takes or self.messages else None
+
+    def _enforce(self, applied: Sequence[_Applied]) -> None:
+        """Lay out the take of all rules that are enforced."""
+        buckets = self._buckets(applied)
+        checks: dict[tuple[str, int], tuple[CompiledRule, int]] = {}
+        for _, rule, number, _ in applied:
+            if rule.penalty:
+                checks.setdefault((rule.name, self._same[number]), (rule, number))
+        weight = sum([each.charge[0].weight for each in buckets.values()]) + BLOCK.weight * len(checks)
+        self.is_split = weight > MAX_CHARGES
+        if any(rule.max_delay for _, rule, _, _ in applied) and not self.is_split:
+            waits = [each.rule.max_delay for each in buckets.values()]
+            self.max_delays = waits + [0.0] * len(checks)  # nobody waits for the end of a block
+        self._add(buckets, list(checks.values()), 0.0, strictest([rule for _, rule, _, _ in applied]))
+
+    def _count(self, applied: Sequence[_Applied]) -> None:
+        """Lay out a take for each shadow rule, of the buckets that no earlier one counts."""
+        counted: set[tuple[str, int]] = set()
+        for each in applied:
+            buckets = {bucket: own for bucket, own in self._buckets([each]).items() if bucket not in counted}
+            counted.update(buckets)
+            self._add(buckets, [], each[1].max_delay, each[1].on_error)
+
+    def _buckets(self, applied: Sequence[_Applied]) -> dict[tuple[str, int], _Bucket]:
+        """The buckets of these rules, each once, by the start of their texts and the numbers of their keys."""
+        buckets: dict[tuple[str, int], _Bucket] = {}
+        for at, rule, number, quotas in applied:
+            for quota in quotas:
+                prefix = bucket_prefix(rule.name, quota.name, quota.kind) + "{"
+                charge = quota, prefix, rule.name, number, at
+                bucket = buckets.setdefault((prefix, self._same[number]), _Bucket(charge, rule))
+                if rule.settle and not bucket.settling:
+                    bucket.settling = rule
+        return buckets
+
+    def _add(
+        self,
+        buckets: Mapping[tuple[str, int], _Bucket],
+        checks: list[tuple[CompiledRule, int]],
+        max_wait: float,
+        on_error: OnError | None,
+    ) -> None:
+        """Add a take, if it has any charges, and the rules that settle them."""
+        if not buckets:
+            return
+        settling = [each.settling for each in buckets.values()]
+        for rule in dict.fromkeys(settling):
+            if rule is not None:
+                places = [place for place, other in enumerate(settling) if other is rule]
+                self.settle_rules.append(SettleRule(rule, len(self._takes), places))
+        self._takes.append(([each.charge for each in buckets.values()], checks, max_wait, on_error))
+
+
+@dataclass(slots=True, eq=False)
+class _Bucket:
+    """What is charged to a bucket, the first rule that charges it, and the first one that settles it."""
+
+    charge: _Charge
+    rule: CompiledRule
+    settling: CompiledRule | None = None
 
 
 def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
@@ -210,15 +247,6 @@ def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
         parts[-1].extend(added)
     in_order = [sorted(part, key=lambda each: isinstance(each, BlockCheck)) for part in parts if part]
     return [tuple({charge.bucket: charge for charge in part}.values()) for part in in_order]
-
-
-def _settle_rules(rules: Sequence[CompiledRule], take_number: int) -> list[SettleRule]:
-    """The rules with ``settle`` among the rules of each charge of a take."""
-    settling = [rule for rule in dict.fromkeys(rules) if rule.settle is not None]
-    return [
-        SettleRule(rule, take_number, [place for place, other in enumerate(rules) if other is rule])
-        for rule in settling
-    ]
 
 
 def strictest(rules: Iterable[CompiledRule]) -> OnError | None:

@@ -49,7 +49,7 @@ class RequestLimits:
         self.decisions = decisions
         """All decisions on this request, in order."""
         self.reported = decisions
-        """The decisions as headers report them, with the newest state of each bucket; the same list until one differs."""
+        """Those that headers report, with the newest state of each bucket; the same list until one differs."""
         self.has_started = False
         self.is_exempt = False
         """Whether the client is on the list of clients that are never limited, not even by dependencies."""

@@ -3,11 +3,10 @@
 from ..stores.store_arguments import as_store
 from .charges import Cost, Key, checked_name
 from .counting import CallCounts, publish_counts
-from .limiter import Limiter, count_take
+from .limiter import Limiter, UnownedLimiter, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
-from .unowned_limiter import UnownedLimiter
 
 __all__ = [
     "CallCounts",

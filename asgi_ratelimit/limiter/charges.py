@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..buckets import as_bytes, as_key
 from ..decision import Charge, Decision, Take, checked_actual
@@ -22,36 +21,54 @@ Cost: TypeAlias = float | Mapping[str, float]
 """Units of every quota, or units of each quota by its name."""
 
 
-def charges_of(quotas: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
-    """The charges of a request against a limiter's quotas; ``ValueError`` if a key or a cost names other quotas."""
-    if type(key) is str and type(cost) is int and len(quotas) == 1:  # what most callers have
-        return (Charge(quotas[0], key, cost, name),)
-    if not isinstance(key, Mapping) and not isinstance(cost, Mapping):
-        text = as_key(key)
-        return tuple([Charge(quota, text, cost, name) for quota in quotas])
+def charges_of(quotas: Sequence[Quota], own: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
+    """The charges of a request against these quotas; those that a mapping does not name are not charged.
+
+    Mappings use the names of a limiter's ``own`` quotas, which an override may have replaced. Raises ``ValueError`` if
+    they name others, or if a quota that is charged has no key.
+    """
+    named = [names for names in (key, cost) if isinstance(names, Mapping)]
+    if not named:
+        text = as_key(key)  # type: ignore[arg-type]  # it is no mapping
+        return tuple([Charge(quota, text, cost, name) for quota in quotas])  # type: ignore[arg-type]
+    _require_names(own, key, cost)
     charges = []
-    for quota in _charged_quotas(quotas, key, cost):
-        own_key = key[quota.name] if isinstance(key, Mapping) else key
-        own_cost = cost[quota.name] if isinstance(cost, Mapping) else cost
-        charges.append(Charge(quota, as_key(own_key), own_cost, name))
+    for quota in quotas:
+        if all(quota.name in names for names in named):
+            own_key = key[quota.name] if isinstance(key, Mapping) else key
+            own_cost = cost[quota.name] if isinstance(cost, Mapping) else cost
+            charges.append(Charge(quota, as_key(own_key), own_cost, name))
     return tuple(charges)
 
 
-def charges_under(live: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
-    """``charges_of`` if an override replaces the limiter's own quotas, whose names keys and costs still use.
+def _require_names(quotas: Sequence[Quota], key: Key, cost: Cost) -> None:
+    _require_known("key", key, quotas, "alice")
+    _require_known("cost", cost, quotas, 1)
+    if isinstance(key, Mapping):
+        charged = [quota.name for quota in quotas if not isinstance(cost, Mapping) or quota.name in cost]
+        missing = [name for name in charged if name not in key]
+        if missing:
+            raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, missing))}")
 
-    A quota of the override that they do not name is not charged. If they name none, there are no charges.
-    """
-    named = [names for names in (key, cost) if isinstance(names, Mapping)]
-    chosen = [quota for quota in live if all(quota.name in names for names in named)]
-    return charges_of(chosen, name, _restricted(key, chosen), _restricted(cost, chosen)) if chosen else ()
+
+def _require_known(what: str, given: Key | Cost, quotas: Sequence[Quota], example: str | int) -> None:
+    if not isinstance(given, Mapping):
+        return
+    names = [quota.name for quota in quotas]
+    unknown = sorted(set(given) - set(names))
+    if unknown or not given:
+        listed, right = ", ".join(map(repr, names)), {names[0]: example}
+        renamed = ""
+        if unknown and len(unknown) == len(given):
+            renamed = f", or name the quotas as the {what} does: {_example(quotas[0], unknown[0])}"
+        raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
 
 
 def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
     """The text to log if keys or costs name none of an override's quotas, so that the ``own`` charges stay."""
     name, names = own[0].name, [charge.quota.name for charge in own]
     own_names, live_names = [", ".join(map(repr, each)) for each in (names, [quota.name for quota in live])]
-    right = ", ".join([_example(replace(quota, name=quota_name)) for quota, quota_name in zip(live, names)])
+    right = ", ".join(map(_example, live, names))
     return (
         f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
         f"the quotas {own_names}: its own are named {live_names}. "
@@ -59,43 +76,11 @@ def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
     )
 
 
-def _example(quota: Quota) -> str:
-    """A quota as a program writes it."""
+def _example(quota: Quota, name: str) -> str:
+    """A quota of this name as a program writes it."""
     more = f", burst={quota.burst:.17g}" if isinstance(quota, TokenBucket) else ""
     more = f", buckets={quota.buckets}" if isinstance(quota, RollingWindow) else more
-    return f"{type(quota).__name__}({quota.limit:.17g}, {quota.period:.17g}{more}, name={quota.name!r})"
-
-
-def _restricted(named: Any, quotas: Sequence[Quota]) -> Any:
-    """The part of a key or a cost that is about these quotas."""
-    return {quota.name: named[quota.name] for quota in quotas} if isinstance(named, Mapping) else named
-
-
-def _charged_quotas(quotas: Sequence[Quota], key: Key, cost: Cost) -> list[Quota]:
-    """The quotas that the cost names; ``ValueError`` if one of them has no key."""
-    _require_names("key", key, quotas, "alice")
-    _require_names("cost", cost, quotas, 1)
-    charged = [quota for quota in quotas if not isinstance(cost, Mapping) or quota.name in cost]
-    missing = [quota.name for quota in charged if isinstance(key, Mapping) and quota.name not in key]
-    if missing:
-        raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, missing))}")
-    return charged
-
-
-def _require_names(what: str, given: Key | Cost, quotas: Sequence[Quota], example: str | int) -> None:
-    if not isinstance(given, Mapping):
-        return
-    names = [quota.name for quota in quotas]
-    unknown = sorted(set(given) - set(names))
-    if unknown or not given:
-        listed, right = ", ".join(map(repr, names)), {names[0]: example}
-        renamed = "" if len(unknown) < len(given) or not given else _renamed(what, quotas[0], unknown[0])
-        raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
-
-
-def _renamed(what: str, quota: Quota, name: str) -> str:
-    """How a quota is named as a function or a profile names it, where all of its names are other ones."""
-    return f", or name the quotas as the {what} does: {_example(replace(quota, name=name))}"
+    return f"{type(quota).__name__}({quota.limit:.17g}, {quota.period:.17g}{more}, name={name!r})"
 
 
 def checked_charges(charges: Iterable[Charge]) -> list[Charge]:

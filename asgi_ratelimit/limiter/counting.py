@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from asyncio import _get_running_loop
 
 from ..clock import SystemClock
@@ -9,7 +10,6 @@ from ..counts import counts_of, publish, publish_on, reset_publishers
 from ..decision import Decision
 from ..stores import Store
 from ..waiting import background_loop
-from ..waiting.forks import reset_in_child
 
 
 def count(store: Store, decision: Decision) -> None:
@@ -65,12 +65,4 @@ def publish_counts(store: Store, *, by_app: bool = False) -> None:
         publish_on(store, background_loop.loop())
 
 
-class _InChild:
-    """Keeps a forked child from publishing what its parent has counted."""
-
-    def reset(self) -> None:
-        reset_publishers()
-
-
-_in_child = _InChild()
-reset_in_child(_in_child)
+os.register_at_fork(after_in_child=reset_publishers)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
+from typing import Any
 
 from ..algorithms import booked_ahead
 from ..argument_errors import OF_LIMITERS, checked_flag, shows_use
@@ -21,17 +22,16 @@ from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota
-from ..stores import Store, reset, settle, settle_all
+from ..stores import Decisions, Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.store_arguments import as_store
-from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
+from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter, run_async
 from .charges import (
     Cost,
     Key,
     charged_units,
     charges_of,
-    charges_under,
     checked_charges,
     checked_decision,
     checked_name,
@@ -40,9 +40,9 @@ from .charges import (
     of_one_key,
     settled_units,
 )
-from .counting import count
+from .counting import CallCounts
 from .spending import Spending
-from .tickets import REDEEMABLE_FOR, Ticket
+from .tickets import REDEEMABLE_FOR, REDEEMED, Ticket
 
 
 class Limiter:
@@ -68,16 +68,21 @@ class Limiter:
         self.store = as_store(store)
         self.hooks = Hooks(hooks)
         self.hooks.watch(self.store)
-        self._slot_waiter: SlotWaiter | None = None
         self._log = FailureLog()
         self._own_name(quotas)
-        self.live = LiveQuotas(self.store, self.name, quotas, self._read)
+        self._begin(quotas)
 
     _read: ReadQuotas = staticmethod(as_quotas)
     """Makes quotas from an override."""
 
     def _own_name(self, quotas: Iterable[Quota]) -> None:
         register(self.store, self, [(self.name, quota) for quota in quotas])
+
+    def _begin(self, quotas: tuple[Quota, ...]) -> None:
+        """Make what belongs to its name."""
+        self.live = LiveQuotas(self.store, self.name, quotas, self._read)
+        self._counts = CallCounts(self.store, self.name)
+        self._slots = SlotWaiter(self.store, renewed=self.live.renewed)
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
@@ -124,12 +129,7 @@ class Limiter:
         the same ``operation`` stays booked. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more than
         ``max_delay`` seconds away.
         """
-        take = self._paced(key, cost, max_delay, operation)
-        if self.live.word is not None:
-            return await count_take(self, take)
-        with self.waiting_call() as wait:
-            wait.decision = await self._slots().acquire(take)
-        return wait.decision
+        return await run_async(self.acquiring(key, cost, max_delay, operation))
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
@@ -151,7 +151,7 @@ class Limiter:
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
         if any(units > most for units, most in zip(refunded, charged)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
-        await settle(self.store, decision, [most - units for units, most in zip(refunded, charged)])
+        await self._settle(decision, [most - units for units, most in zip(refunded, charged)])
 
     async def settle(self, decision: Decision, actual: Cost) -> None:
         """Correct the charges of a decision to ``actual`` units, the cost that is known only afterwards.
@@ -162,22 +162,26 @@ class Limiter:
         quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
-        await settle(self.store, decision, settled_units(decision, actual, charged))
+        await self._settle(decision, settled_units(decision, actual, charged))
+
+    async def _settle(self, decision: Decision, actual: Sequence[float]) -> None:
+        if decision.id < REDEEMED:
+            await settle(self.store, decision, actual)
 
     async def cancel(self, booked: Decision | Ticket) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
 
         Raises ``ValueError`` for anything but a decision or a ticket.
         """
-        if isinstance(booked, Ticket):
-            first, *others = booked.cancellation(self._ticket_quotas, self.name)
-            with suppress(*([StoreError] if booked.degraded else [])):  # it may not have charged anything
-                (settled,) = await settle_all(self.store, (first,))
-                if settled.is_first:
-                    await settle_all(self.store, others)
-        else:
+        if not isinstance(booked, Ticket):
             use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
-            await settle(self.store, booked, [0.0] * len(checked_decision(booked, use).charges))
+            await self._settle(booked, [0.0] * len(checked_decision(booked, use).charges))
+            return
+        booked.charges_under(self._ticket_quotas, self.name)
+        try:
+            await settle_all(self.store, booked.cancellation(is_marked=booked.degraded))
+        except StoreError:  # of an outage that is not over: only this process knows what it has taken
+            await settle_all(self.store, booked.cancellation(is_marked=False))
 
     async def waiting(self, key: Key) -> float:
         """The units that are booked under a key for a time in the future.
@@ -209,11 +213,11 @@ class Limiter:
         ``ValueError`` for keys that are too long for a ticket. An override in words, ``"shadow"`` or ``"off"``, does
         not affect tickets.
         """
-        whole = self._paced(key, cost, None, operation)
-        own = replace(whole, charges=tuple([each for each in whole.charges if each.key == whole.charges[0].key]))
-        decision = await self._enforce(own)
+        take = self._paced(key, cost, None, operation)
+        own = [charge for charge in take.charges if charge.key == take.charges[0].key]
+        decision = await self._enforce(replace(take, charges=tuple(own)))
         try:
-            return Ticket.of(decision, whole.charges[len(own.charges) :])
+            return Ticket.of(decision, [charge for charge in take.charges if charge not in own])
         except ValueError:
             if not decision.repeated:
                 await self.refund(decision)
@@ -232,23 +236,23 @@ class Limiter:
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
-        (settled,) = await self.store.settle((ticket.claim(self._ticket_quotas, self.name),))
-        late = settled.now_us / SECOND_US - ticket.ready_at
+        charges, own = ticket.charges_under(self._ticket_quotas, self.name), len(ticket.booked)
+        settled = await self.store.settle(ticket.claims())
+        decision = ticket.decision(settled)
+        late = decision.now_us / SECOND_US - ticket.ready_at
         if late >= REDEEMABLE_FOR:
             raise ValueError(f"the slot of this ticket was {late:.0f} s ago: tickets are good for a week after that")
-        own = ticket.decision(self._ticket_quotas, self.name, settled)
-        if not settled.is_first:
-            return replace(own, allowed=False, wait_us=math.inf, id=0)
+        if not settled[0].is_first:
+            return replace(decision, allowed=False, wait_us=math.inf, id=0)
         if late > late_tolerance:
-            own = await self._enforce(replace(own.take, max_wait=math.inf, operation=None))
-        shared = ticket.shared_charges(self._ticket_quotas, self.name)
-        return own if not shared else await self._with_shared(own, shared)
-
-    async def _with_shared(self, own: Decision, shared: tuple[Charge, ...]) -> Decision:
-        """The decision of a ticket after the charges of other keys are taken, for its slot or the first one after it."""
-        taken = await self._enforce(Take(shared, math.inf))
-        wait_us = max(own.wait_us, taken.wait_us)
-        return replace(own, wait_us=wait_us, degraded=own.degraded or taken.degraded)
+            decision = await self._enforce(Take(charges[:own], math.inf))
+        if not decision or len(charges) == own:
+            return decision
+        shared = await self._enforce(Take(charges[own:], math.inf))
+        if not shared:
+            return shared
+        wait_us, degraded = max(decision.wait_us, shared.wait_us), decision.degraded or shared.degraded
+        return replace(decision, wait_us=wait_us, degraded=degraded, id=decision.id | REDEEMED)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
@@ -279,10 +283,6 @@ class Limiter:
         is_own = all(charge.name == self.name for charge in take.charges)
         return await (self._take(take) if is_own else self._enforce(take))
 
-    def close_hooks(self) -> None:
-        """``aclose`` for code without ``async``, except that the store stays open."""
-        self.hooks.close()
-
     async def aclose(self) -> None:
         """Close the store, after the background calls of hooks are done, and unused slots are given back.
 
@@ -295,9 +295,7 @@ class Limiter:
     async def __aenter__(self) -> Limiter:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
@@ -307,13 +305,8 @@ class Limiter:
             counted_one: Decision = yield CallStore(self.store, count_take(self, take))
             return counted_one
         with self.waiting_call() as wait:
-            wait.decision = yield from self._slots().wait(take)
+            wait.decision = yield from self._slots.wait(take)
         return wait.decision
-
-    def _slots(self) -> SlotWaiter:
-        if self._slot_waiter is None or self._slot_waiter.store is not self.store:
-            self._slot_waiter = SlotWaiter(self.store, renewed=self.live.renewed)
-        return self._slot_waiter
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
         max_wait = math.inf if max_delay is None else max_wait_of(max_delay)
@@ -327,10 +320,17 @@ class Limiter:
     async def _take(self, take: Take) -> Decision:
         return await (self._enforce(take) if self.live.word is None else count_take(self, take))
 
-    async def _enforce(self, take: Take) -> Decision:
-        since_ns = monotonic_ns()
-        (decision,) = await self.store.take((take,))
-        return self.report(decision, since_ns)
+    async def _enforce(self, take: Take, word: str | None = None) -> Decision:
+        """The decision of the store, under an override in words if there is one; it is counted, and hooks see it."""
+        since_ns = monotonic_ns() if self.hooks else 0
+        answer = self.store.take((take,))
+        decision = (answer if type(answer) is Decisions else await answer)[0]
+        if word is not None:
+            decision = counted(decision)
+        self._counts.count(decision)
+        if self.hooks:
+            self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
+        return decision
 
     @contextmanager
     def waiting_call(self) -> Iterator[ObservedWait]:
@@ -339,39 +339,49 @@ class Limiter:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
         except PaceTimeout as error:
-            count(self.store, error.decision)
+            self._counts.count(error.decision)
             raise
-        count(self.store, wait.decision)
-
-    def report(self, decision: Decision, since_ns: int) -> Decision:
-        """Count a decision whose store call began at ``since_ns``, call the hooks with it, and return it."""
-        count(self.store, decision)
-        if self.hooks:
-            self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
-        return decision
+        self._counts.count(wait.decision)
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
-        live = self.live
-        charges = charges_of(live.own, self.name, key, cost)
-        if live.quotas is live.own:
+        quotas, own = self.live.quotas, self.live.own
+        charges = charges_of(quotas, own, self.name, key, cost)
+        if charges:
             return charges
-        overridden = charges_under(live.quotas, self.name, key, cost)
-        if not overridden:
-            self._log.warn("an-override-that-does-not-apply", not_applied(live.quotas, charges), of=self.name)
-        return overridden or charges
+        charges = charges_of(own, own, self.name, key, cost)
+        self._log.warn("an-override-that-does-not-apply", not_applied(quotas, charges), of=self.name)
+        return charges
 
     def _named(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)
 
 
+class UnownedLimiter(Limiter):
+    """A limiter whose name belongs to another limit or to none: others may have other quotas under it.
+
+    ``read`` makes quotas from an override.
+    """
+
+    def __init__(self, quota: QuotaLike, *, read: ReadQuotas = as_quotas, **options: Any) -> None:
+        self._read = read
+        super().__init__(quota, **options)
+
+    def _own_name(self, quotas: Iterable[Quota]) -> None:
+        """Register nothing."""
+
+    def renamed(self, name: str) -> UnownedLimiter:
+        """The same limiter under another name."""
+        other = copy(self)
+        other.name = checked_name(name)
+        other._begin(self.live.own)
+        return other
+
+
 async def count_take(limiter: Limiter, take: Take) -> Decision:
     """The decision of a take that an override always lets pass; only ``"shadow"`` is counted."""
-    if limiter.live.word == OFF:
-        return exempt(take, limiter.store)
-    since_ns = monotonic_ns()
-    (decision,) = await limiter.store.take((replace(take, max_wait=0.0),))
-    return limiter.report(counted(decision), since_ns)
+    word = limiter.live.word
+    return exempt(take, limiter.store) if word == OFF else await limiter._enforce(replace(take, max_wait=0.0), word)

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
-from types import TracebackType
+from random import random
 from typing import Any
 
-from ..decision import Decision, Take
+from ..algorithms import booked_ahead
+from ..decision import Decision, Take, is_outage
 from ..hooks.calling import ObservedWait
+from ..quotas import SECOND_US
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import CallStore, Flow, GiveBack, Renewed, run_async, run_sync, unchanged
+from ..waiting import (
+    CallStore,
+    Flow,
+    GiveBack,
+    Renewed,
+    SlotWaiter,
+    as_refused,
+    of_all,
+    pace_timeout,
+    run_async,
+    run_sync,
+    unchanged,
+)
+from ..waiting.flow_drivers import NewWakeUp, Sleep
+from ..waiting.queue_registry import waiters_of
+from ..waiting.wakeups import WakeUp
 from .charges import Cost, actual_units, charged_units, settled_units
-from .spend_waiter import SpendWaiter
+
+LONGEST_SLEEP_US = 1_000_000.0
+"""The longest sleep of the first caller: another process may have settled."""
+
+PATIENCE_US = 20_000_000.0
+"""How long the first caller lets others outrun it, from when it should have been served."""
+
+SPREAD_US = 5_000.0
+"""Within this time after their units are there, the first callers of several processes ask for them, at random."""
+
+MOMENT = 1e-6
+"""A wait in seconds that is next to none."""
 
 
 class Spent:
@@ -68,27 +98,23 @@ class Spending:
         running_loop("spend with async", "enter a block of SyncLimiter.spend in a thread, by trio.to_thread.run_sync")
         return await run_async(self._wait())
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await run_async(self._settle())
 
     def __enter__(self) -> Spent:
         return run_sync(self._wait())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         run_sync(self._settle())
 
     def _wait(self) -> Flow[Spent]:
+        decision: Decision
         if self._count is not None:
-            counted: Decision = yield CallStore(self._store, self._count(self._take))
-            self._entered.append(Spent(counted))
-            return self._entered[-1]
-        with self._waiting_call() as wait:
-            wait.decision = yield from self._waiter.wait(self._take)
-        self._entered.append(Spent(wait.decision))
+            decision = yield CallStore(self._store, self._count(self._take))
+        else:
+            with self._waiting_call() as wait:
+                decision = wait.decision = yield from self._waiter.wait(self._take)
+        self._entered.append(Spent(decision))
         return self._entered[-1]
 
     def _settle(self) -> Flow[None]:
@@ -100,3 +126,106 @@ class Spending:
         finally:
             if self._count is None:
                 self._waiter.finish(self._take)
+
+
+class SpendWaiter:
+    """Waits until takes over one store fit, in the order of all callers of this process.
+
+    Nothing is booked ahead, so that units that others give back are used at once. The first caller of a set of buckets
+    takes its estimate as soon as it fits: it looks again when its refusal ends, when this process settles something on
+    its buckets, and at least once a second, because other processes settle too. The others sleep until they are first.
+    A caller that others have outrun for too long books its slot. With ``departs_later``, the caller waits for the
+    departure itself. ``renewed`` returns a take under the quotas that now apply. Both are as in ``SlotWaiter``.
+    """
+
+    def __init__(self, store: Store, *, departs_later: bool = False, renewed: Renewed = unchanged) -> None:
+        self._store = store
+        self._slots = SlotWaiter(store, departs_later=departs_later, renewed=renewed)
+        self._now_us, self._clock = self._slots.now_us, self._slots.clock
+        self._renewed = renewed
+        waiters = waiters_of(store)
+        self._queue, self._settled, self._blocks = waiters.spenders, waiters.settled, waiters.blocks
+
+    def wait(self, take: Take) -> Flow[Decision]:
+        """Take as soon as it fits, within the take's ``max_wait``; the caller has to call ``finish`` afterwards.
+
+        Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when the time is
+        over. A slot that the same operation has booked is waited for as by any paced caller.
+        """
+        buckets, deadline_us = _buckets_of(take), self._now_us() + take.max_wait_us
+        decision = None if self._queue.ahead(buckets) else (yield from self._try_take(take))
+        if decision is None or not decision.allowed:
+            decision = yield from self._wait_in_turn(take, buckets, deadline_us)
+        if decision is None or decision.repeated:
+            left = replace(take, max_wait=max(deadline_us - self._now_us(), 0.0) / SECOND_US)
+            with of_all(left, take.max_wait):
+                decision = yield from self._slots.wait(self._renewed(left))
+        self._blocks.begin(buckets)
+        return decision
+
+    def finish(self, take: Take) -> None:
+        """Note that the block with this take is over, and settled."""
+        self._blocks.end(_buckets_of(take))
+
+    def _wait_in_turn(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
+        place = yield from self._queue.wait_and_enter(buckets, self._clock, deadline_us)
+        if place is None:
+            peeked: Decision = yield CallStore(self._store, self._store.peek(_at_once(take)))
+            raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
+        try:
+            return (yield from self._take_as_first(take, buckets, deadline_us))
+        finally:
+            self._queue.leave(place)
+
+    def _take_as_first(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
+        """The decision that lets the first caller go; ``None`` if others have outrun it for too long."""
+        wake_up: WakeUp = yield NewWakeUp(self._clock)
+        self._settled.add(buckets, wake_up)
+        patience_us = 0.0
+        try:
+            while True:
+                wake_up.set(math.inf)
+                sent_us = self._now_us()
+                decision = yield from self._try_take(take)
+                if decision.allowed:
+                    return decision
+                now_us, wait_us = self._now_us(), decision.wait_us
+                self._require_time(take, decision, now_us, deadline_us)
+                if not patience_us or _is_booked_ahead(decision):  # one at a time books ahead: nothing comes back then
+                    patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
+                if now_us > patience_us:
+                    return None
+                wait_us = min(wait_us, LONGEST_SLEEP_US)
+                if not self._store.in_process:  # so processes far from the store and near to it ask there at one time
+                    wait_us += random() * SPREAD_US - (now_us - sent_us)
+                self._settled.set(wake_up, min(now_us + max(wait_us, 0.0), deadline_us))
+                yield Sleep(wake_up)
+        finally:
+            self._settled.remove(buckets, wake_up)
+
+    def _try_take(self, take: Take) -> Flow[Decision]:
+        return (yield from self._slots.try_take(_at_once(self._renewed(take))))
+
+    def _require_time(self, take: Take, decision: Decision, now_us: float, deadline_us: float) -> None:
+        """Raise ``PaceTimeout`` for a refused take, if its time is over, or is certainly too short."""
+        if is_outage(decision) or decision.wait_us == math.inf:
+            raise pace_timeout(take, decision)
+        too_long_us = now_us + decision.wait_us - deadline_us
+        may_come_back = not self._store.in_process or self._blocks.on_any(_buckets_of(take))
+        if now_us >= deadline_us or (too_long_us > 0.0 and not may_come_back):
+            raise pace_timeout(take, as_refused(decision, too_long_us))
+
+
+def _at_once(take: Take) -> Take:
+    """The take without a wait; but only one that may wait gets a cost above the burst, from an empty bucket."""
+    return replace(take, max_wait=MOMENT if any(each.cost > each.quota.most for each in take.charges) else 0.0)
+
+
+def _is_booked_ahead(decision: Decision) -> bool:
+    """Whether a slot of another caller is still to come."""
+    charged = zip(decision.charges, decision.stored)
+    return any(booked_ahead(charge.quota, state, decision.now_us) > 0.0 for charge, state in charged)
+
+
+def _buckets_of(take: Take) -> frozenset[str]:
+    return frozenset([charge.bucket for charge in take.charges])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from types import TracebackType
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..argument_errors import OF_LIMITERS, shows_use
 from ..buckets import DEFAULT_NAME
-from ..decision import Charge, Decision
+from ..decision import Decision
 from ..hooks import Hook
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -16,14 +16,27 @@ from ..waiting import background_loop, run_sync
 from .charges import Cost, Key
 from .limiter import Limiter
 from .spending import Spending
-from .tickets import Ticket
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SyncLimiter:
-    """``Limiter`` for code without ``async``: its methods block their thread if the store is remote.
+def _blocking(
+    method: Callable[Concatenate[Limiter, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncLimiter, P], T]:
+    """A method of ``Limiter`` without ``async``."""
 
+    @wraps(method)
+    def blocking(self: SyncLimiter, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(method(self._limiter, *args, **kwargs))
+
+    return blocking
+
+
+class SyncLimiter:
+    """``Limiter`` for code without ``async``: the same methods, which block their thread if the store is remote.
+
+    ``acquire`` and the block of ``spend`` also block it until their slot has come, and ``close`` stands for ``aclose``.
     All threads of a process share one event loop in the background, and so the store's connections.
     """
 
@@ -42,17 +55,18 @@ class SyncLimiter:
     def __repr__(self) -> str:
         return f"Sync{self._limiter!r}"
 
-    def rate_limit(
-        self, key: Key, cost: Cost = 1, *, best_effort: bool = False, operation: str | None = None
-    ) -> Decision:
-        """See ``Limiter.rate_limit``."""
-        return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort, operation=operation))
-
-    def pace(
-        self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
-    ) -> Decision:
-        """See ``Limiter.pace``: it books, and does not sleep."""
-        return self._do(self._limiter.pace(key, cost, max_delay=max_delay, operation=operation))
+    rate_limit = _blocking(Limiter.rate_limit)
+    pace = _blocking(Limiter.pace)
+    peek = _blocking(Limiter.peek)
+    refund = _blocking(Limiter.refund)
+    settle = _blocking(Limiter.settle)
+    cancel = _blocking(Limiter.cancel)
+    waiting = _blocking(Limiter.waiting)
+    eta = _blocking(Limiter.eta)
+    reserve = _blocking(Limiter.reserve)
+    redeem = _blocking(Limiter.redeem)
+    reset = _blocking(Limiter.reset)
+    take = _blocking(Limiter.take)
 
     def acquire(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -60,65 +74,20 @@ class SyncLimiter:
         """See ``Limiter.acquire``: it blocks the thread until its slot has come."""
         return run_sync(self._limiter.acquiring(key, cost, max_delay, operation))
 
-    def peek(self, key: Key, cost: Cost = 1) -> Decision:
-        """See ``Limiter.peek``."""
-        return self._do(self._limiter.peek(key, cost))
-
-    def refund(self, decision: Decision, cost: Cost | None = None) -> None:
-        """See ``Limiter.refund``."""
-        self._do(self._limiter.refund(decision, cost))
-
-    def settle(self, decision: Decision, actual: Cost) -> None:
-        """See ``Limiter.settle``."""
-        self._do(self._limiter.settle(decision, actual))
-
-    def cancel(self, booked: Decision | Ticket) -> None:
-        """See ``Limiter.cancel``."""
-        self._do(self._limiter.cancel(booked))
-
-    def waiting(self, key: Key) -> float:
-        """See ``Limiter.waiting``."""
-        return self._do(self._limiter.waiting(key))
-
-    def eta(self, key: Key, cost: Cost = 1) -> float:
-        """See ``Limiter.eta``."""
-        return self._do(self._limiter.eta(key, cost))
-
-    def reserve(self, key: Key, cost: Cost = 1, *, operation: str | None = None) -> Ticket:
-        """See ``Limiter.reserve``."""
-        return self._do(self._limiter.reserve(key, cost, operation=operation))
-
-    def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
-        """See ``Limiter.redeem``."""
-        return self._do(self._limiter.redeem(ticket, late_tolerance=late_tolerance))
-
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """See ``Limiter.spend``: ``with ... as spent``."""
         return self._limiter.spend(key, costs, max_delay=max_delay, operation=operation)
-
-    def reset(self, key: Key) -> None:
-        """See ``Limiter.reset``."""
-        self._do(self._limiter.reset(key))
-
-    def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
-        """See ``Limiter.take``."""
-        return self._do(self._limiter.take(charges, max_wait))
 
     def close(self) -> None:
         """Close the store; ``with SyncLimiter(...) as limiter`` does it at the end of the block.
 
         That includes a store that was passed in and that others use. The next take of any of them opens it again.
         """
-        self._limiter.close_hooks()
-        self._do(self._limiter.store.aclose())
+        self._limiter.hooks.close()
+        self._run(self._limiter.store.aclose())
 
     def __enter__(self) -> SyncLimiter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _do(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._run(call)

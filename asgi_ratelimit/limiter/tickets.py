@@ -23,7 +23,7 @@ from .charges import checked_operation
 FORMAT = 6
 """The version of the text, which is its first item."""
 
-KINDS: dict[str, type[Any]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
+KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
 
 LONGEST_TEXT = 8192
 """Characters of the longest text of a ticket."""
@@ -69,13 +69,16 @@ class Ticket:
         """
         if not decision.allowed:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
+        booked = booked_charges(decision)
+        if decision.id >= REDEEMED:  # its place is not known any more, so nothing comes back
+            booked = [each._replace(at=0.0) for each in booked]
         ticket = cls(
             decision.charges[0].name or DEFAULT_NAME,
             decision.ready_at,
             decision.delay,
             decision.id or getrandbits(52),
             (*decision.charges, *shared),
-            tuple(booked_charges(decision)),
+            tuple(booked),
             decision.degraded,
             decision.take.operation,
         )
@@ -90,17 +93,16 @@ class Ticket:
         try:
             if len(text) <= LONGEST_TEXT:
                 padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-                return _ticket(*json.loads(base64.b64decode(padded, b"-_", validate=True)))
-        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+                return _ticket(json.loads(base64.b64decode(padded, b"-_", validate=True)))
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError, OverflowError):
             pass
         raise ValueError(f"{text!r:.200} is not a ticket: pass on str(await limiter.reserve(key))")
 
     def __str__(self) -> str:
-        charges = [[*_quota_items(charge.quota), charge.key, charge.cost] for charge in self.charges]
-        booked = [[each.at, each.slot, each.place] for each in self.booked]
-        times = self.ready_at, self.delay
-        items = [FORMAT, self.name, *times, self.id, charges, booked, self.degraded, self.operation]
-        packed = json.dumps(items, separators=(",", ":"))
+        charges = [[type(each.quota).__name__, _arguments(each.quota), each.key, each.cost] for each in self.charges]
+        places = [[each.at, each.slot, each.place] for each in self.booked]
+        slot = [self.name, self.ready_at, self.delay, self.id]
+        packed = json.dumps([FORMAT, *slot, charges, places, self.degraded, self.operation], separators=(",", ":"))
         return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
     def charges_under(self, quotas: Sequence[Quota], name: str) -> tuple[Charge, ...]:
@@ -114,27 +116,27 @@ class Ticket:
         return tuple([Charge(by_name[each.quota.name], each.key, each.cost, name) for each in self.charges])
 
     def claims(self) -> list[Settlement]:
-        """The settlements that use the ticket: the charges stay, and the first one tells whether it is the first use."""
-        return self._settlements(getrandbits(52) + 1)
+        """The settlements that use the ticket and leave its charges; the first one tells whether this is the first use.
 
-    def cancellation(self, *, of_outage: bool = False) -> list[Settlement]:
-        """The settlements that give the slot back: the others only follow if the first one is the first use.
-
-        The slot belongs to the quota under which it was booked, whatever has changed since. With ``of_outage``, the
-        store must remember that the ticket is void, although it was not charged.
+        The others keep copies of the decision from giving anything back.
         """
-        return self._settlements(getrandbits(52) + 1 if of_outage else 0, 0.0, self.operation)
+        return self._settlements([each.cost for each in self.booked], getrandbits(52) + 1)
 
-    def _settlements(
-        self, token: int, actual: float | None = None, undone: str | None = None
-    ) -> list[Settlement]:
-        take = None if undone is None else Take(self.charges[: len(self.booked)], operation=undone)
-        until_us = float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
+    def cancellation(self, *, is_marked: bool) -> list[Settlement]:
+        """The settlements that give the slot back, if the first one is the first use.
+
+        The slot belongs to the quota under which it was booked, whatever has changed since. A ticket of an outage
+        ``is_marked`` as void in the store, which was not charged with it.
+        """
+        nothing = [0.0] * len(self.booked)
+        return self._settlements(nothing, getrandbits(52) + 1 if is_marked else 0, self.operation)
+
+    def _settlements(self, actual: Sequence[float], token: int, undone: str | None = None) -> list[Settlement]:
+        own, until_us = self.charges[: len(self.booked)], float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
+        take = None if undone is None else Take(own, operation=undone)
         return [
-            Settlement(
-                charge, each, each.cost if actual is None else actual, self.id, self.degraded, take, until_us, token
-            )
-            for charge, each in zip(self.charges, self.booked)
+            Settlement(charge, booked, units, self.id, self.degraded, take, until_us, token)
+            for charge, booked, units in zip(own, self.booked, actual)
         ]
 
     def decision(self, settled: Sequence[Settled]) -> Decision:
@@ -142,35 +144,28 @@ class Ticket:
         take, now_us = Take(self.charges[: len(self.booked)], math.inf), settled[0].now_us
         wait_us = max(float(round(self.ready_at * SECOND_US)) - now_us, 0.0)
         identity = REDEEMED | int(digest(as_bytes(f"after {self.id}"))[:13], 16)
-        return Decision(
-            take, True, wait_us, [each.state for each in settled], now_us, identity, degraded=self.degraded
-        )
+        return Decision(take, True, wait_us, [each.state for each in settled], now_us, identity, degraded=self.degraded)
 
 
-def _quota_items(quota: Quota) -> list[Any]:
-    """The kind of a quota, and its arguments."""
-    kind = next(kind for kind, made in KINDS.items() if made is type(quota))
-    return [kind, [getattr(quota, each.name) for each in fields(quota) if each.init]]
+def _arguments(quota: Quota) -> list[Any]:
+    return [getattr(quota, each.name) for each in fields(quota) if each.init]
 
 
-def _ticket(
-    version: Any, name: Any, ready_at: Any, delay: Any, identity: Any, items: Any, places: Any, degraded: Any, operation: Any
-) -> Ticket:
-    """The ticket of these items; ``ValueError``, ``TypeError`` or ``AttributeError`` unless they are those of one."""
+def _ticket(items: Any) -> Ticket:
+    """The ticket of these items, if they are those of one; else an error that ``parse`` expects."""
+    version, name, ready_at, delay, identity, charge_items, places, degraded, operation = items
     if version != FORMAT or not (isinstance(name, str) and name) or type(degraded) is not bool:
         raise ValueError(version)
-    charges = [Charge(KINDS[kind](*arguments), key, cost, name) for kind, arguments, key, cost in items]
+    charges = [Charge(KINDS[kind](*arguments), key, cost, name) for kind, arguments, key, cost in charge_items]
     names = {charge.quota.name for charge in charges}
     if not 0 < len(places) <= len(charges) == len(names) <= MAX_CHARGES:
-        raise ValueError(items)
+        raise ValueError(places)
     booked = [
         Booked(_number(at), _number(slot), _number(place), charge.cost)
         for charge, (at, slot, place) in zip(charges, places)
     ]
-    times = _number(ready_at, LATEST), _number(delay, LATEST)
-    return Ticket(
-        name, *times, int(_number(identity)), tuple(charges), tuple(booked), degraded, checked_operation(operation)
-    )
+    times, operation = (_number(ready_at, LATEST), _number(delay, LATEST)), checked_operation(operation)
+    return Ticket(name, *times, int(_number(identity)), tuple(charges), tuple(booked), degraded, operation)
 
 
 def _number(value: Any, most: float = LARGEST) -> Any:

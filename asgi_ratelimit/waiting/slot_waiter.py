@@ -45,7 +45,7 @@ class SlotWaiter:
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
         self._queues, self.many_callers = waiters.slots, waiters.many_callers
-        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots.try_return)
+        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots)
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process

@@ -11,6 +11,7 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import pytest
@@ -32,17 +33,17 @@ class Charged(NamedTuple):
     cost: float
 
 
-@dataclass
+@dataclass(eq=False)
 class Use:
-    """Units that are used at the time ``at``, as far as they are known by now; booked at ``booked_at``."""
+    """Units that are used at the time ``at``, as far as they are known by now; ``order`` is that of all changes."""
 
     at: float
     units: float
-    booked_at: float
+    order: int
     is_debit: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """A take that was allowed, until it is settled: its use of each bucket, and its records."""
 
@@ -59,6 +60,7 @@ class History:
         self.states: list[State] = [unused(quota, START_US) for quota in quotas]
         self.uses: list[list[Use]] = [[] for _ in quotas]
         self.calls: list[Call] = []
+        self.changes = count()
 
     def take(self, costs: Sequence[float], max_wait: float) -> bool:
         """Take what each quota is charged, all or nothing; whether it is allowed."""
@@ -70,8 +72,8 @@ class History:
             assert wait > max_wait or wait == math.inf
             return False
         assert wait <= max_wait
-        slot = self.now + wait
-        uses = [Use(slot, cost, self.now) for cost in costs]
+        slot, order = self.now + wait, next(self.changes)
+        uses = [Use(slot, cost, order) for cost in costs]
         booked = [
             Booked(state.at, slot, place_of(quota, state), cost)
             for quota, state, cost in zip(self.quotas, after, costs)
@@ -83,19 +85,28 @@ class History:
         return True
 
     def settle(self, call: Call, actual: Sequence[float]) -> None:
-        """Settle a call at its actual costs; what it used beyond its charge is a use of this moment."""
+        """Settle a call at its actual costs, which may be above its charges."""
         self.calls.remove(call)
+        order = next(self.changes)
         for number, (quota, units) in enumerate(zip(self.quotas, actual)):
             use, booked = call.uses[number], call.booked[number]
             self.states[number] = settle(quota, self.states[number], self.now, booked, units)
             if units > booked.cost:
-                self.uses[number].append(Use(max(self.now, use.at), units - booked.cost, self.now, is_debit=True))
+                at = debited_at(quota, use.at, self.now)
+                self.uses[number].append(Use(at, units - booked.cost, order, is_debit=True))
             else:
                 use.units = units
 
     def excess(self) -> float:
         """By how many units more than promised were used of any of the buckets."""
         return max(map(excess, self.quotas, self.uses))
+
+
+def debited_at(quota: Quota, slot: float, now: float) -> float:
+    """When units count that were used beyond a charge: those to come pay for them, if the window has forgotten theirs."""
+    if isinstance(quota, RollingWindow) and slot // quota.part_us >= now // quota.part_us - quota.buckets:
+        return slot
+    return now
 
 
 def excess(quota: Quota, uses: Sequence[Use]) -> float:
@@ -112,13 +123,13 @@ def excess(quota: Quota, uses: Sequence[Use]) -> float:
 
 
 def _in_order(uses: Sequence[Use]) -> list[Use]:
-    """By their times, and those of one moment in the order in which they were booked."""
-    return sorted(uses, key=lambda use: (use.at, use.booked_at))
+    """By their times, and those of one moment in the order in which they were made."""
+    return sorted(uses, key=lambda use: (use.at, use.order))
 
 
 def _unforeseen(uses: Sequence[Use], last: Use) -> float:
     """The units that were debited after a take was booked, and before its slot."""
-    return sum([use.units for use in uses if use.is_debit and last.booked_at <= use.booked_at and use.at <= last.at])
+    return sum([use.units for use in uses if use.is_debit and use.order > last.order and use.at <= last.at])
 
 
 def _excess_of_bucket(quota: TokenBucket, uses: Sequence[Use]) -> float:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE
 from redis import Redis
 
 from asgi_ratelimit.algorithms import unpack
-from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore

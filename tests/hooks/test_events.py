@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from asgi_ratelimit import (
     Charge,
-    Decision,
     Limiter,
     MemoryStore,
     PacedTransport,
@@ -24,7 +23,6 @@ from asgi_ratelimit import (
     RateLimitMiddleware,
     Rule,
     SyncLimiter,
-    TokenBucket,
     pace,
 )
 from asgi_ratelimit.hooks import Event

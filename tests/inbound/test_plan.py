@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -20,7 +17,6 @@ from asgi_ratelimit.keys import header, state
 from asgi_ratelimit.keys.base import UNREADABLE
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
-from tests.support.names import named
 
 pytestmark = pytest.mark.anyio
 
@@ -202,5 +198,3 @@ async def test_decisions_are_equal_on_all_paths() -> None:
     assert seen[0].take is not None
     assert seen[:3] == seen[3:6] == seen[6:]
     assert [event.decision for event in events] == seen[:2]
-
-

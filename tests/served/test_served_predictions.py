@@ -1,21 +1,20 @@
-"""What-if on a recording of a benchmark's load, beside a live run of the same load under the limit."""
+"""What-if on a log of a benchmark's load, beside a live run of the same load under the limit."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from asgi_ratelimit.tools.cli import main
 from tests.support.scheduled_load import WARM, Arrival, benchmark_arrivals, send
-from tests.support.server import HOST, Uvicorn
+from tests.support.server import Uvicorn
 
 APP = """
+import json
 import os
 import time
 from starlette.applications import Starlette
@@ -25,11 +24,14 @@ from asgi_ratelimit import RateLimitMiddleware
 from asgi_ratelimit.keys import client_ip
 
 async def show(request):
-    client, now = request.headers["x-forwarded-for"], time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
-    log.write(f'{client} - - [{now}] "GET {request.url.path} HTTP/1.1" 200 4 "-" "-"\\n')
+    client, path, came = request.headers["x-forwarded-for"], request.url.path, time.time()
+    now = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(came))
+    access_log.write(f'{client} - - [{now}] "GET {path} HTTP/1.1" 200 4 "-" "-"\\n')
+    json_log.write(json.dumps({"time": came, "key": client, "path": path}) + "\\n")
     return PlainTextResponse("fine")
 
-log = open(os.environ["ACCESS_LOG"], "a", buffering=1)
+access_log = open(os.environ["LOG"] + ".log", "a", buffering=1)
+json_log = open(os.environ["LOG"] + ".jsonl", "a", buffering=1)
 app = Starlette(routes=[Route("/{page:path}", show)])
 limited = app
 if "LIMITS" in os.environ:
@@ -51,20 +53,10 @@ exempt = true
 """
 
 
-class Recording(Uvicorn):
-    """``asgi-ratelimit record`` in place of uvicorn."""
-
-    def command(self) -> Sequence[str]:
-        """The command line."""
-        app = ("main:app", "--app-dir", str(self._app_dir), "--out", str(self._app_dir / "requests.jsonl"))
-        options = ("--host", HOST, "--port", str(self.port), "--show-keys", "--trusted-proxy", HOST)
-        return (sys.executable, "-m", "asgi_ratelimit", "record", *app, *options)
-
-
-def recorded(path: Path) -> list[Arrival]:
-    """The requests of a recording, after those that warm up, at the times at which they came."""
+def logged(path: Path) -> list[Arrival]:
+    """The requests of a log, after those that warm up, at the times at which they came."""
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    arrivals = [Arrival(line["time"], line["key"], line["path"]) for line in lines if line.get("path", WARM) != WARM]
+    arrivals = [Arrival(line["time"], line["key"], line["path"]) for line in lines if line["path"] != WARM]
     return [each._replace(time=each.time - arrivals[0].time) for each in arrivals]
 
 
@@ -80,17 +72,17 @@ def test_what_if_predicts_a_live_run(
 
     By an access log in whole seconds, within 2 %.
     """
-    logs = {"requests.jsonl": 0.01, "access.log": 0.02}
-    recording, limits, access_log = [tmp_path / name for name in ("requests.jsonl", "limits.toml", "access.log")]
+    logs = {"sent.jsonl": 0.01, "sent.log": 0.02}
+    limits = tmp_path / "limits.toml"
     (tmp_path / "main.py").write_text(APP, "utf-8")
     limits.write_text(LIMITS.format(quota, search), "utf-8")
     planned = benchmark_arrivals(seconds=15, known=60, new=400, rate=250)
-    with Recording("main:app", app_dir=tmp_path, env={"ACCESS_LOG": str(access_log)}) as server:
+    with Uvicorn("main:app", "--no-proxy-headers", app_dir=tmp_path, env={"LOG": str(tmp_path / "sent")}) as server:
         assert set(asyncio.run(send(server.port, planned))) == {200}
-    arrivals = recorded(recording)
+    arrivals = logged(tmp_path / "sent.jsonl")
     assert len(arrivals) == len(planned)
     predicted = {name: foretold(tmp_path / name, limits, capsys) for name in logs}
-    env = {"LIMITS": str(limits), "ACCESS_LOG": str(tmp_path / "live.log")}
+    env = {"LIMITS": str(limits), "LOG": str(tmp_path / "live")}
     with Uvicorn("main:limited", "--no-proxy-headers", app_dir=tmp_path, env=env) as server:
         statuses = asyncio.run(send(server.port, arrivals))
     answers = zip(arrivals, statuses, strict=True)

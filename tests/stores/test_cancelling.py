@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from asgi_ratelimit.algorithms.state import PIECES_OF_TAKE
 
 from asgi_ratelimit.algorithms import MAX_PIECES
-from asgi_ratelimit.algorithms.state import PIECES_OF_TAKE
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, Quota, TokenBucket

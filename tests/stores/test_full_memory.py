@@ -6,10 +6,10 @@ import logging
 from threading import Thread
 
 import pytest
+from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE, pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE, pack
 from asgi_ratelimit.decision import Charge, ChargeTemplate, Take
 from asgi_ratelimit.inbound import RateLimitMiddleware
 from asgi_ratelimit.inbound.penalties.blocks import Blocks

@@ -15,6 +15,7 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
+from asgi_ratelimit.stores.bounded import LOOKS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.bounded import LOOKS
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
 

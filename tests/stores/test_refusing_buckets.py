@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from asgi_ratelimit.stores.bounded import BoundedValues, value_of
+from asgi_ratelimit.stores.bounded.refusing_buckets import RefusingBuckets
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.quotas import FixedWindow
-from asgi_ratelimit.stores.bounded import BoundedValues, value_of
-from asgi_ratelimit.stores.bounded.refusing_buckets import RefusingBuckets
 
 WAITS = st.integers(1_000, 3_000) | st.integers(1, 10**12)
 STEPS = st.just(0) | st.integers(0, 300) | st.integers(0, 10**12)

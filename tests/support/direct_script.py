@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import redis
+from asgi_ratelimit.stores.redis.script_encoding import Action, encode
 
 from asgi_ratelimit.algorithms import State, pack, unpack
 from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.stores.redis.script_encoding import Action, encode
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 NOW_US = 1_800_000_000_000_000

@@ -61,7 +61,8 @@ class SuccessiveTakes:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         with CancelScope(shield=True):
-            return await asyncio.shield(task)
+            await asyncio.shield(task)
+        return task.result()
 
 
 async def _decision(store: Store, take: Take) -> Decision:

@@ -1,7 +1,6 @@
 """Rules: as users write them, and ready to be matched."""
 
 from .compiled_rule import (
-    AppliedRule,
     CompiledRule,
     constant_quotas,
     message_quotas,
@@ -11,7 +10,6 @@ from .compiled_rule import (
 from .rule import Rule, as_methods, as_on_error, repeatable
 
 __all__ = [
-    "AppliedRule",
     "CompiledRule",
     "Rule",
     "as_methods",

@@ -28,16 +28,6 @@ from .rule import Rule
 _ANY_PATH = re.compile("")
 
 
-@dataclass(slots=True)
-class AppliedRule:
-    """The charges of a rule for one request: its quotas, if any, under a key, each at the same cost."""
-
-    rule: CompiledRule
-    key: str
-    quotas: tuple[Quota, ...] = ()
-    cost: float = 1
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class CompiledRule:
     """A rule, ready to be matched; a middleware's own quota and a dependency are rules that match every request."""
@@ -100,12 +90,6 @@ class CompiledRule:
         """Whether it applies to requests of this method for this path."""
         return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
 
-    def apply(self, key: str | None) -> AppliedRule | None:
-        """The charges of a constant rule under this key; ``None`` without one."""
-        assert not callable(self.quota)
-        assert not callable(self.cost)
-        return None if key is None else AppliedRule(self, key, self.quota, self.cost)
-
     def key_of(self, scope: Scope) -> str | None:
         """The key of a request with this scope under a constant rule; the client's address if the key fails."""
         try:
@@ -118,20 +102,23 @@ class CompiledRule:
         if not self.key_watch.is_over:
             self.key_watch.see(key, self.name, self.key)
 
-    async def evaluate(self, connection: HTTPConnection, results: Results) -> AppliedRule | None:
-        """The charges of the rule, after calling its functions; ``None`` without a key.
+    async def evaluate(
+        self, connection: HTTPConnection, results: Results
+    ) -> tuple[str | None, tuple[Quota, ...] | None, float]:
+        """The key, quotas and cost of a connection, after calling the functions of the rule.
 
-        Raises whatever its quota function raises.
+        The quotas are ``None`` without a key, and empty if nothing is charged. Raises whatever its quota function
+        raises.
         """
         key = await self.evaluate_key(connection, results)
         if key is None:
-            return None
-        quota = await called_once(self.quota, connection, results) if callable(self.quota) else self.quota
-        if quota is None:
-            return AppliedRule(self, key)
-        quotas = quotas_of(quota) if callable(self.quota) else quota
-        cost = await self._cost(connection, results)
-        return AppliedRule(self, key, quotas, cost) if cost else AppliedRule(self, key)
+            return None, None, 0.0
+        quotas = self.quota
+        if callable(quotas):
+            quota = await called_once(quotas, connection, results)
+            quotas = () if quota is None else quotas_of(quota)
+        cost = await self._cost(connection, results) if quotas else 0.0
+        return key, quotas if cost else (), cost
 
     async def evaluate_key(self, connection: HTTPConnection, results: Results) -> str | None:
         """The key of a connection; the client's address if the key function fails."""

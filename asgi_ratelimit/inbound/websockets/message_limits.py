@@ -12,7 +12,7 @@ from ...decision import Charge, Take
 from ..functions.connection_functions import Results, connection_of
 from ..plan import in_parts, strictest
 from ..rule_table import RuleTable
-from ..rules import AppliedRule, CompiledRule
+from ..rules import CompiledRule
 
 MESSAGE_MAX_WAIT = 5.0
 """The most seconds for which reading from a WebSocket may pause."""
@@ -42,9 +42,9 @@ class MessageLimits:
         """Whether no limit has changed since the last ``follow``."""
         return self._table is self._source.rule_table
 
-    def use_keys_of(self, applied: Iterable[AppliedRule]) -> None:
-        """Use the keys of these rules, which are those of the handshake."""
-        self._keys = [(each.rule, each.key) for each in applied]
+    def use_keys(self, found: Iterable[tuple[CompiledRule, str | None]]) -> None:
+        """Use these keys of rules, which are those of the handshake."""
+        self._keys = list(found)
 
     async def follow(self) -> None:
         """Follow the current rules. Keys stay; only a rule that is new, or has another key function, finds its key."""

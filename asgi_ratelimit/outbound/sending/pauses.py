@@ -16,7 +16,7 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from ...algorithms import reset_us
-from ...decision import Charge, Condition, Decision, Take, without
+from ...decision import Charge, Condition, Decision, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import MemoryStore, Store
@@ -89,9 +89,8 @@ class Pauses:
         """Whether a pause ends after the slot of a decision of the store, by its time and its answers so far."""
         if decision.degraded:  # by another clock
             return False
-        slot_us = decision.now_us + decision.delay * SECOND_US
         end_us, _ = self._store_ends.get(key, _NEVER)
-        return end_us > slot_us + ROUNDING_US
+        return end_us > decision.now_us + decision.wait_us + ROUNDING_US
 
     def __bool__(self) -> bool:
         """Whether any key may be paused."""
@@ -138,11 +137,6 @@ class Pauses:
 
 _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()
 """When pauses end that have begun in this process, by store, name and key, for stores that no other process uses."""
-
-
-def without_condition(decision: Decision) -> Decision:
-    """The decision as it would have been without the condition of a pause, as it is settled and reported to hooks."""
-    return without(decision, Condition)
 
 
 def _with_burst(quota: TokenBucket, burst: float) -> TokenBucket:

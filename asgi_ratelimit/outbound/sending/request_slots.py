@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from ...decision import Decision, Take
+from ...decision import Condition, Decision, Take, without
 from ...hooks.calling import Hooks
 from ...limiter import CallCounts, Limiter, count_take
-from ...limiter.spend_waiter import SpendWaiter
+from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
 from ...waiting import CallStore, Flow, GiveBack, PaceTimeout, Slot, SlotWaiter, as_refused, of_all, pace_timeout, sleep
-from .pauses import Pauses, without_condition
+from .pauses import Pauses
 from .request_values import PacedRequest
 from .slowdown import Slowdown
 
@@ -93,7 +93,7 @@ class RequestSlots:
                 raise
             if has_left:
                 if paced.wait is not None:
-                    self.end_wait(paced, without_condition(decision))
+                    self.end_wait(paced, without(decision, Condition))
                 return booked
             yield from self._give_back(paced, decision)
             booked = yield from self.wait_again(paced)
@@ -104,7 +104,7 @@ class RequestSlots:
             wait_us = self.pauses.left_here_us(paced.key)
             if wait_us > 0.0:
                 yield from self._sleep_in_time(paced, wait_us)
-        if decision.delay > 0.0 and (yield from self._is_paused(paced, booked, decision)):
+        if decision.wait_us > 0.0 and (yield from self._is_paused(paced, booked, decision)):
             return False
         yield from self.waiter.depart(decision.charges)
         return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from ...decision import Decision
+from ...decision import Condition, Decision, without
 from ...errors import ConfigurationError
 from ...hooks import Failure
 from ...hooks.calling import Hooks
@@ -16,7 +16,6 @@ from ...limiter.charges import actual_units, charged_units
 from ...logs import FailureLog
 from ...stores import Store, settle
 from ...waiting import Flow, GiveBack
-from .pauses import without_condition
 from .request_values import CostOfRequest, PacedRequest, require_function_of_one
 
 MAX_BODY = 1_048_576
@@ -59,7 +58,7 @@ class Settler:
 
     def settle(self, paced: PacedRequest, decision: Decision, response: Any, body: bytes) -> Flow[None]:
         """Settle the decision of a request at the cost of its answer."""
-        plain = without_condition(decision)
+        plain = without(decision, Condition)
         try:
             actual = self._function(Answer(response.status_code, response.headers, body))
             units = None if actual is None else actual_units(plain, actual, charged_units(plain))

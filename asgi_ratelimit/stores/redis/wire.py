@@ -128,7 +128,11 @@ def encode(
             ttl_us = action.until_us - now_us + SKEW_US if action.until_us else 0.0
             ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
             number = number_of(action.charge.quota)
-            parts.append(_SETTLEMENT.pack(2, number, *booked, action.actual, action.token, ttl_ms, action.until_us, undone is not None))
+            parts.append(
+                _SETTLEMENT.pack(
+                    2, number, *booked, action.actual, action.token, ttl_ms, action.until_us, undone is not None
+                )
+            )
         else:
             keys.append(f"{prefix}:{action.charge.bucket}")  # type: ignore[union-attr]  # it is a reset
             parts.append(_RESET)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...decision import Decision
 from ...inbound.penalties.strikes import apply_penalties
-from ...inbound.plan import Plan, PlannedTakes
+from ...inbound.plan import Plan
 from ...inbound.responses.refusal_answers import LimitUnavailable
 from ...inbound.rule_table import RuleTable
 from ...stores import MemoryStore
@@ -73,26 +73,27 @@ class Replay:
             planned = None if plan is None else await plan.evaluate(scope)
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
             planned = None
-        if planned is None or not planned.takes:
+        if planned is None or not planned[2]:
             self.unlimited += 1
             self.keyless += not key
             return False
-        decisions = self._store.take(planned.takes)
-        if planned.is_enforced:
-            decisions[0] = self._delayed(planned, decisions[0])
-            if planned.checks_blocks:
+        layout, _, takes = planned
+        decisions = self._store.take(takes)
+        if layout.is_enforced:
+            decisions[0] = self._delayed(layout.max_delays, decisions[0])
+            if layout.checks_blocks:
                 await apply_penalties(self._store, decisions[0])  # a refusal stays one, and may block the key
         for decision in decisions:
             self._count(decision)
-        return planned.is_enforced and not decisions[0].allowed
+        return bool(layout.is_enforced) and not decisions[0].allowed
 
-    def _delayed(self, planned: PlannedTakes, decision: Decision) -> Decision:
+    def _delayed(self, max_delays: Sequence[float], decision: Decision) -> Decision:
         """A decision after the wait that rules allow."""
-        if decision.allowed or not planned.max_delays:
+        if decision.allowed or not max_delays:
             return decision
-        refusing = zip(decision.states, planned.max_delays)
+        refusing = zip(decision.states, max_delays)
         max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
-        (decision,) = self._store.take([replace(planned.takes[0], max_wait=max_wait)])
+        (decision,) = self._store.take([replace(decision.take, max_wait=max_wait)])
         self.delayed += decision.allowed
         return decision
 

@@ -83,7 +83,7 @@ class SlotBooking:
         try:
             decision = self._decide(take)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
-            self._queues.failed(waiter, error)
+            self._failed(waiter, error)
         else:
             self._booked(waiter, take, sent_us, decision, missed)
 
@@ -93,7 +93,7 @@ class SlotBooking:
         try:
             answer = self.submit(take)
         except Exception as error:  # noqa: BLE001  # as above
-            self._queues.failed(waiter, error)
+            self._failed(waiter, error)
             return
         if isinstance(answer, Decision):
             self._booked(waiter, take, sent_us, answer)
@@ -109,7 +109,7 @@ class SlotBooking:
         if error is None:
             self._booked(waiter, take, sent_us, booking.result())
         else:
-            self._queues.failed(waiter, error)
+            self._failed(waiter, error)
 
     def _take_of(self, waiter: Waiter) -> Take:
         """The take that a waiter sends: for a slot however far away, if the waiter does not have to wait for it."""
@@ -125,15 +125,19 @@ class SlotBooking:
         if self.answered is not None:
             self.answered(decision, self._now_us() - sent_us)
         if not decision.allowed:
-            self._queues.failed(waiter, pace_timeout(take, decision, waiter.take.max_wait))
+            self._failed(waiter, pace_timeout(take, decision, waiter.take.max_wait))
             return
         slot = slot_of(decision, sent_us, self._now_us(), missed.missed + 1 if missed and not self._in_process else 0)
         self.ahead_us = slot.ahead_us
-        surplus = self._queues.answered(waiter, slot, sent_us)
-        if surplus is not None:
+        for surplus in self._queues.answered(waiter, slot, sent_us):
             self._unused.give_back_later(surplus, waiter.add_under_way)
         if missed is None:
             self._require_in_time(waiter, slot)
+
+    def _failed(self, waiter: Waiter, error: BaseException) -> None:
+        """Handle a booking that has failed."""
+        for surplus in self._queues.failed(waiter, error):
+            self._unused.give_back_later(surplus, waiter.add_under_way)
 
     def _require_in_time(self, waiter: Waiter, slot: Slot) -> None:
         """Fail a waiter whose place in the queue is too far away; an earlier slot may belong to those in front."""
@@ -169,7 +173,7 @@ class SlotBooking:
         except BaseException as error:  # noqa: BLE001  # as above
             if waiter.bookings:  # otherwise, the queue has dropped it
                 waiter.bookings -= 1
-                self._queues.failed(waiter, error)
+                self._failed(waiter, error)
         else:
             waiter.bookings -= 1
             self._booked(waiter, take, sent_us, decision, missed)

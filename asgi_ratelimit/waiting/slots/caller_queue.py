@@ -182,8 +182,7 @@ class Queue:
             self.booking -= first.bookings  # no answer to them will come
             first.bookings = 0
             self.set_missed_aside(time_of(first.waiting.clock)())
-            surplus = self.remove_surplus()
-            if surplus is not None:
+            while (surplus := self.remove_surplus()) is not None:
                 self.left_over.append((first, surplus))
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
@@ -293,11 +292,11 @@ class Queue:
     def remove_surplus(self) -> Slot | None:
         """Remove and return the newest slot, if there are more slots than waiters; one that was missed before that.
 
-        Among the slots of one operation, it is the newest that repeats another one: the others stay booked for the
-        waiters.
+        Only the newest slot can be given back, so it waits for those that are being booked. Among the slots of one
+        operation, it is the newest that repeats another one: the others stay booked for the waiters.
         """
         slots = self.slots
-        if len(slots) + len(self.missed) <= len(self.waiters):
+        if self.booking or len(slots) + len(self.missed) <= len(self.waiters):
             return None
         if self.missed:
             return self.missed.pop()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Sequence
 from itertools import count
 from operator import attrgetter
@@ -32,9 +32,43 @@ from .call_spacing import CallSpacing
 from .caller_queue import GRACE_US, Queue, TaskWaiter, Waiter, fail
 from .missed_slots import is_too_late
 from .slot import Slot
-from .unused_slots import OperationSlots
 
+_time = attrgetter("at_us")
 _order = attrgetter("order")
+
+
+MOST_REMEMBERED = 10_000
+"""How many slots of operations are remembered as used, and as given back."""
+
+
+class OperationSlots:
+    """The slots of operations that callers of this process have recently used as repeated ones, or given back.
+
+    So no caller goes at a slot that was given back, and no slot is given back at which a caller has gone. Not
+    thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[int, None] = OrderedDict()
+        self._given_back: OrderedDict[int, None] = OrderedDict()
+
+    def try_use(self, slot: Slot) -> bool:
+        """Note that a caller goes at a slot that repeats another one; return false if that one was given back."""
+        return self._note(slot, self._used, self._given_back)
+
+    def try_return(self, slot: Slot) -> bool:
+        """Note that a slot goes back to the store; return false if it must not: it repeats another one, or is used."""
+        return not slot.repeats and self._note(slot, self._given_back, self._used)
+
+    def _note(self, slot: Slot, noted: OrderedDict[int, None], others: OrderedDict[int, None]) -> bool:
+        identity = slot.decision.id
+        if identity in others:
+            return False
+        if identity:  # a repeated slot has the same id
+            noted[identity] = None
+            if len(noted) > MOST_REMEMBERED:
+                noted.popitem(last=False)
+        return True
 
 
 class SlotQueues:
@@ -56,6 +90,8 @@ class SlotQueues:
         self._mixed: set[Hashable] = set()
         """The keys of the queues with waiters of several event loops."""
         self._left_over: list[tuple[Waiter, Slot]] = []
+        self._unused: list[Slot] = []
+        """The slots that are to be given back, in the order of their times."""
         self._numbers = count()
         self._spacing = CallSpacing(self._on_the_way_us)
         self._operation_slots = OperationSlots()
@@ -92,6 +128,16 @@ class SlotQueues:
         """As in ``OperationSlots``."""
         with self._lock:
             return self._operation_slots.try_use(slot)
+
+    def add_unused(self, slot: Slot) -> None:
+        """Note that a slot is to be given back."""
+        with self._lock:
+            insort(self._unused, slot, key=_time)
+
+    def newest_unused(self) -> Slot | None:
+        """Remove and return the newest slot that is to be given back: those before it can be given back only then."""
+        with self._lock:
+            return self._unused.pop() if self._unused else None
 
     def try_return(self, slot: Slot) -> bool:
         """As in ``OperationSlots``."""
@@ -150,18 +196,22 @@ class SlotQueues:
             waiter.waiting.give_back(slot)
         return is_mixed
 
-    def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> Slot | None:
-        """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slot, if any."""
+    def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> list[Slot]:
+        """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slots."""
         with self._lock:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
             if self._is_shared and waiter.waiting.margin:  # other processes may have made the first calls of its burst
                 slot.put_off(max([self._spacing.on_the_way_us(each.quota) for each in waiter.take.charges]))
-            return self._add(queue, slot, sent_us)
+            queue.add_answered(slot, sent_us)
+            return self._surplus(queue)
 
-    def failed(self, waiter: Waiter, error: BaseException | None) -> None:
-        """Handle a failed booking: this waiter, or the first if it has left, gets the error, unless slots suffice."""
+    def failed(self, waiter: Waiter, error: BaseException | None) -> list[Slot]:
+        """Handle a failed booking: this waiter, or the first if it has left, gets the error, unless slots suffice.
+
+        Returns the surplus slots.
+        """
         with self._lock:
             queue = waiter.queue
             assert queue is not None  # it has joined one
@@ -169,17 +219,22 @@ class SlotQueues:
             waiting = [each for each in queue.waiters if each.error is None]
             if error is not None and len(waiting) > len(queue.slots) + len(queue.missed) + queue.booking:
                 fail(waiter if waiter in waiting else waiting[0], error)
-            self._drop_if_empty(queue)
+            return self._surplus(queue)
 
     def swap_for_newest(self, take: Take, slot: Slot) -> Slot | None:
         """Add the slot of a caller that is gone, and return the newest slot, which has to be given back instead."""
         with self._lock:
             queue = self._queues.get(key_of(take))
-            return slot if queue is None else self._add(queue, slot, -math.inf)
+            if queue is None:
+                return slot
+            queue.add_answered(slot, -math.inf)
+            return queue.remove_surplus()
 
-    def _add(self, queue: Queue, slot: Slot, sent_us: float) -> Slot | None:
-        queue.add_answered(slot, sent_us)
-        surplus = queue.remove_surplus()
+    def _surplus(self, queue: Queue) -> list[Slot]:
+        """Remove and return the slots that nobody waits for, the newest first."""
+        surplus = []
+        while (slot := queue.remove_surplus()) is not None:
+            surplus.append(slot)
         self._drop_if_empty(queue)
         return surplus
 

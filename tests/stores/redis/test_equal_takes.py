@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from asgi_ratelimit.stores.redis.script_encoding import Action, Reset
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
-from asgi_ratelimit.stores.redis.script_encoding import Action, Reset
 from tests.support.direct_script import NOW_US, DirectScript
 from tests.support.examples import up_to
 from tests.support.histories import without_generation

@@ -7,6 +7,8 @@ import math
 from dataclasses import replace
 
 import pytest
+from asgi_ratelimit.stores.redis.scanning import Scan, StoredBucket
+from asgi_ratelimit.stores.redis.scanning.stored_buckets import stored_bucket
 from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis
@@ -24,8 +26,6 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.algorithms import decide, pack, used
 from asgi_ratelimit.stores.documents import documents
-from asgi_ratelimit.stores.redis.scanning import Scan, StoredBucket
-from asgi_ratelimit.stores.redis.scanning.stored_buckets import stored_bucket
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio

@@ -8,14 +8,14 @@ import struct
 from typing import Any
 
 import pytest
+from asgi_ratelimit.stores.redis.packed_quotas import packed_quota, quota_in
+from asgi_ratelimit.stores.redis.replies import Disagreements
+from asgi_ratelimit.stores.redis.script_encoding import Peek, Reset, decode, encode
 
 from asgi_ratelimit.algorithms import GENERATIONS, decision_of, is_allowed, pack, unpack
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores.redis.packed_quotas import packed_quota, quota_in
-from asgi_ratelimit.stores.redis.replies import Disagreements
-from asgi_ratelimit.stores.redis.script_encoding import Peek, Reset, decode, encode
 from tests.support.charges import on_bucket
 
 QUOTA = TokenBucket(10)

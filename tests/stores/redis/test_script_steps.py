@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import pytest
 import redis
+from asgi_ratelimit.stores.redis.script_encoding import Action, Reset
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from asgi_ratelimit.algorithms import MAX_LOWS, MAX_PIECES, State, decide, pack,
 from asgi_ratelimit.decision import Charge, SettledCharge, Settlement, Take
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
-from asgi_ratelimit.stores.redis.script_encoding import Action, Reset
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.charges import on_bucket
 from tests.support.direct_script import NOW_US, DirectScript, constant

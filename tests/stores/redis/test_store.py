@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import redis
+from asgi_ratelimit.stores.redis.redis_documents import RedisDocuments
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
@@ -21,7 +22,6 @@ from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.stores.redis import denials
 from asgi_ratelimit.stores.redis.outage import breaker
-from asgi_ratelimit.stores.redis.redis_documents import RedisDocuments
 from asgi_ratelimit.stores.urls import shown
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.redis_server import RedisServer

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
+from asgi_ratelimit.stores.redis.scanning import Scan
 from redis.asyncio import RedisCluster as Client
 from redis.crc import key_slot
 
 from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.hooks import StoreCall
-from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
 from asgi_ratelimit.stores.redis.outage import breaker
-from asgi_ratelimit.stores.redis.scanning import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.closed_loops import until
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until

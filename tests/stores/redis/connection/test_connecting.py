@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import redis
+from asgi_ratelimit.stores.redis.connection import connection
 from redis.asyncio import Redis
 
 from asgi_ratelimit.decision import Charge, Decision
@@ -23,7 +24,6 @@ from asgi_ratelimit.errors import StoreError, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis.connection import connection
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.proxy import listening
 from tests.support.redis_server import RedisServer

@@ -7,11 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hiredis import pack_command
-from redis.asyncio import ConnectionPool
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, MovedError, NoScriptError, ResponseError
-
 from asgi_ratelimit.stores.redis.connection import connection as module
 from asgi_ratelimit.stores.redis.connection.connection import (
     Connection,
@@ -19,6 +14,11 @@ from asgi_ratelimit.stores.redis.connection.connection import (
     RedisPyConnection,
     open_connection,
 )
+from hiredis import pack_command
+from redis.asyncio import ConnectionPool
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, MovedError, NoScriptError, ResponseError
+
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
 

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from asgi_ratelimit.stores.redis.connection import connection as module
+from asgi_ratelimit.stores.redis.connection.connection import Outcome, open_connection
 from redis.asyncio import ConnectionPool
 from redis.exceptions import InvalidResponse
 
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis.connection import connection as module
-from asgi_ratelimit.stores.redis.connection.connection import Outcome, open_connection
 from tests.support.proxy import listening
 from tests.support.server import HOST
 

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from asgi_ratelimit.stores.redis.connection import connection
+from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT, SCRIPT_SHA, ScriptCaller
+from asgi_ratelimit.stores.redis.script_encoding import decode, encode
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores.redis.connection import connection
-from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT, SCRIPT_SHA, ScriptCaller
-from asgi_ratelimit.stores.redis.script_encoding import decode, encode
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.trial import PATIENT, connections_of, frozen, settled

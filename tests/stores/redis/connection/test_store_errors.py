@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from asgi_ratelimit.stores.redis.connection.store_errors import NotWritable, store_error_of
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -18,7 +19,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
-from asgi_ratelimit.stores.redis.connection.store_errors import NotWritable, store_error_of
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from asgi_ratelimit.stores.redis.outage.breaker import PROBE_INTERVAL_US, Breaker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.stores.redis.outage.breaker import PROBE_INTERVAL_US, Breaker
 from asgi_ratelimit.testing import SteppedClock
 
 PROBE_TIMEOUT_US = 250_000.0

@@ -9,6 +9,9 @@ from dataclasses import replace
 
 import pytest
 import redis
+from asgi_ratelimit.stores.redis.outage.repayments import Repayments
+from asgi_ratelimit.stores.redis.script_actions import Action, Answer, Repaid, Repayment
+from asgi_ratelimit.stores.redis.script_encoding import decode, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +20,6 @@ from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores.operations import settled_as, take_text
-from asgi_ratelimit.stores.redis.outage.repayments import Repayments
-from asgi_ratelimit.stores.redis.script_actions import Action, Answer, Repaid, Repayment
-from asgi_ratelimit.stores.redis.script_encoding import decode, encode
 from tests.support.direct_script import BIRTHS, NOW_US, SCRIPT
 from tests.support.examples import up_to
 from tests.support.redis_server import RedisServer

@@ -6,14 +6,14 @@ from collections import Counter
 from itertools import count
 from typing import Any
 
+from asgi_ratelimit.stores.redis.outage.repayments import debited
+from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow
 from asgi_ratelimit.stores.operations import settled_as, settlement_text, take_text
-from asgi_ratelimit.stores.redis.outage.repayments import debited
-from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.stores.redis.outage.test_ledger import Outage, booked
 from tests.support.examples import up_to

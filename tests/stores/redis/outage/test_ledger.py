@@ -5,6 +5,9 @@ from __future__ import annotations
 from random import getrandbits
 
 import pytest
+from asgi_ratelimit.stores.redis.cluster.splitting import split
+from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
+from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +17,7 @@ from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.operations import full_refund, settled_as, take_text
-from asgi_ratelimit.stores.redis.cluster.splitting import split
 from asgi_ratelimit.stores.redis.outage import ledger as module
-from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
-from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.support import strategies

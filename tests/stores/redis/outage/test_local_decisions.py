@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 
 from asgi_ratelimit.algorithms import pack
 from asgi_ratelimit.decision import Charge, Decision, Take
@@ -14,7 +15,6 @@ from asgi_ratelimit.errors import ConfigurationError, StoreError, StoreTimeout, 
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.outage import local_decisions as module
-from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import as_refused, pace_timeout
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT_SHA
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT_SHA
 from tests.stores.redis.outage.test_settling import nonsense
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer

@@ -12,13 +12,13 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
+from asgi_ratelimit.stores.redis.script_actions import Repayment
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
-from asgi_ratelimit.stores.redis.script_actions import Repayment
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster
