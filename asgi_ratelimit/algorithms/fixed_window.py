@@ -104,7 +104,7 @@ def debit(quota: FixedWindow, state: FixedWindowState, now: float, slot: float, 
 
 def available(quota: FixedWindow, state: FixedWindowState, now: float) -> tuple[int, float]:
     """The whole units that can be taken now, and the microseconds until one more can be: 0 if all can."""
-    used, at = drained(quota, state, now)
+    used, _ = drained(quota, state, now)
     units = max(int(quota.limit - used + quota.slack), 0)
     if units + 1.0 > quota.limit:
         return units, 0.0

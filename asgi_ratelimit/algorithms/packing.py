@@ -40,7 +40,7 @@ def pack(quota: Quota, state: State) -> bytes:
         return _FIXED.pack(FIXED_WINDOW, quota.stamp, *state)
     at, parts = state  # type: ignore[misc]  # it is a rolling window's
     head = _ROLLING.pack(ROLLING_WINDOW, quota.stamp, at)
-    return head + b"".join([_PART.pack(*part) for part in parts])  # type: ignore[misc, union-attr]
+    return head + b"".join([_PART.pack(*part) for part in parts])  # type: ignore[union-attr]
 
 
 def read(quota: Quota, value: bytes | None, now: float) -> State:
@@ -61,9 +61,9 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
 
 
 def used_units(value: bytes, now: float, left_us: float) -> float | None:
-    """About how many units a value holds at a time, if it is as good as never used ``left_us`` later, whatever its quota.
+    """About how many units a value holds at a time, if it is as good as never used ``left_us`` later.
 
-    ``None`` if it is not a value. What is used of a token bucket drains evenly.
+    ``None`` if it is not a value. Its quota is unknown: what is used of a token bucket drains evenly.
     """
     if value[:1] == bytes([TOKEN_BUCKET]) and len(value) == _BUCKET.size:
         _, _, used, at, _, _ = _BUCKET.unpack(value)
@@ -73,7 +73,7 @@ def used_units(value: bytes, now: float, left_us: float) -> float | None:
     if value[:1] == bytes([FIXED_WINDOW]) and len(value) == _FIXED.size:
         return float(_FIXED.unpack(value)[2])
     if value[:1] == bytes([ROLLING_WINDOW]) and not (len(value) - _ROLLING.size) % _PART.size:
-        return sum([units for _, units in _PART.iter_unpack(value[_ROLLING.size :])])
+        return math.fsum([units for _, units in _PART.iter_unpack(value[_ROLLING.size :])])
     return None
 
 

@@ -28,7 +28,7 @@ def whole_wait(exact_us: float) -> float:
 
 
 class Booked(NamedTuple):
-    """A charge of ``cost`` units for the time ``slot``: the state's ``at`` and the charge's ``place`` when it was booked."""
+    """A charge of ``cost`` units for the time ``slot``; ``at`` and ``place`` are of when it was booked."""
 
     at: float
     slot: float

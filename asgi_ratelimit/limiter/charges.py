@@ -97,7 +97,8 @@ def of_one_key(take: Take, instead: str) -> Take:
     if len(keys) == 1:
         return take
     raise ConfigurationError(
-        f"a slot that is booked ahead for the keys {keys} would keep the shared ones from everybody until then: {instead}"
+        f"a slot that is booked ahead for the keys {keys} would keep the shared ones from everybody until then: "
+        f"{instead}"
     )
 
 

@@ -30,7 +30,7 @@ def _blocking(
     def blocking(self: SyncLimiter, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(method(self._limiter, *args, **kwargs))
 
-    return blocking
+    return blocking  # type: ignore[return-value]  # a function is bound to its instance
 
 
 class SyncLimiter:

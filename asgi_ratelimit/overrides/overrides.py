@@ -39,7 +39,7 @@ class Overrides:
         self._store = open_store(given) if isinstance(given, str) else given
         self._owns_store = isinstance(given, str)
         self._watch = watch_of(self._store)
-        self._documents = self._store.documents  # type: ignore[attr-defined]  # the watch has made sure of that
+        self._documents = self._store.documents
 
     def __repr__(self) -> str:
         return f"Overrides({self._store!r})"

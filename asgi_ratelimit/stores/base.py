@@ -70,3 +70,4 @@ class Store(Protocol):
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to a server, for as long as the program refers to it."""
+        del observer  # a store in memory calls no server

@@ -105,7 +105,7 @@ class GroupCommit(Generic[T, R]):
         except BaseException as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             results = error
         finally:
-            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]  # it is in a task
+            self._tasks.discard(asyncio.current_task())
         self._end(batch, results)
 
     def _expire(self, batch: list[Entry[T, R]], task: asyncio.Task[Any]) -> None:

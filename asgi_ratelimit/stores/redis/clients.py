@@ -214,7 +214,7 @@ def _sentinels(
         primary.manager = manager
         return primary
 
-    pool = client().connection_pool
+    pool = client().connection_pool  # type: ignore[union-attr]  # it is no cluster's
     pool.connection_class(**pool.connection_kwargs)  # raises if it does not understand a setting
     place = f"sentinels {sorted(addresses)} {service} {settings.get('db') or 0}"
     return Server(name, place, False, _to_look_up([host for host, _ in addresses]), client)

@@ -193,7 +193,7 @@ class Node:
             if isinstance(result, BaseException) and not isinstance(result, Exception):
                 raise result
             for at, action in enumerate(part):
-                by_action[id(action)] = result if isinstance(result, Exception) else result[at]  # type: ignore[index]
+                by_action[id(action)] = result if isinstance(result, Exception) else result[at]
         return [by_action[id(action)] for action in actions]
 
     async def _call(self, actions: Sequence[Action]) -> list[Answer | Exception]:

@@ -9,6 +9,7 @@ import threading
 from asyncio import AbstractEventLoop, Future
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -101,10 +102,8 @@ class NameLookup:
     def _look_up(self) -> None:
         try:
             for host in self._hosts:
-                try:
+                with suppress(OSError, UnicodeError):  # redis-py will say so
                     socket.getaddrinfo(host, None)
-                except (OSError, UnicodeError):  # redis-py will say so
-                    pass
         finally:
             with self._lock:
                 waiting, self._waiting = self._waiting or (), None

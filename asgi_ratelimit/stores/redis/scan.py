@@ -30,8 +30,9 @@ _EMPTY, _HASHED = "%", "%#"
 class StoredBucket:
     """A bucket as it is at one moment; what its quota allows is not stored.
 
-    ``bucket`` is its text. ``name`` is that of a rule or limiter, ``quota`` that of its quota, and ``key`` says whose bucket it is (``#`` and a
-    hash for a long key). ``used`` is in units, and ``reset_after`` is the seconds until the bucket is as good as new.
+    ``bucket`` is its text. ``name`` is that of a rule or limiter, ``quota`` that of its quota, and ``key`` says whose
+    bucket it is (``#`` and a hash for a long key). ``used`` is in units, and ``reset_after`` is the seconds until the
+    bucket is as good as new.
     """
 
     bucket: str
