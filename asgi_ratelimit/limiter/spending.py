@@ -224,7 +224,7 @@ def _at_once(take: Take) -> Take:
 def _is_booked_ahead(decision: Decision) -> bool:
     """Whether a slot of another caller is still to come."""
     charged = zip(decision.charges, decision.stored)
-    return any(booked_ahead(charge.quota, state, decision.now_us) > 0.0 for charge, state in charged)
+    return any(booked_ahead(charge.quota, state, decision.now_us) > charge.quota.slack for charge, state in charged)
 
 
 def _buckets_of(take: Take) -> frozenset[str]:

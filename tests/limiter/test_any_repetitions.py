@@ -44,17 +44,17 @@ QUOTAS = st.sampled_from(
     [TokenBucket(1, burst=1), TokenBucket(1, burst=2), FixedWindow(1, 1), RollingWindow(1, 1, buckets=10)]
 )
 LATENCIES = st.sampled_from([0.0, 0.005, 0.4])
-Left: TypeAlias = list[float]
+Left: TypeAlias = list[int]
 
 
 async def call(limiter: Limiter, caller: Caller, left: Left, keys: Any = "key") -> None:
-    """Wait as a caller does, and note the birth of the decision that it leaves with."""
+    """Wait as a caller does, and note the id of the decision that it leaves with."""
     if caller.spends:
         async with limiter.spend(keys, 1, operation=caller.operation, max_delay=caller.max_delay) as spent:
-            left.append(float(spent.decision.birth))
+            left.append(spent.decision.id)
     else:
         decision = await limiter.acquire(keys, operation=caller.operation, max_delay=caller.max_delay)
-        left.append(float(decision.birth))
+        left.append(decision.id)
 
 
 async def play(clock: SteppedClock, limiters: Sequence[Limiter], callers: Sequence[Caller], keys: Any = "key") -> Left:
@@ -105,9 +105,9 @@ def test_callers_that_repeat_never_give_back(callers: list[Caller], quota: Quota
     shared = NotingStore(clock)
     limiters = [Limiter(quota, store=ProcessStore(shared, latency)) for _ in range(3)]
 
-    async def main() -> set[float]:
+    async def main() -> set[int]:
         booked = [await Limiter(quota, store=shared).pace("key", operation=operation) for operation in "xab"]
         await play(clock, limiters, callers)
-        return {float(decision.birth) for decision in booked}
+        return {decision.id for decision in booked}
 
     assert not clock.run(main()) & set(shared.given_back)

@@ -275,7 +275,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("peek", ("key",), {}),
     ("pace", ("key", 4), {}),
     ("pace", ("key",), {"max_delay": 1.0}),
-    ("take", ([Charge(HOURLY, "key", 0.5), Charge(HOURLY, "other", 0.5)], 1e9), {}),
+    ("take", ([Charge(HOURLY, "key", 0.5), Charge(HOURLY, "other", 0.5)],), {}),
     ("reset", ("key",), {}),
     ("rate_limit", (b"key", 5), {}),
 ]

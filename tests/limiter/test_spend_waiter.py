@@ -136,8 +136,7 @@ def test_units_that_another_process_gives_back_are_seen_within_a_second(clock: S
         waiting = [asyncio.ensure_future(spend(limiter, 60, 0)) for _ in range(1000)]
         await asyncio.sleep(20.5)
         assert store.taken <= 25
-        decision.settled = True
-        await store.reset(decision.take.charges if decision.take else ())
+        await store.reset(decision.take.charges)
         assert await waiting[0] <= 21.5
         await asyncio.gather(*waiting)
 
@@ -301,7 +300,7 @@ def test_a_large_cost_is_not_starved_by_small_ones(clock: SteppedClock) -> None:
         small.cancel()
         return began
 
-    assert clock.run(main()) <= 2 * 50 + 5
+    assert clock.run(main()) <= 50 + 40 + 50 + 5  # to be served, at most 40 s of patience, and for its slot
 
 
 @given(st.data())

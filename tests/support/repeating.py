@@ -5,49 +5,60 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.clock import Clock
+from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
+from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.stores.base import Decisions
+from asgi_ratelimit.stores.documents import Documents
 from asgi_ratelimit.testing import SteppedClock
 
 
 class NotingStore(MemoryStore):
-    """It notes the births of all decisions that have charged anything, and of those that were given back.
+    """It notes the ids of all decisions that have charged anything, and of those that were given back.
 
     The charges of a decision may be given back one by one, but each of them only once.
     """
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__(clock=clock)
-        self.charged: list[float] = []
-        self.given_back: list[float] = []
-        self.given_back_charges: list[tuple[float, str]] = []
+        self.charged: list[int] = []
+        self.given_back: list[int] = []
+        self.given_back_charges: list[tuple[int, str]] = []
 
-    def submit(self, take: Take) -> Decision:
-        """The decision of one take."""
-        decision = super().submit(take)
-        if decision.allowed and decision.repeated_us is None:
-            self.charged.append(float(decision.birth))
-        return decision
+    def take(self, takes: Sequence[Take]) -> Decisions:
+        """One decision for each take."""
+        decisions = super().take(takes)
+        self.charged += [decision.id for decision in decisions if decision.allowed and not decision.repeated]
+        return decisions
 
-    async def settle(self, settlement: Settlement) -> None:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Settle, once for each id."""
-        if not any(each.actual for each in settlement.settled_charges):
-            self.given_back.append(settlement.id)
-            self.given_back_charges += [(settlement.id, each.charge.bucket) for each in settlement.settled_charges]
-        await super().settle(settlement)
+        for each in settlements:
+            if not each.actual:
+                if each.id not in self.given_back:
+                    self.given_back.append(each.id)
+                self.given_back_charges.append((each.id, each.charge.bucket))
+        return await super().settle(settlements)
 
 
-class ProcessStore:
+class ProcessStore(Store):
     """The store as one of several processes has it: each call takes some seconds there, and as many back."""
 
     in_process = False
-    remembers_operations = True
 
     def __init__(self, shared: MemoryStore, latency: float = 0.0) -> None:
-        self.clock = shared.clock
-        self.documents = None
         self._shared = shared
         self._latency = latency
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of all of them."""
+        return self._shared.clock
+
+    @property
+    def documents(self) -> Documents:
+        """The documents of all of them."""
+        return self._shared.documents
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take."""
@@ -63,11 +74,12 @@ class ProcessStore:
         await asyncio.sleep(self._latency)
         return decision
 
-    async def settle(self, settlement: Settlement) -> None:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Settle what was taken."""
         await asyncio.sleep(self._latency)
-        await self._shared.settle(settlement)
+        settled = await self._shared.settle(settlements)
         await asyncio.sleep(self._latency)
+        return settled
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget buckets."""
