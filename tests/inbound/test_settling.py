@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.decision import Settlement
+from asgi_ratelimit.decision import Settled, Settlement
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import START, Peer, ask, crash, http, limited, sends, websocket
 from tests.support.redis_server import RedisServer
@@ -45,7 +46,7 @@ def answering(status: int = 200, headers: Any = (), body: bytes = b"ok") -> Any:
     return sends(start, {"type": "http.response.body", "body": body})
 
 
-class Settled:
+class SettledApp:
     """An app with one rule that settles, on a clock that stands still."""
 
     def __init__(self, settle: Any, quota: str = "10/minute", **options: Any) -> None:
@@ -66,7 +67,7 @@ class Settled:
 
 async def test_what_succeeds_costs_nothing() -> None:
     """Where only failures count: three wrong passwords are one too many, any number of right ones is not."""
-    login = Settled(failures, "3/minute")
+    login = SettledApp(failures, "3/minute")
     assert [(await login.ask(answering(200))).status for _ in range(10)] == [200] * 10
     assert [(await login.ask(answering(401))).status for _ in range(4)] == [401, 401, 401, 429]
     assert (await login.ask(answering(200))).status == 429
@@ -75,14 +76,14 @@ async def test_what_succeeds_costs_nothing() -> None:
 @pytest.mark.parametrize(("cost", "left"), [(b"4", 6), (b"1", 9), (b"0", 10), (b"2.5", 7), (None, 9)])
 async def test_an_answer_may_say_its_cost(cost: bytes | None, left: float) -> None:
     """In a header that the endpoint sets; without it the charge stands."""
-    rule = Settled(x_cost)
+    rule = SettledApp(x_cost)
     await rule.ask(answering(headers=[(b"x-cost", cost)] if cost else []))
     assert (await ask(rule.app(answering()))).headers["ratelimit"].split(";r=")[1].startswith(f"{int(left) - 1};")
 
 
 async def test_more_than_was_there_is_owed() -> None:
     """The debit is repaid before this key passes again."""
-    rule = Settled(x_cost)
+    rule = SettledApp(x_cost)
     await rule.ask(answering(headers=[(b"x-cost", b"15")]))
     peer = await rule.ask(answering())
     assert (peer.status, peer.headers["retry-after"]) == (429, "36")
@@ -95,13 +96,13 @@ async def test_a_settle_function_may_be_asynchronous() -> None:
         await lowlevel.checkpoint()
         return 0
 
-    rule = Settled(later, "1/minute")
+    rule = SettledApp(later, "1/minute")
     assert [(await rule.ask(answering())).status for _ in range(3)] == [200] * 3
 
 
 async def test_it_is_settled_before_the_answer_goes_out() -> None:
     """A client that sends its next request at once has what was given back."""
-    rule, seen = Settled(failures, "1/minute"), []
+    rule, seen = SettledApp(failures, "1/minute"), []
 
     class Noting(Peer):
         async def send(self, message: Message) -> None:
@@ -126,7 +127,7 @@ async def test_a_burst_of_guesses_is_charged_before_its_answers() -> None:
         await release.wait()
         await answering(401)(scope, receive, send)
 
-    login = Settled(failures, "3/minute")
+    login = SettledApp(failures, "3/minute")
     guesses = [asyncio.create_task(login.ask(slow)) for _ in range(10)]
     while not all(task.done() for task in guesses[3:]):
         await lowlevel.checkpoint()
@@ -150,7 +151,7 @@ async def fails_midway(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def test_an_error_before_the_answer_is_a_500() -> None:
     """The server or the framework answers it, outside of the middleware."""
-    rule, seen = Settled(lambda status, headers: seen.append((status, dict(headers))) or 0, "1/minute"), []
+    rule, seen = SettledApp(lambda status, headers: seen.append((status, dict(headers))) or 0, "1/minute"), []
     await crash(rule.app(fails), http())
     assert seen == [(500, {})]
     assert (await rule.ask(answering())).status == 200
@@ -163,21 +164,21 @@ async def test_an_http_exception_has_its_status() -> None:
     async def teapot(scope: Scope, receive: Receive, send: Send) -> None:
         raise HTTPException(418)
 
-    await crash(Settled(lambda status, headers: seen.append(status)).app(teapot), http(), HTTPException)
+    await crash(SettledApp(lambda status, headers: seen.append(status)).app(teapot), http(), HTTPException)
     assert seen == [418]
 
 
 async def test_an_error_midway_has_settled_by_then() -> None:
     """By the status that was sent, once."""
     seen: list[int] = []
-    await crash(Settled(lambda status, headers: seen.append(status)).app(fails_midway), http())
+    await crash(SettledApp(lambda status, headers: seen.append(status)).app(fails_midway), http())
     assert seen == [200]
 
 
 async def test_bytes_that_were_sent_count_where_an_answer_breaks_off() -> None:
     """Two thousand of them are two units."""
     seen: list[tuple[int, int]] = []
-    rule = Settled(lambda status, headers, sent: seen.append((status, sent)) or kilobytes(status, headers, sent))
+    rule = SettledApp(lambda status, headers, sent: seen.append((status, sent)) or kilobytes(status, headers, sent))
     await crash(rule.app(fails_midway), http())
     assert seen == [(200, 2000)]
     assert await rule.left() == 8
@@ -187,7 +188,7 @@ async def test_bytes_are_counted_to_the_end() -> None:
     """Over all parts of the body, settled once with the last of them."""
     seen: list[tuple[int, int]] = []
     parts = [{"type": "http.response.body", "body": b"x" * n, "more_body": n < 3000} for n in (1000, 2000, 3000)]
-    rule = Settled(lambda status, headers, sent: seen.append((status, sent)) or sent / 1000)
+    rule = SettledApp(lambda status, headers, sent: seen.append((status, sent)) or sent / 1000)
     await rule.ask(sends(START, *parts))
     assert seen == [(200, 6000)]
 
@@ -201,7 +202,7 @@ async def test_a_client_that_goes_before_the_answer_has_paid(settle: Any, left: 
         reached.set()
         await asyncio.Event().wait()
 
-    rule = Settled(settle)
+    rule = SettledApp(settle)
     task = asyncio.create_task(rule.ask(slow))
     await reached.wait()
     task.cancel()
@@ -220,7 +221,7 @@ async def test_a_client_that_goes_midway_pays_for_what_was_sent() -> None:
         reached.set()
         await asyncio.Event().wait()
 
-    rule = Settled(kilobytes)
+    rule = SettledApp(kilobytes)
     task = asyncio.create_task(rule.ask(slow))
     await reached.wait()
     task.cancel()
@@ -271,7 +272,7 @@ async def test_a_scope_that_is_cancelled_settles_on_redis(redis_url: str) -> Non
 
 async def test_an_app_that_sends_nothing_has_been_charged() -> None:
     """Without an answer there is no outcome."""
-    rule = Settled(failures)
+    rule = SettledApp(failures)
     await rule.ask(sends())
     assert await rule.left() == 9
 
@@ -317,7 +318,7 @@ async def test_a_shadow_rule_settles_too() -> None:
 async def test_a_refused_request_is_not_settled() -> None:
     """It was charged nothing, and its answer is not the app's."""
     seen: list[int] = []
-    rule = Settled(lambda status, headers: seen.append(status), "1/minute")
+    rule = SettledApp(lambda status, headers: seen.append(status), "1/minute")
     assert [(await rule.ask(answering())).status for _ in range(2)] == [200, 429]
     assert seen == [200]
 
@@ -325,7 +326,7 @@ async def test_a_refused_request_is_not_settled() -> None:
 async def test_a_handshake_settles_too() -> None:
     """By 101 if it was accepted, or by the status of its refusal."""
     seen: list[int] = []
-    rule = Settled(lambda status, headers: seen.append(status))
+    rule = SettledApp(lambda status, headers: seen.append(status))
     await rule.ask(sends({"type": "websocket.accept"}, {"type": "websocket.close"}), websocket())
     await rule.ask(sends({"type": "websocket.http.response.start", "status": 403, "headers": []}), websocket())
     assert seen == [101, 403]
@@ -336,7 +337,7 @@ async def test_a_handshake_that_the_app_closes_is_a_403(takes_bytes: bool) -> No
     """Servers answer one with 403 that is closed before it was accepted; a close after that is no answer."""
     seen: list[int] = []
     count = seen.append
-    rule = Settled(
+    rule = SettledApp(
         (lambda status, headers, sent: count(status)) if takes_bytes else lambda status, headers: count(status)
     )
     await rule.ask(sends({"type": "websocket.close", "code": 1008}), websocket())
@@ -346,7 +347,7 @@ async def test_a_handshake_that_the_app_closes_is_a_403(takes_bytes: bool) -> No
 
 async def test_a_rejected_handshake_is_given_back() -> None:
     """By a function for which only those cost something that are accepted."""
-    rule = Settled(lambda status, headers: 1 if status == 101 else 0, "1/minute")
+    rule = SettledApp(lambda status, headers: 1 if status == 101 else 0, "1/minute")
     for _ in range(3):
         await rule.ask(sends({"type": "websocket.close"}), websocket())
     accepting = sends({"type": "websocket.accept"})
@@ -358,7 +359,7 @@ async def test_a_status_of_1xx_is_no_answer(takes_bytes: bool) -> None:
     """It passes as it is; the answer after it has the headers, and counts."""
     seen: list[int] = []
     count = seen.append
-    rule = Settled(
+    rule = SettledApp(
         (lambda status, headers, sent: count(status)) if takes_bytes else lambda status, headers: count(status)
     )
     hints: Message = {"type": "http.response.start", "status": 103, "headers": [(b"link", b"</style.css>")]}
@@ -397,7 +398,7 @@ async def test_settling_within_other_limits() -> None:
 )
 async def test_a_settle_function_that_fails_changes_nothing(settle: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The answer is sent, the charge stands, and the name of the rule is logged once."""
-    rule = Settled(settle, name="logins")
+    rule = SettledApp(settle, name="logins")
     app = rule.app(answering())
     answers = [await ask(app) for _ in range(3)]
     assert [(peer.status, peer.body) for peer in answers] == [(200, b"ok")] * 3
@@ -427,10 +428,10 @@ async def test_settling_is_once_even_if_it_is_slow() -> None:
     settled: list[Settlement] = []
 
     class Slow(MemoryStore):
-        async def settle(self, settlement: Settlement) -> None:
-            settled.append(settlement)
+        async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+            settled.extend(settlements)
             await lowlevel.checkpoint()
-            await super().settle(settlement)
+            return await super().settle(settlements)
 
     await ask(RateLimitMiddleware(answering(), rules=[Rule("/", "10/minute", settle=failures)], store=Slow()))
     assert len(settled) == 1

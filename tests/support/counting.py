@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asgi_ratelimit import Decision, MemoryStore, Take
-from asgi_ratelimit.decision import Settlement
+from asgi_ratelimit.decision import Settled, Settlement
 
 
 class CountingStore(MemoryStore):
@@ -17,6 +17,6 @@ class CountingStore(MemoryStore):
         self.takes += len(takes)
         return await super().take(takes)
 
-    async def settle(self, settlement: Settlement) -> None:
-        self.settled += 1
-        await super().settle(settlement)
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        self.settled += len(settlements)
+        return await super().settle(settlements)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from asgi_ratelimit.clock import Clock
-from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
+from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
 from asgi_ratelimit.stores import MemoryStore
 
 
@@ -41,8 +41,8 @@ class StoreOfProcess:
     async def peek(self, take: Take) -> Decision:
         return await self._shared.peek(take)
 
-    async def settle(self, settlement: Settlement) -> None:
-        await self._shared.settle(settlement)
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return await self._shared.settle(settlements)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         await self._shared.reset(charges)

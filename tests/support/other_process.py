@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
+from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
 from asgi_ratelimit.stores import Store
 
 
@@ -25,8 +25,8 @@ class OtherProcess:
     async def peek(self, take: Take) -> Decision:
         return await self._store.peek(take)
 
-    async def settle(self, settlement: Settlement) -> None:
-        await self._store.settle(settlement)
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return await self._store.settle(settlements)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         await self._store.reset(charges)

@@ -269,21 +269,3 @@ def test_the_first_call_of_each_burst_has_time_to_arrive() -> None:
         assert [departures.depart(charges, start_us, 0.0) for _ in range(3)] == [0.0] * 3
         waits_us.append(departures.depart(charges, start_us, 0.0))
     assert waits_us == [100_000.0 + ON_THE_WAY_US] * 2
-
-
-@given(
-    st.sampled_from([3.0, 50.0, 499.0, 1000.0, 20_000.0]),
-    st.sampled_from([1.0, 1.5, 3.0, 40.0]),
-    st.lists(st.integers(0, 50_000) | st.integers(0, 20), max_size=50),
-)
-def test_a_departure_says_when_the_next_call_may_leave(limit: float, burst: float, steps: list[int]) -> None:
-    """To the microsecond, where it is worked out together with the departure."""
-    departures, now_us = CallSpacing(ON_THE_WAY_US), 1e9
-    charges = (Charge(TokenBucket(limit, burst=burst), "key"),)
-    for step in steps:
-        now_us += step
-        following_us = departures.depart_simply(charges, now_us)
-        if following_us < 0.0:
-            departures.depart(charges, now_us, 0.0)
-        else:
-            assert following_us == departures.wait_us(charges, now_us, 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
+from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
@@ -40,10 +40,11 @@ class Distant(MemoryStore):
         await asyncio.sleep(0.02 - self.clock.now_us() / 1e6 % 0.01)  # answers come together, as those of a batch
         return decisions
 
-    async def settle(self, settlement: Settlement) -> None:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         await asyncio.sleep(0.01)
-        await super().settle(settlement)
+        settled = await super().settle(settlements)
         await asyncio.sleep(0.01)
+        return settled
 
 
 async def later(seconds: float, call: Coroutine[Any, Any, Decision]) -> Decision:
@@ -224,12 +225,15 @@ async def test_callers_that_are_cancelled_while_they_book_give_their_slots_back(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the store is not closed
-@pytest.mark.parametrize("is_asleep", [False, True], ids=["booking", "asleep"])
-@pytest.mark.parametrize("is_awaited", [False, True], ids=["dropped", "awaited"])
+@pytest.mark.parametrize(
+    ("is_asleep", "is_awaited"),
+    [(False, True), (True, False), (True, True)],
+    ids=["booking", "asleep, dropped", "asleep"],
+)
 def test_callers_whose_event_loop_ends_leave_no_slot_booked(
     redis_url: str, caplog: pytest.LogCaptureFixture, *, is_asleep: bool, is_awaited: bool
 ) -> None:
-    """Whether they book or sleep when they are cancelled, and also if ``asyncio.run`` cancels all there is."""
+    """Whether they book or sleep when they are cancelled, and if ``asyncio.run`` cancels those that sleep."""
 
     async def use() -> None:
         store = RedisStore(redis_url, timeout=30, on_error="deny")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import decide
-from asgi_ratelimit.decision import Charge, Condition, Take
+from asgi_ratelimit.algorithms import unused
+from asgi_ratelimit.decision import Charge, Condition, Decision, Take
 from asgi_ratelimit.outbound.sending.pauses import PAUSE
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
@@ -125,8 +125,8 @@ async def test_a_slot_behind_a_shared_burst_gives_its_first_call_time_to_arrive(
     take = Take((Charge(TokenBucket(49, burst=burst), "key"),), float("inf"))
     waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None, margin), take)
     queues.join(waiter, 0.0)
-    decision, _ = decide(take, [None], 0.0)
-    queues.answered(waiter, Slot(0.0, delay_us, delay_us + 1e5, take, decision, 0.0), 0.0)
+    decision = Decision(take, True, delay_us, [unused(take.charges[0].quota, 0.0)], 0.0)
+    queues.answered(waiter, Slot(0.0, delay_us, delay_us + 1e5, decision, 0.0), 0.0)
     assert queues.wait_us(waiter, 0.0) == begins_us
 
 

@@ -167,7 +167,7 @@ class SlotBooking:
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``book_anew`` in a remote store."""
         try:
-            await self._unused.give_back(missed)
+            await self._unused.give_back([missed])
             take, sent_us = self._anew(waiter), self._now_us()
             (decision,) = await self._store.take((take,))
         except BaseException as error:  # noqa: BLE001  # as above

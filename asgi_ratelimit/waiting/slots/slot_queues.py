@@ -134,10 +134,12 @@ class SlotQueues:
         with self._lock:
             insort(self._unused, slot, key=_time)
 
-    def newest_unused(self) -> Slot | None:
-        """Remove and return the newest slot that is to be given back: those before it can be given back only then."""
+    def take_unused(self, most: int) -> list[Slot]:
+        """Remove and return up to ``most`` slots that are to be given back, the newest first: it makes way."""
         with self._lock:
-            return self._unused.pop() if self._unused else None
+            unused = self._unused[-most:][::-1]
+            del self._unused[-most:]
+            return unused
 
     def try_return(self, slot: Slot) -> bool:
         """As in ``OperationSlots``."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 
+from ...decision import settlements_of
 from ...errors import StoreError
-from ...stores import Store, settle
+from ...stores import Store, settle_all
 from .. import background_loop
 from ..flow_drivers import GiveBack, start
 from .many_callers import ManyCallers
 from .slot import Slot
 from .slot_queues import SlotQueues
+
+MOST_AT_ONCE = 100
+"""The most slots that one call gives back to a remote store; one in this process gets them one by one."""
 
 
 class UnusedSlots:
@@ -24,27 +29,25 @@ class UnusedSlots:
         self._many_callers = many_callers
         self._queues = queues
 
-    async def give_back(self, slot: Slot) -> None:
-        """Give a slot back, unless another caller has booked it, or goes at it, under the same operation."""
-        decision = slot.decision
-        if decision.take.operation is not None and not self._queues.try_return(slot):
-            return
+    async def give_back(self, slots: Sequence[Slot]) -> None:
+        """Give slots back, but none that another caller has booked, or goes at, under the same operation."""
+        decisions = [slot.decision for slot in slots if slot.take.operation is None or self._queues.try_return(slot)]
+        settlements = [settlements_of(decision, [0.0] * len(decision.stored)) for decision in decisions]
         with contextlib.suppress(StoreError):
-            await settle(self._store, decision, [0.0] * len(decision.stored), is_unused=True)
+            await settle_all(self._store, list(chain.from_iterable(settlements)), is_unused=True)
 
     def giving_back(self, slot: Slot) -> GiveBack:
-        """The step that gives a slot back, or one that is newer: its own step then gives this one back."""
+        """The step that gives a slot back, or newer ones: then another step gives this one back."""
         self._queues.add_unused(slot)
         return GiveBack(self._store, self._give_newest_back)
 
     async def _give_newest_back(self) -> None:
-        slot = self._queues.newest_unused()
-        if slot is None:
-            return
+        slots = self._queues.take_unused(1 if self._store.in_process else MOST_AT_ONCE)
         try:
-            await self.give_back(slot)
+            await self.give_back(slots)
         except BaseException:
-            self._queues.add_unused(slot)
+            for slot in slots:
+                self._queues.add_unused(slot)
             raise
 
     async def give_back_in_turn(self, slot: Slot) -> None:
@@ -62,12 +65,12 @@ class UnusedSlots:
     def give_back_at_once(self, slot: Slot) -> None:
         """Give a slot back in code that cannot await anything; a remote store keeps it booked."""
         if self._store.in_process:
-            background_loop.run_in_place(self.give_back(slot))
+            background_loop.run_in_place(self.give_back([slot]))
 
     def give_back_later(self, slot: Slot, started: Callable[[asyncio.Task[None]], None]) -> None:
         """Give a slot back from a callback, which cannot wait for that; ``started`` receives the task, if any."""
         if self._store.in_process:
-            background_loop.run_in_place(self.give_back(slot))
+            background_loop.run_in_place(self.give_back([slot]))
             return
         giving_back = self.giving_back(slot)
         task = start(self._store, giving_back.surely())
