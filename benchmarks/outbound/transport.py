@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from asgi_ratelimit import Decision, MemoryStore, PacedTransport, Take
+from asgi_ratelimit.stores import Decisions
 
 ROUNDS, REQUESTS = 200, 50
 OPEN = "10000000/s burst 10000000"
@@ -35,9 +36,9 @@ class CountedStore(MemoryStore):
 
     trips = 0
 
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+    def take(self, takes: Sequence[Take]) -> Decisions:
         self.trips += 1
-        return await super().take(takes)
+        return super().take(takes)
 
     async def peek(self, take: Take) -> Decision:
         self.trips += 1
