@@ -1,7 +1,7 @@
 """Callers that wait, with and without ``async``: for a slot, for their own keys, or for a place under a limit."""
 
 from .concurrency import ConcurrencyLimit, Place
-from .flow_drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
+from .flow_drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep, take_all
 from .own_and_shared_keys import Renewed, unchanged
 from .slot_waiter import SlotWaiter
 from .slots.slot import Slot
@@ -23,5 +23,6 @@ __all__ = [
     "run_async",
     "run_sync",
     "sleep",
+    "take_all",
     "unchanged",
 ]

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..clock import Clock, time_of
-from ..decision import Decision
+from ..decision import Decision, Take
 from ..errors import StoreError
 from ..logs import calling_line, see
 from ..stores import Store
@@ -100,6 +100,11 @@ class CallStore:
     def in_thread(self) -> Any:
         call = self.in_task()
         return background_loop.run_in_place(call) if self.store.in_process else background_loop.run(call)
+
+
+async def take_all(store: Store, *takes: Take) -> list[Decision]:
+    """The decisions of a store on these takes, which it gets only when this runs, on an event loop."""
+    return await store.take(takes)
 
 
 @dataclass(slots=True)

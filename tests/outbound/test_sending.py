@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ import redis
 from asgi_ratelimit import Charge, MemoryStore, PacedTransport, PaceTimeout, RedisStore, Take, parse_quotas
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
+from asgi_ratelimit.stores import Decisions
 from asgi_ratelimit.waiting import background_loop, run_async, run_sync
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
@@ -555,9 +556,9 @@ class SeenTakes(MemoryStore):
 
     buckets: set[str]
 
-    def submit(self, take: Any) -> Any:
-        self.buckets.update([charge.bucket for charge in take.charges])
-        return super().submit(take)
+    def take(self, takes: Sequence[Take]) -> Decisions:
+        self.buckets.update([charge.bucket for take in takes for charge in take.charges])
+        return super().take(takes)
 
 
 def test_a_pause_is_in_the_slot_of_its_key(client: Client) -> None:

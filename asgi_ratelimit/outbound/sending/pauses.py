@@ -20,7 +20,7 @@ from ...decision import Charge, Condition, Decision, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import MemoryStore, Store
-from ...waiting import CallStore, Flow
+from ...waiting import CallStore, Flow, take_all
 
 PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
 """A unit drains in a microsecond, so that levels are whole units, and pauses are exact."""
@@ -69,7 +69,7 @@ class Pauses:
             level = math.ceil(seconds * SECOND_US) + PAUSE.burst
             take = Take((Charge(_with_burst(quota, level), key, level, self._name),), best_effort=True)
             with contextlib.suppress(StoreError):
-                yield CallStore(self._store, self._store.take((take,)))
+                yield CallStore(self._store, take_all(self._store, take))
 
     def note(self, decision: Decision) -> None:
         """Note the pauses that the store has found for the take of a decision."""

@@ -10,7 +10,7 @@ from ....errors import StoreError
 from ....quotas import SECOND_US
 from ....stores import settle
 from ....stores.documents import Documents
-from ....waiting import CallStore, Flow, SlotWaiter
+from ....waiting import CallStore, Flow, SlotWaiter, take_all
 from ...sending.pauses import Pauses
 from ..queued_requests import Call, Record, Section
 from ..server_buckets import ProbedBucket
@@ -90,7 +90,7 @@ class Publisher:
 
     def _take(self, take: Take) -> Flow[Decision | None]:
         with contextlib.suppress(StoreError):
-            decisions: list[Decision] = yield CallStore(self._store, self._store.take((take,)))
+            decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
             return decisions[0]
         return None
 
