@@ -67,5 +67,5 @@ class Denials:
         """Forget the refusals that a change of these buckets may have ended."""
         for charge in charges:
             decision, _ = self._by_bucket.pop(charge.bucket, (None, 0.0))
-            for other in decision.take.charges if decision else ():
+            for other in decision.take.charges if decision is not None else ():
                 self._by_bucket.pop(other.bucket, None)
