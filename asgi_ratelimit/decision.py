@@ -228,7 +228,7 @@ class Decision:
     shadow: bool = False
     repeated: bool = False
     asked_us: float = field(default=0.0, repr=False, compare=False)
-    """The time at which a repeated decision was asked for."""
+    """When a repeated decision was asked for, or the wait was over that it is about; states are those of then."""
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""
@@ -301,7 +301,7 @@ class Decision:
         return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
 
     def _state_of(self, charge: Charge, state: State) -> QuotaState:
-        quota, now, retry_us = charge.quota, self.now_us, 0.0
+        quota, now, retry_us = charge.quota, self.asked_us or self.now_us, 0.0
         if not self.allowed:
             retry_us = wait(quota, state, now, charge.cost, self.take.max_wait_us)
             retry_us = retry_us if retry_us == NEVER else max(retry_us - self.take.max_wait_us, 0.0)

@@ -42,7 +42,7 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     policies = _policies.get(tuple(key)) or _stored_policies(tuple(key), decisions)
     limits, forms = [], iter(policies.forms)
     for decision in decisions:
-        now = decision.now_us
+        now = decision.asked_us or decision.now_us
         for state, (form, quota, available) in zip(decision.stored, forms):
             units, more_us = available(quota, state, now)
             limits.append(form % (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)))
@@ -59,7 +59,7 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     return [
         (b"x-ratelimit-limit", b"%d" % policy(state.quota)[0]),
         (b"x-ratelimit-remaining", b"%d" % min(state.remaining, LARGEST)),
-        (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + state.reset_after)),
+        (b"x-ratelimit-reset", b"%d" % math.ceil((binding.asked_us or binding.now_us) / SECOND_US + state.reset_after)),
     ]
 
 

@@ -74,6 +74,8 @@ class Enforcer:
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
         """
         layout, _, takes = planned
+        if not takes:  # only its messages are limited
+            return []
         if not self.is_published:
             self.is_published = True
             publish_counts(self.store, by_app=True)
@@ -103,7 +105,7 @@ class Enforcer:
             decision, has_gone = decisions[0], False
             if receiving is not None and layout.max_delays and not decision.allowed:
                 decision, waited = await self._wait(decision, layout.max_delays, receiving, outer)
-                has_gone = receiving.is_gone
+                has_gone, receiving.waited = receiving.is_gone, waited
             if layout.checks_blocks:  # there is no reason to punish a client that has gone
                 decision = without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
             finished.insert(0, decision)
@@ -158,5 +160,5 @@ class Enforcer:
                 break
             taken.append((self.store, decision))
         else:
-            decision = joined(whole, [each for _, each in taken], 0.0)
+            decision = joined(whole, [each for _, each in taken])
         return [decision, *(await self.store.take(others) if others else ())]

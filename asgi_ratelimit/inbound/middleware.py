@@ -210,10 +210,11 @@ class RateLimitMiddleware:
                 await outer.refund_all()
             return await error.answer(scope, send)
         if outer is not None and outer.server_send is not None:
+            outer.waited += receiving.waited if receiving is not None else 0.0
             return await self._continue_within(outer, decisions, app, (scope, receive, send))
         limits = scope[SCOPE_KEY] = RequestLimits(self._enforcer, send, decisions)
         if is_exempt or receiving is not None:
-            limits.is_exempt, limits.waited = is_exempt, decisions[0].delay if decisions else 0.0
+            limits.is_exempt, limits.waited = is_exempt, receiving.waited if receiving is not None else 0.0
         try:
             if not decisions or decisions[0].allowed:
                 await app(scope, receive, limits.send)
@@ -240,7 +241,6 @@ class RateLimitMiddleware:
     ) -> None:
         """Delegate or refuse as a limit within another one, whose headers report these decisions too."""
         outer.add(decisions, self._store)
-        outer.waited += decisions[0].delay if decisions else 0.0
         if not decisions or decisions[0].allowed:
             await app(*connection)
         else:

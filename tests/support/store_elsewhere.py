@@ -13,7 +13,6 @@ class StoreElsewhere:
     """One process's view of a memory store; each call takes ``latency`` seconds, half of them on the way there."""
 
     in_process = False
-    remembers_operations = True
 
     def __init__(self, store: MemoryStore, latency: float = 0.001) -> None:
         self._store = store
@@ -26,11 +25,6 @@ class StoreElsewhere:
         answer = await call
         await asyncio.sleep(self._latency / 2)
         return answer
-
-    async def submit(self, take: Take) -> Decision:
-        """The decision of one take."""
-        decisions: list[Decision] = await self._call(self._store.take((take,)))
-        return decisions[0]
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take."""

@@ -15,26 +15,30 @@ from ...quotas import SECOND_US
 def beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
     """A refusal as seen by a request that may wait for ``max_delays`` seconds for each charge.
 
-    ``retry_after`` is the excess of the waits over what a new request may wait: once it is 0.0, it may.
+    ``retry_after`` is the excess of the waits over what a new request may wait, and at least a microsecond: this one,
+    which has already waited, is refused.
     """
     excesses = [state.retry_after - most for state, most in zip(refusal.states, max_delays)]
     place = excesses.index(max(excesses))
-    take = replace(refusal.take, max_wait=max_delays[place])
-    return replace(refusal, take=take, wait_us=refusal.states[place].retry_after * SECOND_US)
+    wait_us = refusal.states[place].retry_after * SECOND_US
+    take = replace(refusal.take, max_wait=min(max_delays[place], (wait_us - 1.0) / SECOND_US))
+    return replace(refusal, take=take, wait_us=wait_us)
 
 
-def joined(take: Take, parts: Sequence[Decision], waited: float) -> Decision:
-    """The decision on a take whose charges were taken one after another, by a request that has ``waited`` seconds.
+def joined(take: Take, parts: Sequence[Decision]) -> Decision:
+    """The decision on a take whose charges were taken one after another, the first of them at a slot of its own.
 
     Its time is that of the first part, so what is given back of the others is never too much.
     """
+    first, *others = parts
     stored = {charge.bucket: state for part in parts for charge, state in zip(part.charges, part.stored)}
     return Decision(
         take,
         True,
-        float(round(waited * SECOND_US)),
+        first.wait_us,
         [stored[charge.bucket] for charge in take.charges],
-        min([part.now_us for part in parts]),
-        parts[0].id,
+        first.now_us,
+        first.id,
         degraded=any(part.degraded for part in parts),
+        asked_us=max([first.now_us + first.wait_us, *[part.now_us for part in others]]),
     )

@@ -34,6 +34,8 @@ class Receiving:
         self._reading: asyncio.Task[None] | None = None
         self.is_gone = False
         """Whether the client has gone while the request waited."""
+        self.waited = 0.0
+        """How many seconds the request has waited for slots."""
         if any(name == b"expect" for name, _ in scope.get("headers") or ()):
             self._bytes_left = 0  # reading would make the client send its body: that is up to the app
 

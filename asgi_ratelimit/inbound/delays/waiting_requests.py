@@ -86,7 +86,7 @@ class WaitingRequests:
             if receiving.is_gone:
                 break
             if all(part.allowed for part in parts):
-                return joined(take, parts, waited), waited
+                return joined(take, parts), waited
             decision = parts[0]
         return decision, waited
 

@@ -106,14 +106,26 @@ class Odd:
     def __eq__(self, other: object) -> bool:
         raise AssertionError
 
+    @property
+    def clock(self) -> Any:
+        return self._store.clock
+
+    @property
+    def documents(self) -> Any:
+        return self._store.documents
+
+    @property
+    def place(self) -> Any:
+        return self._store.place
+
     async def take(self, takes: Any) -> Any:
         return await self._store.take(takes)
 
     async def peek(self, take: Any) -> Any:
         return await self._store.peek(take)
 
-    async def settle(self, settlement: Any) -> None:
-        await self._store.settle(settlement)
+    async def settle(self, settlements: Any) -> Any:
+        return await self._store.settle(settlements)
 
     async def reset(self, charges: Any) -> None:
         await self._store.reset(charges)
