@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from .parts import admission, clients, flood, inprocess, memory, outage, served
+from .parts import admission, clients, flood, inprocess, memory, outage, served, shapes
 from .plan import plan
 from .processes.runner import runners
 from .profiling import CASES, profile
@@ -16,6 +16,7 @@ from .subject import PEERS
 
 PARTS = {
     "inprocess": inprocess.run,
+    "shapes": shapes.run,
     "clients": clients.run,
     "served": served.run,
     "flood": flood.run,

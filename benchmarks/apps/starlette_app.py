@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,8 +17,10 @@ async def hello(request: Request) -> Response:
     return PlainTextResponse("hello")
 
 
-def starlette_app(*middleware: Middleware, **options: Any) -> Starlette:
-    return Starlette(routes=[Route("/", hello)], middleware=list(middleware), **options)
+def starlette_app(
+    *middleware: Middleware, endpoint: Callable[[Request], Awaitable[Response]] = hello, **options: Any
+) -> Starlette:
+    return Starlette(routes=[Route("/", endpoint)], middleware=list(middleware), **options)
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:

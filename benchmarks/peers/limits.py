@@ -25,8 +25,10 @@ class LimitsMiddleware:
             await self.app(scope, receive, send)
 
 
-def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+def limiter_at(where: Where, url: str) -> FixedWindowRateLimiter:
     redis = where == "redis"
-    storage = RedisStorage(f"async+{url}", implementation="redispy") if redis else MemoryStorage()
-    limiter = FixedWindowRateLimiter(storage)
-    return starlette_app(Middleware(LimitsMiddleware, limiter=limiter, item=parse(str(quota))))
+    return FixedWindowRateLimiter(RedisStorage(f"async+{url}", implementation="redispy") if redis else MemoryStorage())
+
+
+def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+    return starlette_app(Middleware(LimitsMiddleware, limiter=limiter_at(where, url), item=parse(str(quota))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,10 +24,14 @@ return 1
 """
 
 
+def script_at(url: str) -> AsyncScript:
+    return Redis.from_url(url).register_script(SCRIPT)
+
+
 class PlainMiddleware:
     def __init__(self, app: ASGIApp, url: str, quota: Quota) -> None:
         self.app = app
-        self.take = Redis.from_url(url).register_script(SCRIPT)
+        self.take = script_at(url)
         self.numbers = (quota.limit, quota.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

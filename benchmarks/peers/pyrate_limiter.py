@@ -42,7 +42,10 @@ class PyrateMiddleware:
             await self.app(scope, receive, send)
 
 
-def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+def limiter_at(where: Where, url: str, quota: Quota) -> Limiter:
     rates = [Rate(quota.limit, Duration[quota.period.upper()])]
-    limiter = Limiter(Buckets(rates, Redis.from_url(url) if where == "redis" else None))
-    return starlette_app(Middleware(PyrateMiddleware, limiter=limiter))
+    return Limiter(Buckets(rates, Redis.from_url(url) if where == "redis" else None))
+
+
+def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+    return starlette_app(Middleware(PyrateMiddleware, limiter=limiter_at(where, url, quota)))

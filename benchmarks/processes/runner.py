@@ -34,15 +34,18 @@ class Runner:
         self.redis = RedisStats(redis) if redis else None
         self._start()
 
-    def use(self, quota: Quota) -> None:
-        """Build an app with this quota and empty the Redis, in a process that runs. Raises ``Failed``."""
-        self._clean()
-        self.call("app", limit=quota.limit, period=quota.period)
+    def use(self, quota: Quota, shape: str = "") -> None:
+        """Build an app with this quota, or of this shape of use, and empty the Redis, in a process that runs.
 
-    def listen(self, quota: Quota) -> int:
+        Raises ``Failed``.
+        """
+        self._clean()
+        self.call("app", limit=quota.limit, period=quota.period, shape=shape)
+
+    def listen(self, quota: Quota, shape: str = "") -> int:
         """Serve such an app by uvicorn and return its port. Raises ``Failed``."""
         self._clean()
-        port: int = self.call("listen", limit=quota.limit, period=quota.period)["port"]
+        port: int = self.call("listen", limit=quota.limit, period=quota.period, shape=shape)["port"]
         return port
 
     def call(self, do: str, **arguments: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from ..apps.shapes import build
 from ..subject import PEERS, Quota, Where
 from .direct_client import DirectClient
 from .lifespan import lifespan
@@ -33,23 +34,26 @@ class Worker:
     """The commands for one peer over one store."""
 
     def __init__(self, peer: str, where: Where, url: str) -> None:
-        self._build = PEERS[peer].build
+        self._peer = peer
         self._where = where
         self._url = url
         self._running = AsyncExitStack()
 
-    async def app(self, limit: int, period: Any) -> Answer:
-        """Build an app with this quota, in place of the last one; ``burst``, ``visit`` and ``flood`` use it."""
-        app = await self._new_app(limit, period)
+    async def app(self, limit: int, period: Any, shape: str) -> Answer:
+        """Build an app with this quota, in place of the last one; ``burst``, ``visit`` and ``flood`` use it.
+
+        A ``shape`` of use has quotas of its own.
+        """
+        app = await self._new_app(limit, period, shape)
         self._client = DirectClient(app, await self._running.enter_async_context(lifespan(app)))
         gc.unfreeze()
         gc.collect()
         gc.freeze()  # full collections skip imported modules and the app, but not what is stored of clients later
         return {}
 
-    async def listen(self, limit: int, period: Any) -> Answer:
+    async def listen(self, limit: int, period: Any, shape: str) -> Answer:
         """Serve such an app by uvicorn; return its port."""
-        app = await self._new_app(limit, period)
+        app = await self._new_app(limit, period, shape)
         server = uvicorn.Server(uvicorn.Config(app, HOST, port=0, access_log=False, log_level="warning"))
         serving = asyncio.create_task(server.serve())
         self._running.push_async_callback(_stop, server, serving)
@@ -88,9 +92,11 @@ class Worker:
             return {"error": f"{type(error).__name__}: {error}"[:120]}
         return answer
 
-    async def _new_app(self, limit: int, period: Any) -> ASGIApp:
+    async def _new_app(self, limit: int, period: Any, shape: str) -> ASGIApp:
         await self._running.aclose()
-        return self._build(self._where, self._url, Quota(limit, period))
+        if shape:
+            return build(self._peer, shape, self._where, self._url)
+        return PEERS[self._peer].build(self._where, self._url, Quota(limit, period))
 
 
 async def _stop(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,35 +47,49 @@ class Goal:
         return shown <= self.bound if self.sign == "<=" else shown >= self.bound
 
 
-_SCALED = "on a machine whose bare app takes 7 µs"
+_SCALED = "scaled to 7 µs of bare"
 _CLIENTS = tuple(f"clients_{clients}" for clients in (100, 10_000, 100_000, 1_000_000))
 
 
-def _flat(where: str, bounds: Mapping[int, Sequence[float]]) -> Iterator[Goal]:
-    """CPU goals by number of clients: when each is new, and when all come again."""
-    for clients, both in bounds.items():
-        for phase, bound in zip(("new", "again"), both):
-            what = f"{clients:,} clients, {phase}, {where}: CPU µs more, scaled to 7 µs of bare"
-            yield Goal(what, f"clients_{clients}", f"ours {where.lower()}", f"scaled_{phase}", "<=", bound, 1)
+def _of_shapes(where: str, single: float, charge: float) -> Iterator[Goal]:
+    """CPU goals over one store, for a single quota and for each further charge."""
+    ours = f"ours {where.lower()}"
+    yield Goal(f"single, {where}: CPU µs more, {_SCALED}", "shapes", f"single: {ours}", "scaled", "<=", single, 1)
+    for shape in ("default+rule", "three quotas"):
+        what = f"{shape}, {where}: CPU µs for each further charge, {_SCALED}"
+        yield Goal(what, "shapes", f"{shape}: {ours}", "charge", "<=", charge, 1)
+    what = f"single, {where}: CPU of many new clients / of known ones"
+    yield Goal(what, "shapes", f"single: {ours}", "growth", "<=", 1.5)
 
 
 GOALS = (
-    Goal("CPU µs more than the bare app, memory, 64 at once", "cpu", "ours memory", "cpu_64", "<=", 4, 1),
-    Goal(f"the same, {_SCALED}", "cpu", "ours memory", "scaled_64", "<=", 4, 1),
-    Goal("CPU µs more than the bare app, Redis, 64 at once", "cpu", "ours redis", "cpu_64", "<=", 7, 1),
-    Goal(f"the same, {_SCALED}", "cpu", "ours redis", "scaled_64", "<=", 7, 1),
+    *_of_shapes("memory", 5, 3),
+    *(
+        Goal(
+            f"{shape}, memory: CPU µs more than single, {_SCALED}",
+            "shapes",
+            f"{shape}: ours memory",
+            "over_single",
+            "<=",
+            bound,
+            1,
+        )
+        for shape, bound in (("tier", 5), ("cost", 5), ("settle", 10))
+    ),
+    Goal("single, memory: with headers / limits without", "shapes", "single: limits memory", "ours_known", "<=", 1.3),
+    Goal("default+rule, memory / limits called twice", "shapes", "default+rule: limits memory", "ours_known", "<=", 1),
+    *_of_shapes("Redis", 9, 4),
+    Goal("single: CPU of Redis / plain EVALSHA", "shapes", "single: plain redis", "redis_ours", "<=", 0.35),
+    Goal("default+rule: CPU of Redis / two EVALSHA", "shapes", "default+rule: plain redis", "redis_ours", "<=", 0.3),
     Goal("throughput, Redis, 64 at once, times plain EVALSHA", "times", "ours redis", "throughput_plain", ">=", 3),
     Goal("median latency, Redis, 1 at once, times plain", "times", "ours redis", "latency_plain", "<=", 1.15),
-    Goal("Redis CPU, 64 at once, times plain", "redis", "ours redis", "redis_cpu_plain", "<=", 0.2),
     Goal("connections, 1,000 at once (and no error)", "redis", "ours redis", "connections", "<=", 2, 0),
     Goal("refused key: EVALSHAs a second", "flood", "ours redis", "takes", "<=", 2, 1),
     Goal("refused key: answers a second, of the bare app, Redis", "flood", "ours redis", "of_bare", ">=", 1),
     Goal("refused key: answers a second, of the bare app, memory", "flood", "ours memory", "of_bare", ">=", 1),
     Goal("behind uvicorn, Redis: throughput, of the bare app", "served", "ours redis", "of_bare", ">=", 0.7),
     Goal("behind uvicorn, Redis: the best peer, of ours", "served", "peers", "of_ours", "<=", 1),
-    Goal("Redis memory for each key, bytes", "memory", "ours redis", "bytes_50", "<=", 120, 0),
-    *_flat("memory", {100: (4, 4), 10_000: (7, 5), 100_000: (8, 6), 1_000_000: (10,)}),
-    *_flat("Redis", {100: (7, 7), 10_000: (10, 8), 100_000: (11, 9), 1_000_000: (12,)}),
+    Goal("Redis memory for each key, bytes", "memory", "ours redis", "bytes_50", "<=", 136, 0),
     *(
         Goal(
             f"throughput, Redis, any number of clients, {phase}, times plain",
@@ -114,7 +128,7 @@ class Ahead:
     def __str__(self) -> str:
         also = "" if math.isnan(self.no_headers) else f", without headers {self._shown(self.no_headers)}"
         figures = f"{self._shown(self.figure)}, ours {self._shown(self.ours)}{also}"
-        return f"{self.part}, {self.column.head}: {self.peer.subject.title} {figures}"
+        return f"{self.part}, {self.column.head}: {self.peer.title} {figures}"
 
     def _shown(self, figure: float) -> str:
         return f"{figure:,.{self.column.decimals}f}"
@@ -134,7 +148,7 @@ def _ours(part: Part, row: Row, figure: str) -> tuple[float, float]:
     """The figures of ours to compare a peer's with: with headers and without; NaN if the row is not a peer's."""
     if not row.subject.is_of_others:
         return NAN, NAN
-    rows = part.row(row.subject.ours), part.row(f"ours_no_headers {row.subject.where}")
+    rows = [part.row(row.name_of(name)) for name in (row.subject.ours, f"ours_no_headers {row.subject.where}")]
     ours, no_headers = (each.figure(figure) if each else NAN for each in rows)
     return ours, no_headers if row.subject.base == "bare" else NAN
 

@@ -103,7 +103,7 @@ def table(part: Part) -> str:
     """The part, without columns that have no figure."""
     columns = {name: each for name, each in part.columns.items() if any(_has(row, name) for row in part.rows)}
     heads = ["", *(each.head for each in columns.values())]
-    lines = [[row.subject.title, *(_cell(row, *each) for each in columns.items())] for row in part.rows]
+    lines = [[row.title, *(_cell(row, *each) for each in columns.items())] for row in part.rows]
     if any(row.error for row in part.rows):
         heads.append("error")
         lines = [[*line, row.error.replace("|", "/")] for line, row in zip(lines, part.rows, strict=True)]

@@ -30,11 +30,27 @@ class Column:
 
 @dataclass(slots=True)
 class Row:
-    """The figures of one subject in one part; ``error`` says why some or all are missing."""
+    """The figures of one subject in one part; ``error`` says why some or all are missing.
+
+    ``shape`` is the shape of use, where a part has several.
+    """
 
     subject: Subject
     figures: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    shape: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.name_of(self.subject.name)
+
+    @property
+    def title(self) -> str:
+        return self.name_of(self.subject.title)
+
+    def name_of(self, subject: str) -> str:
+        """The name of a subject in the same shape of use."""
+        return f"{self.shape}: {subject}" if self.shape else subject
 
     def figure(self, name: str) -> float:
         """A figure; NaN if it is missing."""
@@ -51,8 +67,8 @@ class Part:
     rows: list[Row]
     note: str = ""
 
-    def row(self, subject: str) -> Row | None:
-        return next((row for row in self.rows if row.subject.name == subject), None)
+    def row(self, name: str) -> Row | None:
+        return next((row for row in self.rows if row.name == name), None)
 
 
 def mid(values: Iterable[float]) -> float:
@@ -98,7 +114,7 @@ def as_json(part: Part) -> dict[str, Any]:
     """The part for ``json.dumps``, without missing figures."""
     rows = [
         {
-            "subject": row.subject.name,
+            "subject": row.name,
             **{name: float(f"{value:.5g}") for name, value in row.figures.items() if not math.isnan(value)},
             **({"error": row.error} if row.error else {}),
         }
