@@ -105,7 +105,7 @@ class Enforcer:
             decision, has_gone = decisions[0], False
             if receiving is not None and layout.max_delays and not decision.allowed:
                 decision, waited = await self._wait(decision, layout.max_delays, receiving, outer)
-                has_gone, receiving.waited = receiving.is_gone, waited
+                has_gone, receiving.waited = receiving.is_gone, decision.delay or waited
             if layout.checks_blocks:  # there is no reason to punish a client that has gone
                 decision = without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
             finished.insert(0, decision)

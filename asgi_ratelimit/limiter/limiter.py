@@ -326,11 +326,11 @@ class Limiter:
         answer = self.store.take((take,))
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
-            decision = counted(decision)
+            decision = replace(decision, shadow=True)
         self._counts.count(decision)
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
-        return decision
+        return decision if word is None else counted(decision)
 
     @contextmanager
     def waiting_call(self) -> Iterator[ObservedWait]:

@@ -259,19 +259,6 @@ async def test_limits_that_are_taken_together() -> None:
         assert await remaining(client, "/") == {"status": 200}
 
 
-async def test_the_numbers_on_the_way_of_a_request_stay(caplog: pytest.LogCaptureFixture) -> None:
-    """A request under an override takes the same short way: no decision is built for it."""
-    store = MemoryStore()
-    app = RateLimitMiddleware(FastAPI(), "5/hour", store=store)
-    async with client_of(app) as client:
-        await client.get("/")
-        await Overrides(store).set("default", "7/hour")
-        plan = app.rule_table.constant_plan
-        assert plan is not None
-        assert plan.charge is not None
-        assert plan.charge.template.quota.limit == 7
-
-
 @pytest.mark.parametrize("written", [{"login": "nonsense"}, {"login": 5}])
 async def test_what_cannot_be_read_changes_nothing(
     written: Mapping[str, Any], caplog: pytest.LogCaptureFixture, redis_url: str

@@ -167,6 +167,8 @@ class SlotQueues:
             waiter.order = order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
+                if len(waiters) == 1:  # a slot that one before it has left may be there
+                    queue.wake_first_in_time()
             else:
                 if waiters[0].at_us <= now_us:  # it has been woken
                     waiters[0].order = (-math.inf, 0)
