@@ -136,7 +136,7 @@ NAMES = {
         "zendesk",
     ],
     "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
-    "asgi_ratelimit.tools": ["Covered", "Recorder", "coverage", "simulate"],
+    "asgi_ratelimit.tools": ["Covered", "coverage"],
 }
 """The public modules, and the names that each exports."""
 
@@ -191,7 +191,7 @@ ELSEWHERE = [
     *[(name, "testing") for name in NAMES["asgi_ratelimit.testing"]],
     *[(name, "metrics") for name in NAMES["asgi_ratelimit.metrics"]],
     *[(name, "clients") for name in NAMES["asgi_ratelimit.clients"]],
-    *[(name, "tools") for name in ("Recorder", "coverage")],
+    ("coverage", "tools"),
     *[(name, "hooks") for name in ("Event", "failures", "log_refusals")],
     ("LearnedEstimate", "profiles"),
     ("parse", "headers"),
