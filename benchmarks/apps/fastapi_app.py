@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,7 +14,14 @@ async def hello() -> Response:
     return PlainTextResponse("hello")
 
 
-def fastapi_app(dependencies: Sequence[Any] = (), **options: Any) -> FastAPI:
+async def greeting() -> dict[str, str]:
+    """An endpoint whose value FastAPI turns into an answer, with the headers that dependencies have set."""
+    return {"hello": "world"}
+
+
+def fastapi_app(
+    dependencies: Sequence[Any] = (), endpoint: Callable[..., Awaitable[Any]] = hello, **options: Any
+) -> FastAPI:
     app = FastAPI(openapi_url=None, **options)
-    app.get("/", dependencies=list(dependencies))(hello)
+    app.get("/", dependencies=list(dependencies))(endpoint)
     return app

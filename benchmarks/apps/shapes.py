@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from starlette.authentication import SimpleUser
@@ -16,13 +17,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..subject import OPEN, PEERS, Quota, Where
+from ..subject import OPEN, Quota, Where
 from .starlette_app import hello, refuse, starlette_app
-
-A_MINUTE, AN_HOUR, A_DAY = 1000, 10_000, 100_000
-"""So wide that no request is refused, and so narrow that a known client's bucket is not full again."""
-MINUTE, HOUR, DAY = f"{A_MINUTE}/minute", f"{AN_HOUR}/hour", f"{A_DAY}/day"
-TIERS = {"free": "100/hour", "bench": HOUR}
 
 _ON_STARLETTE = ("bare", "ours", "limits", "slowapi")
 SHAPES = {
@@ -44,10 +40,45 @@ Ask: TypeAlias = Callable[[Scope], Awaitable[Any]]
 """Asks a limiter about a request; a false answer refuses it."""
 
 
-def build(peer: str, shape: str, where: Where, url: str) -> ASGIApp:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A shape over a store. Each client has ``a_minute`` units a minute, 10 times that an hour, and 100 times a day."""
+
+    shape: str
+    where: Where
+    url: str
+    a_minute: int
+
+    @property
+    def an_hour(self) -> int:
+        return 10 * self.a_minute
+
+    @property
+    def a_day(self) -> int:
+        return 100 * self.a_minute
+
+    @property
+    def minute(self) -> str:
+        return f"{self.a_minute}/minute"
+
+    @property
+    def hour(self) -> str:
+        return f"{self.an_hour}/hour"
+
+    @property
+    def day(self) -> str:
+        return f"{self.a_day}/day"
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """The quotas by user agent."""
+        return {"free": "100/hour", "bench": self.hour}
+
+
+def build(peer: str, case: Case) -> ASGIApp:
     """Build the app of a shape, limited by one of its peers. Raises what the peer raises."""
-    app: ASGIApp = _BUILDERS[peer](shape, where, url)
-    return Authenticated(app) if shape == "user key" else app
+    app = _BUILDERS[peer](case)
+    return Authenticated(app) if case.shape == "user key" else app
 
 
 class Authenticated:
@@ -76,10 +107,6 @@ class Asking:
             await self.app(scope, receive, send)
 
 
-def tier_of(request: HTTPConnection) -> str:
-    return TIERS[request.headers["user-agent"]]
-
-
 def cost_of(request: Request) -> int:
     return 2 if request.method == "GET" else 5
 
@@ -88,66 +115,66 @@ async def nothing(connection: HTTPConnection, response: Response) -> None:
     """A dependency that does nothing: calling one is FastAPI's cost, and no limiter's."""
 
 
-def _bare(shape: str, where: Where, url: str) -> ASGIApp:
+def _bare(case: Case) -> ASGIApp:
     return starlette_app()
 
 
-def _bare_fastapi(shape: str, where: Where, url: str) -> ASGIApp:
+def _bare_fastapi(case: Case) -> ASGIApp:
     from fastapi import Depends
 
-    from .fastapi_app import fastapi_app
+    from .fastapi_app import fastapi_app, greeting
 
-    return fastapi_app([Depends(nothing)])
+    return fastapi_app([Depends(nothing)], greeting)
 
 
-def _ours(shape: str, where: Where, url: str) -> ASGIApp:
+def _ours(case: Case) -> ASGIApp:
     from asgi_ratelimit import Limiter, RateLimitMiddleware, Rule, pace
     from asgi_ratelimit.keys import user
 
     from ..peers.ours import store_at
 
-    store = store_at(where, url)
+    store, tiers = store_at(case.where, case.url), case.tiers
     options: dict[str, dict[str, Any]] = {
-        "single": {"quota": HOUR},
-        "default+rule": {"quota": HOUR, "rules": [Rule("/", MINUTE)]},
-        "three quotas": {"quota": f"{MINUTE}; {HOUR}; {DAY}"},
-        "tier": {"quota": tier_of},
-        "cost": {"quota": HOUR, "cost": cost_of},
-        "settle": {"rules": [Rule("/", HOUR, cost=2, settle=lambda status, headers: 1)]},
-        "user key": {"quota": HOUR, "key": user()},
+        "single": {"quota": case.hour},
+        "default+rule": {"quota": case.hour, "rules": [Rule("/", case.minute)]},
+        "three quotas": {"quota": f"{case.minute}; {case.hour}; {case.day}"},
+        "tier": {"quota": lambda request: tiers[request.headers["user-agent"]]},
+        "cost": {"quota": case.hour, "cost": cost_of},
+        "settle": {"rules": [Rule("/", case.hour, cost=2, settle=lambda status, headers: 1)]},
+        "user key": {"quota": case.hour, "key": user()},
     }
-    if shape in options:
-        return starlette_app(Middleware(RateLimitMiddleware, store=store, **options[shape]))
-    limiter = Limiter(HOUR, store=store)
+    if case.shape in options:
+        return starlette_app(Middleware(RateLimitMiddleware, store=store, **options[case.shape]))
+    limiter = Limiter(case.hour, store=store)
 
-    @pace(f"{HOUR} burst {AN_HOUR}", key=lambda client: client, store=store, name="paced")
+    @pace(f"{case.hour} burst {case.an_hour}", key=lambda client: client, store=store, name="paced")
     async def paced(client: str) -> bool:
         return True
 
-    ask = paced if shape == "@pace at once" else limiter.rate_limit
+    ask = paced if case.shape == "@pace at once" else limiter.rate_limit
     return starlette_app(Middleware(Asking, ask=lambda scope: ask(scope["client"][0])))
 
 
-def _ours_fastapi(shape: str, where: Where, url: str) -> ASGIApp:
+def _ours_fastapi(case: Case) -> ASGIApp:
     from fastapi import Depends
 
     from asgi_ratelimit import RateLimit
 
     from ..peers.ours import store_at
-    from .fastapi_app import fastapi_app
+    from .fastapi_app import fastapi_app, greeting
 
-    return fastapi_app([Depends(RateLimit(HOUR, store=store_at(where, url)))])
+    return fastapi_app([Depends(RateLimit(case.hour, store=store_at(case.where, case.url)))], greeting)
 
 
-def _limits(shape: str, where: Where, url: str) -> ASGIApp:
+def _limits(case: Case) -> ASGIApp:
     """As many calls as there are quotas."""
     from limits import parse
 
     from ..peers.limits import limiter_at
 
-    hit = limiter_at(where, url).hit
-    minute, hour, day = map(parse, (MINUTE, HOUR, DAY))
-    tiers = {tier: parse(quota) for tier, quota in TIERS.items()}
+    hit = limiter_at(case.where, case.url).hit
+    minute, hour, day = map(parse, (case.minute, case.hour, case.day))
+    tiers = {tier: parse(quota) for tier, quota in case.tiers.items()}
 
     async def twice(scope: Scope) -> bool:
         client = scope["client"][0]
@@ -164,32 +191,32 @@ def _limits(shape: str, where: Where, url: str) -> ASGIApp:
         "cost": lambda scope: hit(hour, scope["client"][0], cost=cost_of(Request(scope))),
         "user key": lambda scope: hit(hour, scope["user"].identity),
     }
-    return starlette_app(Middleware(Asking, ask=asks.get(shape, lambda scope: hit(hour, scope["client"][0]))))
+    return starlette_app(Middleware(Asking, ask=asks.get(case.shape, lambda scope: hit(hour, scope["client"][0]))))
 
 
-def _slowapi(shape: str, where: Where, url: str) -> ASGIApp:
+def _slowapi(case: Case) -> ASGIApp:
     """Its default limit, and its decorator where a route has a limit or a function of its own."""
     from slowapi import Limiter
     from slowapi.middleware import SlowAPIASGIMiddleware
     from slowapi.util import get_remote_address
 
-    key = get_remote_address if shape != "user key" else lambda request: request.scope["user"].identity
-    default: list[Any] = {"three quotas": [f"{MINUTE};{HOUR};{DAY}"], "tier": [], "cost": []}.get(shape, [HOUR])
-    uri = url if where == "redis" else "memory://"
+    key = get_remote_address if case.shape != "user key" else lambda request: request.scope["user"].identity
+    defaults: dict[str, list[Any]] = {"three quotas": [f"{case.minute};{case.hour};{case.day}"], "tier": []}
+    default, tiers = defaults.get(case.shape, [case.hour]), case.tiers
+    uri = case.url if case.where == "redis" else "memory://"
     limiter = Limiter(key, default_limits=default, headers_enabled=True, storage_uri=uri)
     limited: dict[str, Callable[..., Any]] = {
-        "default+rule": limiter.limit(MINUTE, override_defaults=False),
-        "tier": limiter.limit(lambda key: TIERS["bench" if key else "free"]),  # such a function gets the key only
-        "cost": limiter.limit(HOUR, cost=cost_of),
+        "default+rule": limiter.limit(case.minute, override_defaults=False),
+        "tier": limiter.limit(lambda key: tiers["bench" if key else "free"]),  # such a function gets the key only
+        "cost": limiter.limit(case.hour, cost=cost_of),
     }
-    app = starlette_app(
-        Middleware(SlowAPIASGIMiddleware), endpoint=limited[shape](hello) if shape in limited else hello
-    )
+    endpoint = limited[case.shape](hello) if case.shape in limited else hello
+    app = starlette_app(Middleware(SlowAPIASGIMiddleware), endpoint=endpoint)
     app.state.limiter = limiter
     return app
 
 
-def _asgi_ratelimit(shape: str, where: Where, url: str) -> ASGIApp:
+def _asgi_ratelimit(case: Case) -> ASGIApp:
     from ratelimit import RateLimitMiddleware, Rule
 
     from ..peers.asgi_ratelimit_peer import backend_at
@@ -204,33 +231,37 @@ def _asgi_ratelimit(shape: str, where: Where, url: str) -> ASGIApp:
         return scope["client"][0], Request(scope).headers["user-agent"]
 
     rules = {
-        "three quotas": [Rule(minute=A_MINUTE, hour=AN_HOUR, day=A_DAY)],
-        "tier": [Rule(group="free", hour=100), Rule(group="bench", hour=AN_HOUR)],
+        "three quotas": [Rule(minute=case.a_minute, hour=case.an_hour, day=case.a_day)],
+        "tier": [Rule(group="free", hour=100), Rule(group="bench", hour=case.an_hour)],
     }
-    who = {"tier": tier, "user key": user}.get(shape, client)
-    config = {"/": rules.get(shape, [Rule(hour=AN_HOUR)])}
+    who = {"tier": tier, "user key": user}.get(case.shape, client)
+    config = {"/": rules.get(case.shape, [Rule(hour=case.an_hour)])}
     return starlette_app(
-        Middleware(RateLimitMiddleware, authenticate=who, backend=backend_at(where, url), config=config)
+        Middleware(RateLimitMiddleware, authenticate=who, backend=backend_at(case.where, case.url), config=config)
     )
 
 
-def _fastapi_limiter(shape: str, where: Where, url: str) -> ASGIApp:
-    return PEERS["fastapi_limiter"].build(where, url, OPEN)  # one bucket for all clients
+def _fastapi_limiter(case: Case) -> ASGIApp:
+    from ..peers.fastapi_limiter import build
+    from .fastapi_app import greeting
+
+    return build(case.where, case.url, OPEN, endpoint=greeting)  # one bucket for all clients
 
 
-def _pyrate_limiter(shape: str, where: Where, url: str) -> ASGIApp:
+def _pyrate_limiter(case: Case) -> ASGIApp:
     from ..peers.pyrate_limiter import limiter_at
 
-    blocking, acquire = shape == "@pace at once", limiter_at(where, url, Quota(AN_HOUR, "hour")).try_acquire_async
+    acquire = limiter_at(case.where, case.url, Quota(case.an_hour, "hour")).try_acquire_async
+    blocking = case.shape == "@pace at once"
     return starlette_app(Middleware(Asking, ask=lambda scope: acquire(scope["client"][0], blocking=blocking)))
 
 
-def _plain(shape: str, where: Where, url: str) -> ASGIApp:
+def _plain(case: Case) -> ASGIApp:
     """One call of EVALSHA after the other, for each charge."""
     from ..peers.plain import script_at
 
-    take = script_at(url)
-    quotas = [("hour", AN_HOUR, 3600), ("minute", A_MINUTE, 60)][: CHARGES.get(shape, 1)]
+    take = script_at(case.url)
+    quotas = [("hour", case.an_hour, 3600), ("minute", case.a_minute, 60)][: CHARGES.get(case.shape, 1)]
 
     async def ask(scope: Scope) -> bool:
         for name, limit, period in quotas:
@@ -241,7 +272,7 @@ def _plain(shape: str, where: Where, url: str) -> ASGIApp:
     return starlette_app(Middleware(Asking, ask=ask))
 
 
-_BUILDERS: dict[str, Callable[[str, Where, str], ASGIApp]] = {
+_BUILDERS: dict[str, Callable[[Case], ASGIApp]] = {
     "bare": _bare,
     "bare_fastapi": _bare_fastapi,
     "ours": _ours,

@@ -22,8 +22,18 @@ COLUMNS = {
 WARM_UP = 0.2
 
 
+SHAPED, SHAPE = ("bare", "ours", "limits"), "default+rule"
+"""Peers that are also measured in this shape of use."""
+
+
 def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
-    rows = {runner.subject.name: Row(runner.subject) for runner in runners}
+    shaped = [runner for runner in runners if runner.subject.peer.name in SHAPED]
+    rows = _rows(runners, plan) + _rows(shaped, plan, SHAPE)
+    return [Part("served", "Behind uvicorn", COLUMNS, rows)]
+
+
+def _rows(runners: Sequence[Runner], plan: Plan, shape: str = "") -> list[Row]:
+    rows = {runner.subject.name: Row(runner.subject, shape=shape) for runner in runners}
     rounds: dict[str, list[Round]] = defaultdict(list)
     ports = {runner.subject.name: _listen(runner, rows[runner.subject.name]) for runner in runners}
     for number in range(plan.served_rounds):
@@ -35,13 +45,13 @@ def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
     for row in rows.values():
         if not row.error:
             row.figures = _figures(row, rounds)
-    return [Part("served", "Behind uvicorn", COLUMNS, list(rows.values()))]
+    return list(rows.values())
 
 
 def _listen(runner: Runner, row: Row) -> int:
     """Start the server and warm it up; return its port, or 0 after an error."""
     try:
-        port = runner.listen(OPEN)
+        port = runner.listen(OPEN, row.shape)
     except Failed as failure:
         row.error = str(failure)
         return 0

@@ -9,9 +9,11 @@ from ..apps.shapes import CHARGES, SHAPES
 from ..plan import Plan
 from ..processes.runner import Failed, Runner
 from ..reporting.results import NAN, Column, Part, Row, best, mid, unexpected
-from ..subject import OPEN
+from ..subject import Quota
 from .inprocess import BARE_US
 
+QUOTA = Quota(1000, "minute")
+"""So wide that no request is refused, and so narrow that a known client's buckets are not full again."""
 AT_ONCE = 64
 LEAST = 100
 """Requests of a round and clients of a chunk, at least."""
@@ -101,7 +103,7 @@ def _turned(subjects: list[Subject], number: int) -> list[Subject]:
 def _prepare(subject: Subject, shape: str, plan: Plan) -> None:
     """Build an app, send one request from each known client, and find out how many requests fit into a round."""
     try:
-        subject.runner.use(OPEN, shape)
+        subject.runner.use(QUOTA, shape)
         answer = subject.runner.call("burst", requests=plan.known_clients, at_once=AT_ONCE, clients=plan.known_clients)
     except Failed as failure:
         subject.row.error = str(failure)

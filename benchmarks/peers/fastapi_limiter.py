@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi_limiter.depends import RateLimiter
@@ -15,10 +16,10 @@ from ..apps.fastapi_app import fastapi_app
 from ..subject import Quota, Where
 
 
-def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+def build(where: Where, url: str, quota: Quota, **options: Any) -> ASGIApp:
     rates = [Rate(quota.limit, Duration[quota.period.upper()])]
     if where == "memory":
-        return fastapi_app([Depends(RateLimiter(Limiter(rates)))])
+        return fastapi_app([Depends(RateLimiter(Limiter(rates)))], **options)
     limiters: list[RateLimiter] = []
 
     @asynccontextmanager
@@ -30,4 +31,4 @@ def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     async def limited(request: Request, response: Response) -> None:
         await limiters[0](request, response)
 
-    return fastapi_app([Depends(limited)], lifespan=lifespan)
+    return fastapi_app([Depends(limited)], lifespan=lifespan, **options)

@@ -35,7 +35,7 @@ class Runner:
         self._start()
 
     def use(self, quota: Quota, shape: str = "") -> None:
-        """Build an app with this quota, or of this shape of use, and empty the Redis, in a process that runs.
+        """Build an app with this quota, in a shape of use if one is named, and empty the Redis, in a process that runs.
 
         Raises ``Failed``.
         """

@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from ..apps.shapes import build
+from ..apps.shapes import Case, build
 from ..subject import PEERS, Quota, Where
 from .direct_client import DirectClient
 from .lifespan import lifespan
@@ -42,7 +42,7 @@ class Worker:
     async def app(self, limit: int, period: Any, shape: str) -> Answer:
         """Build an app with this quota, in place of the last one; ``burst``, ``visit`` and ``flood`` use it.
 
-        A ``shape`` of use has quotas of its own.
+        A ``shape`` of use has several quotas of such a size.
         """
         app = await self._new_app(limit, period, shape)
         self._client = DirectClient(app, await self._running.enter_async_context(lifespan(app)))
@@ -95,7 +95,7 @@ class Worker:
     async def _new_app(self, limit: int, period: Any, shape: str) -> ASGIApp:
         await self._running.aclose()
         if shape:
-            return build(self._peer, shape, self._where, self._url)
+            return build(self._peer, Case(shape, self._where, self._url, limit))
         return PEERS[self._peer].build(self._where, self._url, Quota(limit, period))
 
 

@@ -7,8 +7,8 @@ from benchmarks.reporting.results import Part, Row
 from benchmarks.subject import PEERS, Subject, Where
 
 
-def row(peer: str, where: Where, error: str = "", **figures: float) -> Row:
-    return Row(Subject(PEERS[peer], where), dict(figures), error)
+def row(peer: str, where: Where, error: str = "", shape: str = "", **figures: float) -> Row:
+    return Row(Subject(PEERS[peer], where), dict(figures), error, shape)
 
 
 def in_process(*rows: Row) -> dict[str, Part]:

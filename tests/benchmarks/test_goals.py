@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from benchmarks.apps.shapes import SHAPES
+from benchmarks.parts import shapes
 from benchmarks.reporting.goals import GOALS, Goal, ahead, is_ahead
 from benchmarks.reporting.results import Column, Part
 
@@ -38,13 +40,27 @@ def test_the_worst_of_several_parts_counts() -> None:
     assert math.isnan(at_most.measured({}))
 
 
-def test_there_are_goals_for_each_number_of_clients() -> None:
-    """At 1,000,000 no client comes again, so that there is one goal for each store."""
-    bounds = {goal.what.partition(": ")[0]: goal.bound for goal in GOALS if goal.figure.startswith("scaled_")}
-    assert bounds["10,000 clients, new, memory"] == 7
-    assert bounds["10,000 clients, again, Redis"] == 8
-    assert bounds["1,000,000 clients, new, memory"] == 10
-    assert "1,000,000 clients, again, memory" not in bounds
+def test_goals_of_shapes_are_for_rows_of_them() -> None:
+    """Each names a shape, one of its peers, and a column."""
+    goals = [goal for goal in GOALS if goal.part == "shapes"]
+    assert len(goals) > 10
+    for goal in goals:
+        shape, _, subject = goal.subject.partition(": ")
+        assert subject.partition(" ")[0] in SHAPES[shape]
+        assert goal.figure in shapes.COLUMNS
+
+
+def test_a_peer_is_compared_within_its_shape() -> None:
+    """Ours under another shape does not count."""
+    rows = [
+        row("ours", "memory", shape="single", known=5.0),
+        row("ours", "memory", shape="default+rule", known=8.0),
+        row("limits", "memory", shape="default+rule", known=6.0),
+    ]
+    done = {"shapes": Part("shapes", "Shapes", shapes.COLUMNS, rows)}
+    assert [str(each) for each in ahead(done)] == [
+        "Shapes, CPU µs more, known clients: default+rule: limits, memory 6.0, ours 8.0"
+    ]
 
 
 def test_a_peer_that_is_ahead_is_named() -> None:

@@ -13,12 +13,11 @@ from .tables import in_process, row
 
 def test_a_goal_is_shown_with_its_figure_and_verdict() -> None:
     """The table has the goals whose figures were measured, and no others."""
-    done = in_process(row("ours", "memory", cpu_64=3.96), row("ours", "redis", cpu_64=7.5, throughput_plain=3.0))
+    done = in_process(row("ours", "memory", cpu_64=3.96), row("ours", "redis", latency_plain=1.2, throughput_plain=3.0))
     lines = report.goals(done).splitlines()
     assert lines[2:] == [
-        "| CPU µs more than the bare app, memory, 64 at once | at most 4 | 4.0 | reached |",
-        "| CPU µs more than the bare app, Redis, 64 at once | at most 7 | 7.5 | missed |",
         "| throughput, Redis, 64 at once, times plain EVALSHA | at least 3 | 3.00 | reached |",
+        "| median latency, Redis, 1 at once, times plain | at most 1.15 | 1.20 | missed |",
     ]
 
 
@@ -35,6 +34,13 @@ def test_a_peer_with_an_error_is_shown_with_it() -> None:
         "| limits, redis | 4,000.0 |  | 1,000 at once: a/b (900 of 1,000) |",
     ]
     assert "| limits |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
+
+
+def test_a_row_is_shown_with_its_shape() -> None:
+    """A table may have one subject under several shapes of use."""
+    rows = [row("ours", "memory", shape=shape, cpu=cpu) for shape, cpu in (("single", 5.0), ("tier", 9.0))]
+    part = Part("shapes", "Shapes", {"cpu": Column("CPU")}, rows)
+    assert report.table(part).splitlines()[4:] == ["| single: ours, memory | 5 |", "| tier: ours, memory | 9 |"]
 
 
 def test_a_note_stands_above_its_table() -> None:
