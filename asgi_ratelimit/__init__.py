@@ -114,8 +114,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("opentelemetry", "prometheus"), "metrics"),
     **dict.fromkeys(("PacedAdapter", "PacedMiddleware"), "clients"),
     **dict.fromkeys(("Event", "failures", "log_refusals"), "hooks"),
-    **dict.fromkeys(("Recorder", "coverage"), "tools"),
     "LearnedEstimate": "profiles",
+    "coverage": "tools",
     "parse": "headers",
 }
 
