@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="What a limit costs, beside its peers.")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument(
-        "--quick", action="store_true", help="fewer and shorter rounds: about three minutes for all but the outage"
+        "--quick", action="store_true", help="fewer and shorter rounds: some minutes for all but the outage"
     )
     parser.add_argument("--only", default="", metavar="PEERS", help=f"of {', '.join(PEERS)}; with commas")
     parser.add_argument("--clients", type=int, default=1000, help="addresses of the requests in the part inprocess")

@@ -1,4 +1,4 @@
-"""How much each part measures: a whole run takes under twenty minutes, a quick one about three."""
+"""How much each part measures: a whole run takes under half an hour, a quick one some minutes."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from ..reporting.results import NAN, Column, Part, Row, best, mid, unexpected
 from ..subject import Quota
 from .inprocess import BARE_US
 
-QUOTA = Quota(1000, "minute")
-"""So wide that no request is refused, and so narrow that a known client's buckets are not full again."""
+QUOTA = Quota(300, "minute")
+"""So wide that no request is refused, and so narrow that a known client's buckets are mostly still in use."""
 AT_ONCE = 64
 LEAST = 100
 """Requests of a round and clients of a chunk, at least."""

@@ -58,7 +58,7 @@ def _picture(panels: Sequence[Panel], done: Mapping[str, Part], path: Path) -> N
 
 
 def _bars(axes: Axes, panel: Panel, part: Part) -> None:
-    rows = [row for row in part.rows if row.subject.where == panel.where][::-1]
+    rows = [row for row in part.rows if row.subject.where == panel.where and not row.shape][::-1]
     values = [row.figure(panel.figure) for row in rows]
     lengths = [0 if math.isnan(value) else value for value in values]
     bars = axes.barh([row.subject.peer.title for row in rows], lengths, color=[_colour(row) for row in rows])
