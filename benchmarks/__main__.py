@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from .apps.shapes import SHAPES
 from .parts import admission, clients, flood, inprocess, memory, outage, served, shapes
 from .plan import plan
 from .processes.runner import runners
@@ -34,7 +35,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"error: no {', '.join(unknown)}; parts: {', '.join(PARTS)}; peers: {', '.join(PEERS)}")
     if arguments.profile:
-        profile(CASES[arguments.profile], only[0] if only else "ours", arguments.clients)
+        profile(CASES[arguments.profile], only[0] if only else "ours", arguments.shape, arguments.clients)
     else:
         _measure(arguments, only)
 
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="PEERS", help=f"of {', '.join(PEERS)}; with commas")
     parser.add_argument("--clients", type=int, default=1000, help="addresses of the requests in the part inprocess")
     parser.add_argument("--profile", choices=CASES, help="measure nothing else, and show CPU time by function")
+    parser.add_argument("--shape", choices=SHAPES, default="", help="with --profile: this shape of use")
     return parser
 
 

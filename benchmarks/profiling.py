@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from tests.support.redis_server import RedisServer
 
+from .apps import shapes
 from .parts.flood import QUOTA as REFUSED
 from .processes.direct_client import DirectClient
 from .processes.lifespan import lifespan
@@ -38,11 +39,17 @@ CASES = {
 }
 
 
-def profile(case: Case, peer: str, clients: int) -> None:
-    """Print the CPU time of a request, then that of each function, which the profiler slows down."""
+def profile(case: Case, peer: str, shape: str, clients: int) -> None:
+    """Print the CPU time of a request, then that of each function, which the profiler slows down.
+
+    Without a ``shape`` of use, there is a single quota.
+    """
     with ExitStack() as stack:
         url = stack.enter_context(RedisServer()).url if case.where == "redis" else ""
-        app = PEERS[peer].build(case.where, url, case.quota)
+        if shape:
+            app = shapes.build(peer, shapes.Case(shape, case.where, url, case.quota.limit))
+        else:
+            app = PEERS[peer].build(case.where, url, case.quota)
         profiler = uvloop.run(_measure(app, case.at_once, 1 if case.quota is REFUSED else clients))
     _print(pstats.Stats(profiler))
 
