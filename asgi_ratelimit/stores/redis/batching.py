@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-Entry: TypeAlias = "tuple[T, asyncio.Future[R], float]"
-"""An item, the future of its result, and the time of the event loop at which it was submitted."""
+Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, int]"
+"""An item, the future of its result, the time of the event loop at which it was submitted, and its weight."""
 
 MAX_ITEMS = 128
 """The most items in one batch."""
@@ -57,7 +57,7 @@ class GroupCommit(Generic[T, R]):
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = self._loop.create_future()
-        self._waiting.append((item, result, self._loop.time()))
+        self._waiting.append((item, result, self._loop.time(), self._weight_of(item)))
         if self._under_way is None and self._scheduled is None:
             if self._last_was_single:
                 self._send_next()
@@ -89,7 +89,7 @@ class GroupCommit(Generic[T, R]):
         weight = taken = 0
         for entry in self._waiting:
             if not entry[1].done():
-                weight += self._weight_of(entry[0])
+                weight += entry[3]
                 if batch and (weight > self._most_weight or len(batch) == MAX_ITEMS):
                     break
                 batch.append(entry)
@@ -121,7 +121,7 @@ class GroupCommit(Generic[T, R]):
             self._deadline.cancel()
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
-        for at, (_, future, _) in enumerate(batch):
+        for at, (_, future, _, _) in enumerate(batch):
             result = results if isinstance(results, BaseException) else results[at]
             if future.done():
                 continue

@@ -88,6 +88,8 @@ def weight_of(action: Action) -> int:
     """As how many charges of a token bucket an action counts, for the work that the script has with it."""
     if type(action) is NumberedTake and len(action.take.charges) == 1:  # what most are
         return action.take.charges[0].quota.weight
+    if type(action) is Reset:
+        return 1
     return sum([charge.quota.weight for charge in charges_of(action)])
 
 

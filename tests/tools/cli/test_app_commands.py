@@ -181,11 +181,6 @@ def test_a_module_that_raises(statement: str, why: str, folder: Path, run: Calla
         ("check", "src/shop.py:app", "did you mean 'shop:app'?: asgi-ratelimit check shop:app --app-dir src"),
         ("what-if", "nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
         ("suggest", "nosuch.log", "error: no such file or folder: 'nosuch.log': asgi-ratelimit suggest access.log"),
-        (
-            "simulate",
-            "5/s --log nosuch.log",
-            "error: no such file or folder: 'nosuch.log': asgi-ratelimit simulate \"10",
-        ),
         ("suggest", ".", "error: Is a directory: '.'"),
     ],
 )

@@ -125,7 +125,7 @@ def test_arguments_that_cannot_be_parsed(arguments: list[str], capsys: pytest.Ca
     assert ": asgi-ratelimit " in err
 
 
-@pytest.mark.parametrize("command", ["check", "history", "peek", "record", "set", "suggest", "top", "watch", "what-if"])
+@pytest.mark.parametrize("command", ["check", "history", "peek", "set", "suggest", "top", "what-if"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With an example."""
     with pytest.raises(SystemExit) as ended:
