@@ -107,7 +107,7 @@ def live_refusals(arrivals: Sequence[Arrival], quota: str, search: str) -> Count
 def test_a_log_foretells_what_a_limit_refuses(
     quota: str, search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exactly by a log with fractions, and within 1 % by logs of the answers; by rule, too, where the times are of requests."""
+    """Exactly by a log with fractions, within 1 % by logs of the answers; by rule, where the times are of requests."""
     arrivals = benchmark_arrivals(seconds=90, known=60, new=200, rate=40)
     write_logs(tmp_path, arrivals)
     live = live_refusals(arrivals, quota, search)
