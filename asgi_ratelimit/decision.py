@@ -226,7 +226,7 @@ class Decision:
     id: int = field(default=0, repr=False, compare=False)
     degraded: bool = False
     shadow: bool = False
-    repeated: bool = False
+    repeated: bool = field(default=False, compare=False)
     asked_us: float = field(default=0.0, repr=False, compare=False)
     """When a repeated decision was asked for, or the wait was over that it is about; states are those of then."""
 

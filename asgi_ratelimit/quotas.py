@@ -93,7 +93,7 @@ class TokenBucket:
             rate=rate,
             slow_rate=rate * self.burst_allowance_factor,
             floor=self.burst - 1.0,
-            slack=slack_of(self.burst),
+            slack=min(slack_of(self.burst), rate * self.burst_allowance_factor / 2.0),  # worth less than a microsecond
             stamp=_stamp(0, self.limit, period_us, self.burst, self.burst_allowance_factor),
         )
 

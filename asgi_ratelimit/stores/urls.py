@@ -19,7 +19,8 @@ HIDDEN = "***"
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=://)", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w./-]*(:\d{1,5})?(/\d*)?")
-_HOSTS = re.compile(r"[\w.,:\[\]-]*")
+_HOST = r"(?:[\w.-]*|\[[\w.:]*\])(?::[^,:\[\]]*)?"
+_HOSTS = re.compile(f"{_HOST}(?:,{_HOST})*")
 _PORT = re.compile(r"(?<=:)(?!\d{1,5}(?:,|\Z))[^,:\]]*(?=,|\Z)")
 _SHOWN_OPTIONS = re.compile(
     r"db|protocol|(?:sentinel_)?ssl_(?!password|keyfile|ca_data)\w+|\w*timeout|max_connections|encoding"
