@@ -13,11 +13,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
-from redis import Redis
 
-from asgi_ratelimit.algorithms import unpack, used
-from asgi_ratelimit.clock import SystemClock
-from tests.support.chaos import LIMIT, QUOTAS, TIMEOUT
+from asgi_ratelimit.stores.redis.scan import Scan
+from tests.support.chaos import LIMIT, TIMEOUT
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
@@ -91,7 +89,7 @@ async def run(server: RedisServer, seconds: float, keys: int, kind: str, rate: f
     admitted: Counter[str] = Counter()
     for result in results:
         admitted.update(result["admitted"])
-    return Chaos(admitted, charged(server, kind), sum(result["degraded"] for result in results))
+    return Chaos(admitted, await charged(server), sum(result["degraded"] for result in results))
 
 
 def child_of(proxy: Proxy, number: int, keys: int, kind: str, rate: float) -> subprocess.Popen[str]:
@@ -101,19 +99,9 @@ def child_of(proxy: Proxy, number: int, keys: int, kind: str, rate: float) -> su
     return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=null, text=True)
 
 
-def charged(server: RedisServer, kind: str) -> Counter[str]:
+async def charged(server: RedisServer) -> Counter[str]:
     """What Redis has been charged with, by key."""
-    units: Counter[str] = Counter()
-    with Redis.from_url(server.url) as client:
-        for name in client.keys("rl:default:*{key-*}"):
-            state = unpack(QUOTAS[kind], client.get(name))
-            assert state is not None
-            units[name.decode().partition("{")[2].removesuffix("}")] = round(used(QUOTAS[kind], state, now_us()))
-    return units
-
-
-def now_us() -> float:
-    return float(SystemClock().now_us())
+    return Counter({each.key: round(each.used) for each in await Scan(server.url).buckets("default", most=10_000)})
 
 
 def require_equal(chaos: Chaos) -> None:

@@ -8,12 +8,10 @@ import struct
 import pytest
 from redis import Redis
 
-from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis import replies, script_encoding
 from tests.stores.redis.outage.test_outages import until_served
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster, asked
@@ -78,42 +76,6 @@ async def test_a_proxy_that_shards(proxy: Proxy, caplog: pytest.LogCaptureFixtur
 # Values
 
 
-async def test_a_value_that_cannot_be_read_concerns_its_own_take(
-    redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its ``on_error`` decides; the others of the batch get their decisions, and it is logged once a minute."""
-    genuine, broken = script_encoding.unpack, []
-
-    def unpack(quota: object, value: bytes | None, charges: int = 1) -> object:
-        if broken and value == broken[0]:
-            raise OverflowError("a number that nothing can hold")
-        return genuine(quota, value, charges)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(script_encoding, "unpack", unpack)
-    monkeypatch.setattr(replies, "unpack", unpack)
-    monkeypatch.setattr(script_encoding, "unreadable", script_encoding.FailureLog())
-    quota = FixedWindow(20, 86_400 * 365)
-    async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, on_error="deny")) as limiter:
-        await limiter.rate_limit("bad", 7)
-        with Redis.from_url(redis_url) as client:
-            (name,) = client.keys("*{bad}")
-            broken.append(client.get(name))
-            for _ in range(3):
-                client.set(name, broken[0])
-                decisions = await asyncio.gather(*[limiter.rate_limit(key) for key in ("a", "bad", "b")])
-                assert [(each.allowed, each.degraded) for each in decisions] == [
-                    (True, False),
-                    (False, True),
-                    (True, False),
-                ]
-            client.set(name, broken[0])
-            with pytest.raises(StoreError, match="cannot be read: OverflowError"):
-                await limiter.peek("bad")
-        assert not (await limiter.rate_limit("a")).degraded
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "reading what Redis has stored" in caplog.text
-
-
 @pytest.mark.parametrize("number", [1e300, -1e300, 2.0**60, -1.0, 5e-324], ids=repr)
 @pytest.mark.parametrize("quota", [TokenBucket(20, 60, burst=2), FixedWindow(3, 60), RollingWindow(3, 60)], ids=repr)
 async def test_a_value_with_an_absurd_number(redis_url: str, quota: object, number: float) -> None:
@@ -125,7 +87,7 @@ async def test_a_value_with_an_absurd_number(redis_url: str, quota: object, numb
         with Redis.from_url(redis_url) as client:
             (name,) = [name for name in client.keys("*") if name.endswith(b"{key}")]
             value = client.get(name)
-            for at in range(11, len(value) - 7, 4):
+            for at in range(5, len(value) - 7, 4):
                 client.set(name, value[:at] + struct.pack("<d", number) + value[at + 8 :])
                 decisions = await asyncio.gather(
                     limiter.rate_limit("key"),
@@ -134,19 +96,3 @@ async def test_a_value_with_an_absurd_number(redis_url: str, quota: object, numb
                     limiter.peek("key"),
                 )
                 assert (decisions[2].allowed, decisions[2].degraded) == (True, False)
-
-
-@pytest.mark.parametrize("time", [b"inf", b"nan", b"-inf"])
-async def test_a_time_that_is_not_finite(proxy: Proxy, time: bytes) -> None:
-    """Such a reply makes no sense: this process decides."""
-
-    def mangled(answer: bytes) -> bytes:
-        parts = answer.split(b"\r\n")
-        if answer.startswith(b"*"):
-            parts[3:5] = [b"$%d" % len(time), time]
-        return b"\r\n".join(parts)
-
-    async with Limiter(QUOTA, store=RedisStore(proxy.url, timeout=PATIENT)) as limiter:
-        proxy.mangle = mangled
-        assert (await limiter.rate_limit("key")).degraded
-        assert await limiter.take([Charge(QUOTA, "other")])

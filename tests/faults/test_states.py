@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import struct
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import count
 
 import pytest
-from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE
-from redis import Redis
 
-from asgi_ratelimit.algorithms import unpack
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
@@ -191,50 +184,6 @@ BUCKET = TokenBucket(20, 60, burst=5)
 WITH_PAIRS = TokenBucket(20, 60, burst=2)
 FIXED = FixedWindow(3, 60)
 ROLLING = RollingWindow(3, 60, buckets=6)
-
-
-def places_of_numbers(quota: Quota, value: bytes) -> list[int]:
-    """Where the numbers of a value are that may be infinite: behind the stamp, and behind the generation."""
-    last = len(quota.stamp)
-    if isinstance(quota, TokenBucket):
-        return [last, last + 8, *range(PLAIN_SIZE + 3, len(value), 8)]
-    return [last, *range(last + 8 + 8, len(value), 8)]
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf], ids=repr)
-@pytest.mark.parametrize("quota", [BUCKET, WITH_PAIRS, FIXED, ROLLING], ids=["plain", "pairs", "fixed", "rolling"])
-async def test_a_value_with_a_number_that_is_not_finite_counts_as_never_used(
-    redis_url: str, quota: Quota, wrong: float
-) -> None:
-    """Whichever number it is, for a plain take, a paced one, a peek and a settlement, in Python as in the script."""
-    clock, client, births = SteppedClock(), Redis.from_url(redis_url), count(1)
-    async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, on_error="deny", clock=clock)) as limiter:
-        unused = (await limiter.peek("key")).remaining
-        decisions = [await limiter.pace("key") for _ in range(8 if quota is not BUCKET else 2)]
-        if quota is not BUCKET:
-            await limiter.cancel(decisions[-3])
-        (key,) = [key for key in client.keys("*") if key.endswith(b"{key}")]  # not those of operations
-        value = client.get(key)
-        places = places_of_numbers(quota, value)
-        assert unpack(quota, value) is not None
-        assert len(places) > 2 or quota is BUCKET
-        for place in places:
-            tampered = value[:place] + struct.pack("<d", wrong) + value[place + 8 :]
-            assert unpack(quota, tampered) is None
-            for verb in (limiter.rate_limit, limiter.pace):
-                client.set(key, tampered)
-                assert (await limiter.peek("key")).remaining == unused
-                decision = await verb("key")
-                assert (decision.allowed, decision.delay, decision.remaining) == (True, 0.0, unused - 1)
-                await limiter.refund(decision)
-                assert (await limiter.peek("key")).remaining == unused
-            client.set(key, tampered)
-            await limiter.settle(replace(decisions[0], settled=False, birth=next(births)), 0)
-            assert (await limiter.peek("key")).remaining == unused
-            client.set(key, tampered)
-            await limiter.settle(replace(decisions[0], settled=False, birth=next(births)), 2)
-            assert (await limiter.peek("key")).remaining == unused - 1
-    client.close()
 
 
 # Clocks

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from threading import Thread
 
 import pytest
-from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE, pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, ChargeTemplate, Take
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.inbound import RateLimitMiddleware
 from asgi_ratelimit.inbound.penalties.blocks import Blocks
 from asgi_ratelimit.quota_text import parse_quotas
@@ -169,59 +167,6 @@ def test_a_store_in_which_all_refuse_says_so_once(caplog: pytest.LogCaptureFixtu
         flooded.flood(TokenBucket(1, 86_400), 1, 200)
     assert [record.getMessage() for record in caplog.records if "MemoryStore(max_keys=500)" in record.getMessage()]
     assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("quota", [TokenBucket(1, 86_400), FixedWindow(1, 86_400)], ids=["bucket", "window"])
-@pytest.mark.parametrize("is_template", [True, False])
-def test_whoever_handles_that_warning_may_take_from_the_same_store(quota: Quota, is_template: bool) -> None:
-    """It limits lines of the log, perhaps, and does not wait for itself."""
-    flooded, lines = Flooded(4), []
-
-    def is_logged(record: logging.LogRecord) -> bool:
-        lines.append((record.levelname, flooded.take(Charge(SHORT, "log lines"))))
-        return False
-
-    def flood() -> None:
-        for number in range(10):
-            if is_template:
-                flooded.store.submit_charge(ChargeTemplate(quota, 1, "flood", "flood:x:"), f"flood:x:{{{number}}}")
-            else:
-                flooded.take(Charge(quota, f"flood {number}"))
-
-    logger, thread = logging.getLogger("asgi_ratelimit"), Thread(target=flood, daemon=True)
-    logger.addFilter(is_logged)
-    try:
-        thread.start()
-        thread.join(20)
-    finally:
-        logger.removeFilter(is_logged)
-    assert not thread.is_alive()
-    assert lines == [("WARNING", True)]
-
-
-@pytest.mark.parametrize("max_keys", [1, 2, 3])
-def test_no_bucket_of_the_take_under_way_goes(max_keys: int) -> None:
-    """Where a take has more buckets than the store has room for, there are as many as it needs, for that time."""
-    flooded = Flooded(max_keys)
-    charges = [Charge(SHORT, f"key {number}", 1, "many") for number in range(3)]
-    assert [flooded.take(*charges) for _ in range(6)] == [True] * 5 + [False]
-    flooded.flood(LONG, 1, 10)
-    assert len(flooded.store) == max_keys
-
-
-@pytest.mark.parametrize(
-    "quota", [TokenBucket(1e6, burst_allowance_factor=0.5), FixedWindow(9, 1), RollingWindow(9, 60)]
-)
-def test_only_plain_values_are_as_long_as_plain_ones(quota: Quota) -> None:
-    """So a value tells by its length where its state begins."""
-    store = MemoryStore(clock=SteppedClock(1_800_000_000))
-    charge = Charge(quota, "key")
-    store.submit(Take((charge,)))
-    state = store.state_of(charge)
-    assert state is not None
-    size = len(pack(quota, state))
-    assert size + 24 != PLAIN_SIZE  # the three numbers at the start of a general value
-    assert isinstance(quota, TokenBucket) or size != PLAIN_SIZE
 
 
 @pytest.mark.parametrize(("quota", "each"), [(LONG, 1), (LONG, 3), (TokenBucket(1, 86_400), 1)], ids=str)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import re
 import signal
-import sys
 import tracemalloc
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from typing import Any
 
 import pytest
-from asgi_ratelimit.stores.bounded import LOOKS
-from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
-from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.examples import up_to
 
 QUOTA = TokenBucket(10, 3600)  # a unit comes back in six minutes
 
@@ -63,26 +57,6 @@ def test_a_clock_tells_the_time(clock: Any) -> None:
     """Anything else is refused when the store is built."""
     with pytest.raises(ConfigurationError, match=rf"clock must .*{re.escape(repr(clock))}: MemoryStore\(clock="):
         MemoryStore(clock=clock)
-
-
-def test_a_store_for_very_many_keys_grows_with_what_it_stores() -> None:
-    """It is built with no more than one for some millions, and works."""
-    size = measured(lambda: MemoryStore(max_keys=10**12))
-    assert size < 10 * measured(lambda: MemoryStore(max_keys=10**6))
-    limiter = SyncLimiter("1/hour", store=MemoryStore(max_keys=10**12))
-    assert [bool(limiter.rate_limit("key")) for _ in range(2)] == [True, False]
-
-
-def measured(build: Callable[[], MemoryStore]) -> int:
-    """The bytes that a store takes."""
-    tracemalloc.start()
-    try:
-        store = build()
-        size, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    del store
-    return size
 
 
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 9, 100])
@@ -128,28 +102,17 @@ def test_full_buckets_make_room_first() -> None:
     assert {small.remaining(f"recent {number}") for number in range(50)} == {9}
 
 
-@pytest.mark.parametrize("full", range(LOOKS))
+@pytest.mark.parametrize("full", range(8))
 def test_a_full_bucket_goes_before_one_in_use(full: int) -> None:
     """Wherever it stands among the few that are examined, the one full bucket is evicted, and no other."""
     small = Small(max_keys=LOOKS)
-    keys = [f"key {number}" for number in range(LOOKS)]
+    keys = [f"key {number}" for number in range(8)]
     for number, key in enumerate(keys):
         small.limiter.rate_limit(key, 1 if number == full else 5)
     small.clock.advance(361)
     small.spray("newcomer", 1)
     assert {small.remaining(key) for number, key in enumerate(keys) if number != full} == {6}
     assert small.remaining("newcomer 0") == 9
-
-
-def test_of_the_buckets_in_use_the_one_that_is_full_soonest_goes() -> None:
-    """Where none of those examined is full, the least is lost with that one."""
-    small = Small(max_keys=LOOKS)
-    costs = [5, 9, 2, 8, 7, 6, 4, 3]
-    for number, cost in enumerate(costs):
-        small.limiter.rate_limit(f"key {number}", cost)
-    small.spray("newcomer", 1)
-    remaining = [small.remaining(f"key {number}") for number in range(LOOKS)]
-    assert remaining == [10 if cost == 2 else 10 - cost for cost in costs]
 
 
 def test_a_reset_bucket_goes_before_a_used_one() -> None:
@@ -170,51 +133,6 @@ def test_an_exhausted_bucket_survives_a_spray() -> None:
     assert small.remaining("exhausted") == 0
 
 
-@pytest.mark.parametrize("exhausted", [1, LOOKS - 1, 50])
-def test_buckets_that_filled_up_slowly_survive_a_spray(exhausted: int) -> None:
-    """Buckets that were used a little at first and much later stay: one-off keys go before them.
-
-    That holds while no ``LOOKS`` of them stand in a row.
-    """
-    small = Small()
-    keys = [f"exhausted {number}" for number in range(exhausted)]
-    for number, key in enumerate(keys):
-        small.limiter.rate_limit(key)
-        if number % 5 == 4:
-            small.spray(f"between {number}", 1)
-    small.clock.advance(60)
-    for key in keys:
-        small.limiter.rate_limit(key, 9)
-    small.spray("one-off", 1_000)
-    assert max(small.remaining(key) for key in keys) == 0
-
-
-def test_making_room_is_a_bounded_amount_of_work() -> None:
-    """Where all buckets are in use, a newcomer costs few calls, in a large store as in a small one."""
-    stores = [Small(max_keys) for max_keys in (LOOKS, 10_000)]
-    most = []
-    for small in stores:
-        small.spray("busy", len(stores) * 5_000)
-        most.append(max(calls_of(lambda: small.spray(f"newcomer {number}", 1)) for number in range(20)))  # noqa: B023
-    assert max(most) <= 200
-
-
-def calls_of(function: Callable[[], object]) -> int:
-    """How many functions, those in C included, are called."""
-    calls = 0
-
-    def count(_: object, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
 def test_a_refusal_makes_no_room() -> None:
     """Neither a bucket that is there already nor a refused take of a new one removes another bucket."""
     small = Small(max_keys=1)
@@ -222,20 +140,6 @@ def test_a_refusal_makes_no_room() -> None:
     assert [small.limiter.rate_limit("busy", 9).allowed for _ in range(2)] == [True, False]
     assert not small.limiter.rate_limit("other", 11).allowed
     assert small.remaining("busy") == 0
-
-
-def test_the_garbage_collector_has_nothing_to_walk() -> None:
-    """A thousand new token buckets add no object that it tracks."""
-    store = MemoryStore(clock=SteppedClock())
-    small = SyncLimiter(QUOTA, store=store)
-    small.rate_limit("first")
-    gc.collect()
-    before = len(gc.get_objects())
-    for number in range(1_000):
-        small.rate_limit(f"key {number}")
-    gc.collect()
-    assert len(gc.get_objects()) <= before + 50
-    assert len(store) == 1_001
 
 
 def test_refused_and_peeked_keys_are_not_stored() -> None:
@@ -261,48 +165,10 @@ def test_a_long_key_is_not_stored() -> None:
     assert small.remaining("k" * 1_000_000) == 9
 
 
-@pytest.mark.parametrize(
-    "quota", [QUOTA, FixedWindow(10, 3600), RollingWindow(10, 3600)], ids=lambda quota: type(quota).__name__
-)
-def test_the_state_of_a_charge(quota: TokenBucket | FixedWindow | RollingWindow) -> None:
-    """``None`` before the first take and after a reset, and no two lives of a bucket have the same generation."""
-    store, charge = MemoryStore(clock=SteppedClock()), Charge(quota, "key")
-    assert store.state_of(charge) is None
-    decision = store.submit(Take((charge,)))
-    state = store.state_of(charge)
-    assert state is not None
-    assert (state[1], *state[3:]) == (decision.now_us, (), (), b"")
-    asyncio.run(store.reset([charge]))
-    assert store.state_of(charge) is None
-    store.submit(Take((charge,)))
-    again = store.state_of(charge)
-    assert again is not None
-    assert again[2] != state[2]
-
-
 STEPS = st.lists(
     st.tuples(st.sampled_from(["take"] * 6 + ["reset"]), st.integers(0, 5), st.sampled_from([0, 0, 1, 400, 4000])),
     max_size=60,
 )
-
-
-@given(STEPS, st.integers(1, 4))
-@up_to(200)
-def test_take_values_can_be_used_again(steps: list[tuple[str, int, int]], max_keys: int) -> None:
-    """One that was decided before, by this store or another, before a reset or an eviction, is like a new one."""
-    clock = SteppedClock()
-    again, new = (MemoryStore(max_keys=max_keys, clock=clock) for _ in range(2))
-    elsewhere = MemoryStore(clock=clock)
-    takes = [Take((Charge(QUOTA, f"key {number}", 4),)) for number in range(6)]
-    for verb, number, seconds in steps:
-        clock.advance(seconds)
-        fresh = Take((Charge(QUOTA, f"key {number}", 4),))
-        if verb == "reset":
-            asyncio.run(again.reset(fresh.charges))
-            asyncio.run(new.reset(fresh.charges))
-        else:
-            elsewhere.submit(takes[number - 1])
-            assert again.submit(takes[number]) == new.submit(fresh)
 
 
 def test_threads_share_a_quota() -> None:

@@ -1,257 +1,197 @@
-"""Group commit: which items share a batch."""
+"""Group commit: which items share a batch, what fails alone, and that nobody waits past the deadline."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from asgi_ratelimit.stores.redis.batching import CALLER_US, ENOUGH, LASTING, MAX_ITEMS
-from tests.stores.redis.batches import FailingLookup, Server, outcomes, settle_down
+from asgi_ratelimit.stores.redis.batching import MAX_ITEMS, GroupCommit
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_first_item_is_sent_at_once() -> None:
-    """There is no wait when nothing is in flight."""
-    server = Server()
-    result = server.group.submit(1)
-    await settle_down()
-    assert server.batches == [[1]]
-    server.calls[0].succeed()
-    assert await result == "result of 1"
+class TooLate(Exception):
+    """The deadline of a batch is over."""
 
 
-async def test_items_that_come_meanwhile_share_a_batch() -> None:
-    """It is sent, in the order of submission, as soon as the first batch is back, and no sooner."""
-    server = Server()
-    first = server.group.submit(0)
-    await settle_down()
-    rest = [server.group.submit(number) for number in range(1, 6)]
-    await settle_down()
-    assert server.batches == [[0]]
-    server.calls[0].succeed()
-    await settle_down()
-    assert server.batches == [[0], [1, 2, 3, 4, 5]]
-    server.calls[1].succeed()
-    assert await outcomes(first, *rest) == [f"result of {number}" for number in range(6)]
+@dataclass
+class Server:
+    """The other end of a ``GroupCommit``, which answers when the test says so."""
 
+    options: dict[str, Any] = field(default_factory=dict)
+    batches: list[list[int]] = field(default_factory=list)
+    answers: list[asyncio.Future[Sequence[str | Exception]]] = field(default_factory=list)
 
-async def test_an_item_with_an_early_answer_is_not_sent() -> None:
-    """After it has waited for another batch; an item that has not waited is always sent."""
-    server = Server()
-    server.early = {0: "early", 2: "early", 3: "early"}
-    results = [server.group.submit(number) for number in range(1)]
-    await settle_down()
-    results += [server.group.submit(number) for number in range(1, 4)]
-    server.calls[0].succeed()
-    await settle_down()
-    assert server.batches == [[0], [1]]
-    server.calls[1].succeed()
-    assert await outcomes(*results) == ["result of 0", "result of 1", "early", "early"]
+    def __post_init__(self) -> None:
+        options = {"timeout": 30.0, "timed_out": TooLate, **self.options}
+        self.group: GroupCommit[int, str] = GroupCommit(self._send, **options)
 
+    async def _send(self, items: list[int]) -> Sequence[str | Exception]:
+        self.batches.append(items)
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return await self.answers[-1]
 
-async def test_a_batch_of_early_answers_is_not_sent() -> None:
-    """The items behind it are sent in its place."""
-    server = Server()
-    server.early = dict.fromkeys(range(1, MAX_ITEMS + 1), "early")
-    results = [server.group.submit(0)]
-    await settle_down()
-    results += [server.group.submit(number) for number in range(1, MAX_ITEMS + 2)]
-    server.calls[0].succeed()
-    await settle_down()
-    assert server.batches == [[0], [MAX_ITEMS + 1]]
-    server.calls[1].succeed()
-    assert (await outcomes(*results))[1:] == ["early"] * MAX_ITEMS + [f"result of {MAX_ITEMS + 1}"]
-
-
-async def test_early_answers_that_fail() -> None:
-    """All items are sent, and no caller waits for ever."""
-    server = Server()
-    server.early = FailingLookup()
-    results = [server.group.submit(0)]
-    await settle_down()
-    results.append(server.group.submit(1))
-    server.calls[0].succeed()
-    await settle_down()
-    server.calls[1].succeed()
-    assert await outcomes(*results) == ["result of 0", "result of 1"]
-
-
-async def test_items_of_one_iteration_share_a_batch() -> None:
-    """The first of them is not sent alone."""
-    server = Server()
-    for number in range(20):
-        server.group.submit(number)
-    await settle_down()
-    assert server.batches == [[*range(20)]]
-
-
-async def test_after_a_single_item_the_next_is_sent_at_once() -> None:
-    """Within the same iteration of the event loop; items that come meanwhile share a batch, and so do those after."""
-    server = Server()
-    server.group.submit(0)
-    await settle_down()
-    server.calls[0].succeed()
-    await settle_down()
-    for number in range(1, 4):
-        server.group.submit(number)
-        assert server.batches == [[0], [1]]
-    for number in (1, 2):
-        server.calls[number].succeed()
+    async def answer(self, *results: str | Exception) -> None:
+        """Answer the batch that is under way: with these results, or with one for each item."""
+        self.answers[-1].set_result(results or [f"result of {item}" for item in self.batches[-1]])
         await settle_down()
-    for number in range(4, 6):
-        server.group.submit(number)
-    await settle_down()
-    assert server.batches == [[0], [1], [2, 3], [4, 5]]
 
 
-async def test_items_that_are_submitted_together_share_a_batch() -> None:
-    """Whatever was sent before them."""
+async def settle_down() -> None:
+    """Let all tasks run until each of them waits for something."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_items_gather_while_a_batch_is_under_way() -> None:
+    """Those of one iteration of the event loop go together, and those that come later with the next batch."""
     server = Server()
-    server.group.submit(0)
+    results = [server.group.submit(item) for item in range(3)]
     await settle_down()
-    server.calls[0].succeed()
+    results += [server.group.submit(item) for item in range(3, 6)]
     await settle_down()
-    results = server.group.submit_all([1, 2, 3])
-    await settle_down()
-    assert server.batches == [[0], [1, 2, 3]]
-    server.calls[1].succeed()
-    assert await outcomes(*results) == ["result of 1", "result of 2", "result of 3"]
+    assert server.batches == [[0, 1, 2]]
+    await server.answer()
+    assert server.batches == [[0, 1, 2], [3, 4, 5]]
+    await server.answer()
+    assert [result.result() for result in results] == [f"result of {item}" for item in range(6)]
 
 
-async def test_under_lasting_load_half_of_the_items_go_while_the_callers_of_the_other_half_go_on() -> None:
-    """Enough items go without the rest of their iteration; then the halves take turns."""
-    server = Server(now_us=lambda: 0.0)
-    for number in range(LASTING):
-        load(server, 100 * number, 2 * ENOUGH)
-        await settle_down()
-        server.calls[number].succeed()
-        await settle_down()
-    for number in range(LASTING, LASTING + 3):
-        load(server, 100 * number, 2 * ENOUGH if number == LASTING else ENOUGH)
-        server.calls[number].succeed()
-        await settle_down()
-    assert [len(items) for items in server.batches] == [2 * ENOUGH] * LASTING + [ENOUGH] * 4
-    assert server.batches[LASTING] == [*range(100 * LASTING, 100 * LASTING + ENOUGH)]
-
-
-@pytest.mark.parametrize(
-    ("batches", "items", "flight_us", "size"),
-    [
-        (LASTING, 2 * ENOUGH, 2 * ENOUGH * CALLER_US - 1.0, ENOUGH),
-        (LASTING, 2 * ENOUGH, 2 * ENOUGH * CALLER_US, 2 * ENOUGH),
-        (LASTING - 1, 2 * ENOUGH, 0.0, 2 * ENOUGH),
-        (LASTING, 2 * ENOUGH - 1, 0.0, 2 * ENOUGH),
-        (LASTING, 1, 0.0, 2 * ENOUGH),
-    ],
-    ids=["near", "far", "burst", "few", "one"],
-)
-async def test_items_go_in_halves_only_where_that_is_quicker(
-    batches: int, items: int, flight_us: float, size: int
-) -> None:
-    """Not in a burst, not where the server is further away than all callers take, and not after batches of few."""
-    now_us = [0.0]
-    server = Server(eager=False, now_us=lambda: now_us[0])
-    for number in range(batches):
-        load(server, 0, items)
-        await settle_down()
-        now_us[0] += flight_us
-        server.calls[number].succeed()
-        await settle_down()
-    load(server, 1000, 2 * ENOUGH)
-    await settle_down()
-    assert [len(batch) for batch in server.batches] == [items] * batches + [size]
-
-
-@pytest.mark.parametrize(
-    ("waiting", "size"), [(ENOUGH, ENOUGH), (96, 80), (120, 92), (900, MAX_ITEMS)], ids=["even", "more", "many", "most"]
-)
-async def test_the_next_batch_is_half_of_all_items_under_way(waiting: int, size: int) -> None:
-    """Those that have just come back count as well, so that the halves do not become a large and a small one."""
-    server = Server(eager=False, now_us=lambda: 0.0)
-    for number in range(LASTING):
-        load(server, 0, 2 * ENOUGH)
-        await settle_down()
-        if number == LASTING - 1:
-            load(server, 1000, waiting)
-        server.calls[number].succeed()
-        await settle_down()
-    assert server.batches[LASTING] == [*range(1000, 1000 + size)]
-
-
-def load(server: Server, first: int, count: int) -> None:
-    """Submit items within one iteration of the event loop."""
-    for item in range(first, first + count):
-        server.group.submit(item)
-
-
-async def test_an_item_waits_for_the_iteration_unless_eager() -> None:
-    """Also after a single item."""
-    server = Server(eager=False)
-    server.group.submit(0)
-    await settle_down()
-    server.calls[0].succeed()
-    await settle_down()
+async def test_an_item_after_a_single_one_is_sent_at_once() -> None:
+    """Without the turn of the event loop that gathers the others."""
+    server = Server()
     server.group.submit(1)
-    server.group.submit(2)
     await settle_down()
-    assert server.batches == [[0], [1, 2]]
+    await server.answer()
+    server.group.submit(2)
+    server.group.submit(3)
+    await settle_down()
+    assert server.batches == [[1], [2]]
 
 
 @pytest.mark.parametrize(
-    ("submitted", "sizes"),
-    [(MAX_ITEMS - 1, [127]), (MAX_ITEMS, [128]), (MAX_ITEMS + 1, [128, 1]), (3 * MAX_ITEMS, [128, 128, 128])],
+    ("options", "sizes"),
+    [({}, [MAX_ITEMS, 2]), ({"weight_of": lambda item: 10, "most_weight": 45}, [4] * 32 + [2])],
+    ids=["items", "weight"],
 )
-async def test_a_batch_has_at_most_128_items(submitted: int, sizes: list[int]) -> None:
-    """The others are in the batches after it."""
+async def test_batches_are_bounded(options: dict[str, Any], sizes: list[int]) -> None:
+    """By their items and by their weight; an item that is heavier than all may be goes alone."""
+    server = Server(options)
+    for item in range(MAX_ITEMS + 2):
+        server.group.submit(item)
+    await settle_down()
+    for _ in sizes:
+        await server.answer()
+    assert list(map(len, server.batches)) == sizes
+
+
+async def test_an_item_that_is_too_heavy_goes_alone() -> None:
+    """And none waits for ever."""
+    server = Server({"weight_of": lambda item: item, "most_weight": 5})
+    for item in (2, 9, 3):
+        server.group.submit(item)
+    await settle_down()
+    for _ in range(3):
+        await server.answer()
+    assert server.batches == [[2], [9], [3]]
+
+
+async def test_an_item_that_cannot_be_weighed_raises_at_once() -> None:
+    """The others go on."""
+
+    def weight_of(item: int) -> int:
+        return 1 // item
+
+    server = Server({"weight_of": weight_of})
+    good = server.group.submit(1)
+    with pytest.raises(ZeroDivisionError):
+        server.group.submit(0)
+    await settle_down()
+    await server.answer()
+    assert good.result() == "result of 1"
+
+
+async def test_an_error_as_a_result_fails_only_its_item() -> None:
+    """The others of the batch have their results."""
     server = Server()
-    results = [server.group.submit(number) for number in range(submitted)]
-    for number in range(len(sizes)):
-        await settle_down()
-        server.calls[number].succeed()
-    assert await outcomes(*results) == [f"result of {number}" for number in range(submitted)]
-    assert [len(items) for items in server.batches] == sizes
+    results = [server.group.submit(item) for item in range(3)]
+    await settle_down()
+    await server.answer("a", OSError("broken"), "c")
+    assert isinstance(results[1].exception(), OSError)
+    assert [results[0].result(), results[2].result()] == ["a", "c"]
 
 
-async def test_items_without_a_result_are_sent_again() -> None:
-    """Ahead of all others and in order, unless they were cancelled: the server may stop in the middle of a batch."""
+@pytest.mark.parametrize("wrong", [OSError("gone"), ["only one"]], ids=["raises", "too few results"])
+async def test_a_batch_that_fails_does_not_stop_the_next(wrong: Any) -> None:
+    """Exactly its items fail."""
     server = Server()
-    results = [server.group.submit(item) for item in range(5)]
+    failed = [server.group.submit(item) for item in range(2)]
     await settle_down()
-    results += [server.group.submit(item) for item in range(5, 7)]
-    results[3].cancel()
-    server.calls[0].answer.set_result(["result of 0", "result of 1"])
+    later = server.group.submit(2)
+    if isinstance(wrong, Exception):
+        server.answers[-1].set_exception(wrong)
+    else:
+        server.answers[-1].set_result(wrong)
     await settle_down()
-    assert server.batches == [[0, 1, 2, 3, 4], [2, 4, 5, 6]]
-    server.calls[1].succeed()
-    assert [str(each) for each in await outcomes(*results)] == [
-        "" if item == 3 else f"result of {item}" for item in range(7)
-    ]
+    await server.answer()
+    assert [type(each.exception()) for each in failed] == [OSError if isinstance(wrong, OSError) else ValueError] * 2
+    assert later.result() == "result of 2"
 
 
-async def test_a_batch_has_the_time_of_its_first_item() -> None:
-    """That is when the longest wait began; a cancelled item does not count."""
+async def test_a_cancelled_caller_hurts_nobody() -> None:
+    """What waits is dropped, and what is under way goes on for the others."""
     server = Server()
-    server.group.submit(0)
+    sent = [server.group.submit(item) for item in range(2)]
     await settle_down()
-    server.group.submit(1).cancel()
-    await settle_down()
-    earliest = asyncio.get_running_loop().time()
-    server.group.submit(2)
-    latest = asyncio.get_running_loop().time()
-    server.group.submit(3)
-    server.calls[0].succeed()
-    await settle_down()
-    assert server.batches[1] == [2, 3]
-    assert earliest <= server.calls[1].submitted <= latest
+    waiting = [server.group.submit(item) for item in range(2, 4)]
+    sent[0].cancel()
+    waiting[0].cancel()
+    await server.answer()
+    await server.answer()
+    assert server.batches == [[0, 1], [3]]
+    assert [sent[1].result(), waiting[1].result()] == ["result of 1", "result of 3"]
 
 
-async def test_an_item_after_an_idle_time_is_sent_at_once() -> None:
-    """Like the first one."""
+@pytest.mark.parametrize("swallows", [False, True], ids=["ends", "swallows the cancellation"])
+async def test_a_batch_fails_at_its_deadline_whatever_it_is_doing(*, swallows: bool) -> None:
+    """Its items fail, and the next batch is sent, although the call may never end."""
+    end = asyncio.Event()
+    sent: list[list[int]] = []
+
+    async def send(items: list[int]) -> list[str]:
+        sent.append(items)
+        if len(sent) == 1:
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                if not swallows:
+                    raise
+                await end.wait()
+        return ["answer"] * len(items)
+
+    group: GroupCommit[int, str] = GroupCommit(send, timeout=0.02, timed_out=TooLate)
+    late = group.submit(1)
+    with pytest.raises(TooLate):
+        await late
+    assert await group.submit(2) == "answer"
+    await group.drain()
+    assert sent == [[1], [2]]
+    end.set()
+
+
+async def test_drain_waits_for_what_is_under_way_and_for_what_waits() -> None:
+    """All callers have their answers."""
     server = Server()
-    for number in range(3):
-        result = server.group.submit(number)
-        await settle_down()
-        server.calls[number].succeed()
-        assert await result == f"result of {number}"
+    results = [server.group.submit(1)]
+    await settle_down()
+    results.append(server.group.submit(2))
+    draining = asyncio.ensure_future(server.group.drain())
+    await server.answer()
+    assert not draining.done()
+    await server.answer()
+    await asyncio.wait_for(draining, 30)
+    assert [result.result() for result in results] == ["result of 1", "result of 2"]

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from dataclasses import replace
 
 import pytest
-from asgi_ratelimit.stores.redis.scanning import Scan, StoredBucket
-from asgi_ratelimit.stores.redis.scanning.stored_buckets import stored_bucket
 from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis
 
 from asgi_ratelimit import (
     Blocks,
-    Charge,
     ConfigurationError,
     Limiter,
-    Quota,
     RedisStore,
     StoreError,
-    Take,
     parse_quotas,
 )
-from asgi_ratelimit.algorithms import decide, pack, used
 from asgi_ratelimit.stores.documents import documents
-from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.stores.redis.scan import Scan, StoredBucket, stored_bucket
 
 pytestmark = pytest.mark.anyio
 
@@ -109,35 +101,6 @@ async def test_a_block_is_a_bucket(redis_url: str) -> None:
     await store.aclose()
 
 
-QUOTAS = st.builds(
-    lambda limit, period, kind: parse_quotas(f"{limit} per {period}{kind}")[0],
-    st.integers(1, 99_999),
-    st.sampled_from(["0.25 s", "s", "7 s", "minute", "90 min", "hour", "day", "30 days"]),
-    st.sampled_from(["", " burst 1", " burst 17", " burst 900", " fixed", " rolling", " rolling 5"]),
-)
-
-
-@given(QUOTAS, st.integers(1, 50), st.integers(0, 10_000_000))
-def test_a_stored_bucket_tells_its_quota_and_its_use(quota: Quota, cost: int, later: int) -> None:
-    """As the program knows them that has written it; the burst of a token bucket to a hundredth."""
-    charge = Charge(quota, "key", cost, "name")
-    decision, (state,) = decide(Take((charge,), math.inf), [None], NOW)
-    assert decision.allowed == (state is not None)
-    if state is None:
-        return
-    found = stored_bucket(charge.bucket, pack(quota, state), NOW + later)
-    units = used(quota, state, NOW + later)
-    if units <= 0.0:
-        assert found is None
-        return
-    assert found is not None
-    assert (found.name, found.key) == ("name", "key")
-    assert found.quota == quota or replace(found.quota, burst=quota.burst) == quota
-    assert found.quota.most == pytest.approx(quota.most, rel=0.01)
-    assert found.used == pytest.approx(units)
-    assert found.share == pytest.approx(units / found.quota.most)
-
-
 @given(
     st.binary(max_size=60),
     st.sampled_from(["n:q:{k}", "n:q:f60:{k}", "n:q:r60/10:{k}", "n:q:rx/y:{k}", "nqk", "n:%:{%#}"]),
@@ -147,11 +110,3 @@ def test_any_value_is_a_bucket_or_none(value: bytes, text: str) -> None:
     for first in (b"", b"\x05", b"\x06", b"\x07"):
         found = stored_bucket(text, first + value, NOW)
         assert found is None or found.used > 0.0
-
-
-def test_a_stored_bucket_with_an_infinite_time_is_none(clock: SteppedClock) -> None:
-    """It counts as never used, as for the store."""
-    (quota,) = parse_quotas("5/s")
-    _, (state,) = decide(Take((Charge(quota, "k"),)), [None], NOW)
-    assert state is not None
-    assert stored_bucket("n:per-second:{k}", pack(quota, (math.inf, *state[1:])), NOW) is None

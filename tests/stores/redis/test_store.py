@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 import redis
-from asgi_ratelimit.stores.redis.redis_documents import RedisDocuments
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
-from asgi_ratelimit.stores.redis import denials
-from asgi_ratelimit.stores.redis.outage import breaker
+from asgi_ratelimit.stores.redis import denials, outage
+from asgi_ratelimit.stores.redis.documents import RedisDocuments
 from asgi_ratelimit.stores.urls import shown
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.redis_server import RedisServer
@@ -201,18 +200,16 @@ def life_of(expiry: tuple[str, int], decision: Decision) -> int:
     return number - {"PX": 0, "PXAT": decided_at_ms}[unit]
 
 
-STAMP = QUOTA.stamp
 FOREIGN_VALUES = [
     b"",
     b"5",
     b"garbage that is quite a bit longer than a state",
-    struct.pack("<BfdHd", 99, QUOTA.period_us, 2.0**50, 0, 2.0**40),
-    struct.pack("<BxxxIddI", 7, 0, 2.0**50, 2.0**40, 0),
-    TokenBucket(1, 1e-6, 1).stamp + struct.pack("<ddI", math.nan, 2.0**40, 0),
-    STAMP + struct.pack("<ddI", 2.0**50, math.inf, 0),
-    STAMP + struct.pack("<ddIHBd", 2.0**50, 1.0, 0, 0, 0, 5.0),
-    STAMP,
-    STAMP + b"short",
+    struct.pack("<BI4d", 99, QUOTA.stamp, 5.0, 1.0, 1.0, 0.0),
+    struct.pack("<BI2d", 21, QUOTA.stamp, 5.0, 0.0),
+    struct.pack("<BI4d", 20, QUOTA.stamp, math.nan, 1.0, 1.0, 0.0),
+    struct.pack("<BI4d", 20, QUOTA.stamp, 5.0, math.inf, 1.0, 0.0),
+    struct.pack("<BI4d", 20, QUOTA.stamp, -5.0, 1.0, 1.0, 0.0),
+    struct.pack("<BI3d", 20, QUOTA.stamp, 5.0, 1.0, 1.0),
 ]
 
 
@@ -223,7 +220,7 @@ async def test_a_value_of_another_format_counts_as_never_used(
     """It is written anew, with a time to live."""
     client.set(KEY, value)
     await require_service(redis_url)
-    assert client.get(KEY).startswith(STAMP)
+    assert client.get(KEY).startswith(struct.pack("<BI", 20, QUOTA.stamp))
     assert client.pttl(KEY) > 0
 
 
@@ -368,7 +365,7 @@ async def test_a_cost_that_is_hardly_above_the_burst(
 async def test_a_submitted_take_waits_only_for_redis(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal in the denial cache, and any decision in an outage, is returned at once."""
     monkeypatch.setattr(denials, "LONGEST_US", math.inf)
-    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", math.inf)
+    monkeypatch.setattr(outage, "RETRY_EVERY_US", math.inf)
     store = RedisStore(server.url, timeout=PATIENT)
 
     def take(cost: float) -> Any:

@@ -8,15 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
-from asgi_ratelimit.stores.redis.scanning import Scan
 from redis.asyncio import RedisCluster as Client
 from redis.crc import key_slot
 
 from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.hooks import StoreCall
-from asgi_ratelimit.stores.redis.outage import breaker
+from asgi_ratelimit.stores.redis import outage
+from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.closed_loops import until
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
@@ -126,24 +125,6 @@ async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: R
     first, *others = [now - then for now, then in zip(calls(cluster), before)]
     assert len(keys) <= first <= len(keys) + 1  # the very first take goes alone
     assert others == [0, 0]
-
-
-async def test_keys_of_one_node_are_one_packet(
-    store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where they are in several slots, and after a single take."""
-    keys = keys_on(cluster, 0, 2)
-    await take(store, *of(keys[0], HOURLY))
-    evaluate, packets = ScriptCaller.evaluate, []
-
-    async def counted(caller: ScriptCaller, calls: Any, *further: Any, **options: Any) -> Any:
-        packets.append(len(calls))
-        return await evaluate(caller, calls, *further, **options)
-
-    monkeypatch.setattr(ScriptCaller, "evaluate", counted)
-    for _ in range(3):
-        await take(store, *[charge for key in keys for charge in of(key, HOURLY)])
-    assert packets == [2, 2, 2]
 
 
 async def test_charges_of_one_key_are_one_call(store: RedisStore, cluster: RedisCluster) -> None:
@@ -318,7 +299,7 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
     cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on one Redis, also where no take comes after the outage."""
-    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
+    monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
     keys = [keys_on(cluster, at)[0] for at in range(3)]
     async with open_on(cluster, on_error="local") as store:
         assert not (await take(store, *[Charge(HOURLY, key) for key in keys])).degraded
@@ -335,7 +316,7 @@ async def test_a_failure_in_the_middle_of_a_batch(
     cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It concerns only the takes that have met it: those that were carried out before are not charged a second time."""
-    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
+    monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
     well, ill = keys_on(cluster, 0, 2)
     async with open_on(cluster, on_error="local") as store:
         await take(store, *of("other", HOURLY))

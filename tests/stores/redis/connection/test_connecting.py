@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import redis
-from asgi_ratelimit.stores.redis.connection import connection
 from redis.asyncio import Redis
 
 from asgi_ratelimit.decision import Charge, Decision
@@ -54,16 +53,6 @@ async def test_a_client_can_be_given(redis_url: str, decode_responses: bool, pro
     async with Redis.from_url(redis_url, decode_responses=decode_responses, protocol=protocol) as ready:
         await require_service(ready)
         assert await ready.ping()
-
-
-async def test_a_redis_py_without_its_transport(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store sends and reads through redis-py where that does not offer the transport; takes still share batches."""
-    monkeypatch.setattr(connection, "WRITER_ATTRIBUTE", "_no_such_attribute")
-    await require_service(redis_url)
-    async with limiter_on(redis_url, TokenBucket(50, 86_400)) as limiter:
-        decisions = await asyncio.gather(*[limiter.rate_limit("other") for _ in range(200)])
-    assert sum(decision.allowed for decision in decisions) == 50
-    assert not any(decision.degraded for decision in decisions)
 
 
 @pytest.mark.parametrize("options", ["/0", "/0?decode_responses=true", "/0?protocol=3", "/0?encoding=latin-1", "?db=0"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from asgi_ratelimit.stores.redis.connection.store_errors import NotWritable, store_error_of
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -19,6 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit.stores.redis.errors import NotWritable, store_error_of
 
 
 @pytest.mark.parametrize(

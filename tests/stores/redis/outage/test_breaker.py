@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from asgi_ratelimit.stores.redis.outage.breaker import PROBE_INTERVAL_US, Breaker
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit.stores.redis.outage import RETRY_EVERY_US, Breaker
 from asgi_ratelimit.testing import SteppedClock
 
 PROBE_TIMEOUT_US = 250_000.0
@@ -43,7 +43,7 @@ def test_the_first_failure_opens_it(trial: Trial) -> None:
     trial.breaker.record_failure()
     assert trial.breaker.is_open
     assert trial.allowed() == 0
-    trial.wait(PROBE_INTERVAL_US - 1)
+    trial.wait(RETRY_EVERY_US - 1)
     assert trial.allowed() == 0
 
 
@@ -51,9 +51,9 @@ def test_one_caller_at_a_time_probes(trial: Trial) -> None:
     """The others do not wait for the outcome; a failed probe is followed by another one after the interval."""
     trial.breaker.record_failure()
     for _ in range(3):
-        trial.wait(PROBE_INTERVAL_US)
+        trial.wait(RETRY_EVERY_US)
         assert trial.allowed() == 1
-        trial.wait(PROBE_INTERVAL_US)
+        trial.wait(RETRY_EVERY_US)
         assert trial.allowed() == 0
         trial.breaker.record_failure()
         assert trial.allowed() == 0
@@ -62,7 +62,7 @@ def test_one_caller_at_a_time_probes(trial: Trial) -> None:
 def test_a_probe_without_an_outcome_is_abandoned(trial: Trial) -> None:
     """Its caller may have been cancelled before it was sent; then another caller probes."""
     trial.breaker.record_failure()
-    trial.wait(PROBE_INTERVAL_US)
+    trial.wait(RETRY_EVERY_US)
     assert trial.allowed() == 1
     trial.wait(PROBE_TIMEOUT_US - 1)
     assert trial.allowed() == 0
@@ -73,7 +73,7 @@ def test_a_probe_without_an_outcome_is_abandoned(trial: Trial) -> None:
 def test_success_closes_it(trial: Trial) -> None:
     """For all callers, at once."""
     trial.breaker.record_failure()
-    trial.wait(PROBE_INTERVAL_US)
+    trial.wait(RETRY_EVERY_US)
     assert trial.allowed() == 1
     trial.breaker.record_success()
     assert not trial.breaker.is_open
@@ -93,7 +93,7 @@ def test_two_callers_never_probe_at_once(steps: list[str | int]) -> None:
             trial.wait(step)
         elif step == "fail":
             trial.breaker.record_failure()
-            allowed_from = now + PROBE_INTERVAL_US
+            allowed_from = now + RETRY_EVERY_US
         elif step == "succeed":
             trial.breaker.record_success()
             allowed_from = None

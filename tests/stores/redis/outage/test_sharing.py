@@ -12,14 +12,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
-from asgi_ratelimit.stores.redis.script_actions import Repayment
 
-from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
@@ -129,35 +125,6 @@ def test_event_loops_log_one_outage_once(server: RedisServer, caplog: pytest.Log
 
 
 # Threads
-
-
-def test_threads_may_share_a_ledger() -> None:
-    """Some take while others collect and repay: every unit is repaid once."""
-    local, repaid = LocalDecisions("local", 1, SteppedClock()), {}
-
-    def take(thread: int) -> int:
-        takes = [Take((Charge(TokenBucket(1e6, 86_400), f"key {each % 7}"),)) for each in range(300)]
-        return sum(local.decide(each).allowed for each in takes)
-
-    def repay(thread: int) -> int:
-        for _ in range(100):
-            for entry in local.ledger.collect(lambda charge: True):
-                assert isinstance(entry, Repayment)
-                repaid[entry.operation] = entry.settled_charges[0].actual - entry.charges[0].cost
-                local.ledger.remove(entry)
-        return 0
-
-    switching = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(6) as threads:
-            work = [take, repay] * 3
-            taken = sum(threads.map(lambda number: work[number](number), range(6)))
-    finally:
-        sys.setswitchinterval(switching)
-    repay(0)
-    assert sum(repaid.values()) == pytest.approx(taken) == 900
-    assert not local.ledger
 
 
 def test_event_loops_that_repay_at_once(server: RedisServer) -> None:
