@@ -132,10 +132,9 @@ class MemoryStore(Store):
         """Do nothing: there is nothing to close, and the buckets stay."""
 
     def adopt(self, charge: Charge, state: State) -> None:
-        """Continue from a state that another store left this bucket in, unless it was used here since."""
+        """Continue from the state that another store has just left this bucket in."""
         with self._lock:
-            if charge.bucket not in self._values:
-                self._write(charge, state, float(self._now_ns() // 1000))
+            self._write(charge, state, float(self._now_ns() // 1000))
 
     def _take(self, take: Take, now: float) -> Decision:
         if take.operation is not None:

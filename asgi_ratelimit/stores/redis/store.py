@@ -160,6 +160,8 @@ class RedisStore(Store):
         last = before_closing.get(self)
         if last is not None:
             await last()
+        if len(self._context.outage.ledger):  # this event loop may not have used it yet
+            self._open()
         nodes = self._nodes.pop(_running_loop(), None)
         if nodes is not None:
             await nodes.aclose()
