@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..apps.shapes import CHARGES, SHAPES
@@ -21,6 +22,8 @@ CHUNKS = 20
 """New clients come in so many chunks if possible, and all subjects visit one before the next begins."""
 WARM = 32
 """Requests of known clients that go before each round and each chunk, and are not measured."""
+WARM_UP = 0.3
+"""Seconds for which requests warm a process up."""
 SAMPLED = 4
 """Peers visit one chunk in so many, and every other round of known clients."""
 EXTENDED = ("default+rule", "three quotas", "tier", "cost", "settle", "user key")
@@ -58,17 +61,25 @@ class Subject:
 
 
 def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
+    for runner in runners:
+        _warm_up(runner)
     rows = [row for shape in SHAPES for row in _rows(shape, runners, plan)]
-    part = Part(
-        "shapes",
-        "Shapes of use",
-        COLUMNS,
-        rows,
-        f"{plan.known_clients:,} known clients and {plan.new_clients:,} new ones.",
-    )
+    note = f"{plan.known_clients:,} known clients and {plan.new_clients:,} new ones."
+    part = Part("shapes", "Shapes of use", COLUMNS, rows, note)
+    scale = BARE_US / mid(row.figure("known") for row in rows if row.subject.peer.name == "bare")
     for row in rows:
-        _compare(row, part)
+        _compare(row, part, scale)
     return [part]
+
+
+def _warm_up(runner: Runner) -> None:
+    """Send requests for a while, because the first thousands take more CPU time in a new process."""
+    shape = next((shape for shape, peers in SHAPES.items() if runner.subject.peer.name in peers), "")
+    seconds = 0.0
+    with suppress(Failed):  # it fails again where it is measured
+        runner.use(QUOTA, shape)
+        while shape and seconds < WARM_UP:
+            seconds += runner.call("burst", requests=500, at_once=AT_ONCE, clients=500)["wall"]
 
 
 def _rows(shape: str, runners: Sequence[Runner], plan: Plan) -> list[Row]:
@@ -104,7 +115,10 @@ def _prepare(subject: Subject, shape: str, plan: Plan) -> None:
     """Build an app, send one request from each known client, and find out how many requests fit into a round."""
     try:
         subject.runner.use(QUOTA, shape)
-        answer = subject.runner.call("burst", requests=plan.known_clients, at_once=AT_ONCE, clients=plan.known_clients)
+        for _ in range(2):  # the second time, everything that it uses has been imported
+            answer = subject.runner.call(
+                "burst", requests=plan.known_clients, at_once=AT_ONCE, clients=plan.known_clients
+            )
     except Failed as failure:
         subject.row.error = str(failure)
         return
@@ -146,17 +160,17 @@ def _figures(subject: Subject, bare: Subject) -> dict[str, float]:
     return {"known": known, "new": new, "growth": new / known, "redis_cpu": best(subject.redis)}
 
 
-def _compare(row: Row, part: Part) -> None:
+def _compare(row: Row, part: Part, scale: float) -> None:
     """Add the ratio of ours to a peer, or what ours takes more than for a single quota."""
-    figures, bare = row.figures, part.row("single: bare")
+    figures = row.figures
     if row.subject.is_of_others or row.subject.peer.name == "plain":
         ours = part.row(row.name_of(row.subject.ours))
         if ours:
             for ratio, of in (("ours_known", "known"), ("ours_new", "new"), ("redis_ours", "redis_cpu")):
                 figures[ratio] = ours.figure(of) / row.figure(of)
-    elif row.subject.where != "none" and bare:
+    elif row.subject.where != "none":
         single = part.row(f"single: {row.subject.name}")
-        figures["scaled"] = row.figure("known") * BARE_US / bare.figure("known")
+        figures["scaled"] = row.figure("known") * scale
         over = figures["scaled"] - single.figure("scaled") if single and row.shape in EXTENDED else NAN
         figures["over_single"] = over
         figures["charge"] = over / (CHARGES[row.shape] - 1) if row.shape in CHARGES else NAN
