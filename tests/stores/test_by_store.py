@@ -10,7 +10,7 @@ from asgi_ratelimit import MemoryStore
 from asgi_ratelimit.stores import ByStore
 
 
-class Unhashable(MemoryStore):
+class Unhashable:
     """A store that can be neither hashed nor compared."""
 
     __hash__ = None  # type: ignore[assignment]

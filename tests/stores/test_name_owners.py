@@ -43,7 +43,7 @@ def registered(store: Any, quota: TokenBucket) -> Owner:
     return owner
 
 
-class PlainStore(MemoryStore):
+class PlainStore:
     """A store that can be neither hashed nor compared."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -187,14 +187,26 @@ class BareStore:
     def __init__(self) -> None:
         self._store, self.in_process = MemoryStore(), True
 
+    @property
+    def clock(self) -> Any:
+        return self._store.clock
+
+    @property
+    def documents(self) -> Any:
+        return self._store.documents
+
+    @property
+    def place(self) -> Any:
+        return self._store.place
+
     async def take(self, takes: Any) -> Any:
         return await self._store.take(takes)
 
     async def peek(self, take: Any) -> Any:
         return await self._store.peek(take)
 
-    async def settle(self, settlement: Any) -> None:
-        await self._store.settle(settlement)
+    async def settle(self, settlements: Any) -> Any:
+        return await self._store.settle(settlements)
 
     async def reset(self, charges: Any) -> None:
         await self._store.reset(charges)

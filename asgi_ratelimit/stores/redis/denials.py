@@ -43,7 +43,7 @@ class Denials:
         if not 0.0 <= elapsed_us < LONGEST_US or wait_us <= take.max_wait_us or take.best_effort:
             return None
         refused = decision.take.charges
-        if len(refused) != len(take.charges):
+        if take.max_wait_us > decision.take.max_wait_us or len(refused) != len(take.charges):
             return None
         for charge, other in zip(take.charges, refused):
             if charge.bucket != other.bucket or charge.cost < other.cost or charge.quota != other.quota:

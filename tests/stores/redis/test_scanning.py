@@ -40,7 +40,7 @@ async def scanned(
 
 def names(found: list[StoredBucket]) -> list[tuple[str, str, str]]:
     """Whose buckets they are, in order."""
-    return sorted((each.name, each.quota.name, each.key) for each in found)
+    return sorted((each.name, each.quota, each.key) for each in found)
 
 
 async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
@@ -62,7 +62,7 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     of_fill = {("a b:c", quota, f"key {number}") for quota in ("per-day", "per-hour") for number in range(30)}
     assert names(await scanned(redis_url)) == sorted({*of_fill, ("other", "per-hour", "key 7")})
     assert names(await scanned(redis_url, "a b:c")) == sorted(of_fill)
-    found = {each.quota.name: each for each in await scanned(redis_url, "a b:c", "key 7")}
+    found = {each.quota: each for each in await scanned(redis_url, "a b:c", "key 7")}
     assert {each.key for each in found.values()} == {"key 7"}
     assert [found[name].quota for name in ("per-day", "per-hour")] == [*parse_quotas("10/day; 5/hour fixed")]
     assert 0.99 < found["per-day"].used <= 1 == found["per-hour"].used
@@ -97,7 +97,7 @@ async def test_a_block_is_a_bucket(redis_url: str) -> None:
     """With a name of its own, by which tools leave it out."""
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await Blocks(store=store, name="login").block("k", 60)
-    assert [each.quota.name for each in await scanned(redis_url)] == ["penalty-block"]
+    assert [each.quota for each in await scanned(redis_url)] == ["penalty-block"]
     await store.aclose()
 
 
@@ -108,5 +108,5 @@ async def test_a_block_is_a_bucket(redis_url: str) -> None:
 def test_any_value_is_a_bucket_or_none(value: bytes, text: str) -> None:
     """Whoever has written it, nothing breaks."""
     for first in (b"", b"\x05", b"\x06", b"\x07"):
-        found = stored_bucket(text, first + value, NOW)
+        found = stored_bucket(text, first + value, NOW, 1.0)
         assert found is None or found.used > 0.0

@@ -18,8 +18,7 @@ import redis
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, RedisStore
-from asgi_ratelimit.stores.redis import denials, outage
+from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.redis.documents import RedisDocuments
 from asgi_ratelimit.stores.urls import shown
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
@@ -343,42 +342,4 @@ def times_called(client: redis.Redis) -> int:
     return sum(stats[f"cmdstat_{name}"]["calls"] for name in ("eval", "evalsha") if f"cmdstat_{name}" in stats)
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.0])
-@pytest.mark.parametrize("further", [(), (Charge(QUOTA, "other"),)])
-async def test_a_cost_that_is_hardly_above_the_burst(
-    redis_url: str, factor: float, further: tuple[Charge, ...]
-) -> None:
-    """It is never admitted, although scaled by the period both are the same number."""
-    burst = 5.047707685175167
-    quota, cost = TokenBucket(100, 3600, burst, factor), math.nextafter(burst, math.inf)
-    assert cost * quota.period_us == quota.burst_level
-    store = RedisStore(redis_url, timeout=PATIENT)
-    for each in (MemoryStore(), store):
-        (decision,) = await each.take([Take((Charge(quota, "key", cost, "hardly"), *further))])
-        assert (decision.allowed, decision.retry_after, decision.degraded) == (False, math.inf, False)
-    await store.aclose()
-
-
 # Submitting one take
-
-
-async def test_a_submitted_take_waits_only_for_redis(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal in the denial cache, and any decision in an outage, is returned at once."""
-    monkeypatch.setattr(denials, "LONGEST_US", math.inf)
-    monkeypatch.setattr(outage, "RETRY_EVERY_US", math.inf)
-    store = RedisStore(server.url, timeout=PATIENT)
-
-    def take(cost: float) -> Any:
-        return store.submit(Take((Charge(QUOTA, "key", cost),)))
-
-    first = await take(10)
-    assert (first.allowed, first.remaining) == (True, 0)
-    assert not (await take(1)).allowed
-    again = take(1)
-    assert (again.allowed, again.degraded) == (False, False)
-    await store.reset([Charge(QUOTA, "key")])
-    server.stop()
-    degraded = await take(1)
-    at_once = take(1)
-    assert (degraded.degraded, at_once.degraded) == (True, True)
-    await store.aclose()
