@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,18 +155,22 @@ async def test_an_operation_that_was_given_back_can_be_taken_anew(store: Store, 
 
 
 @KINDS
-async def test_an_operation_is_forgotten_after_a_while(clock: SteppedClock, redis_url: str, quota: Quota) -> None:
+async def test_an_operation_is_forgotten_after_a_while(clock: SteppedClock, quota: Quota) -> None:
     """After the store's ``operation_ttl``, and not before."""
-    for store in (
-        MemoryStore(clock=clock, operation_ttl=60),
-        RedisStore(redis_url, clock=clock, timeout=30, operation_ttl=60),
-    ):
-        async with Limiter(quota, store=store) as limiter:
-            first = await limiter.pace("key", operation="id")
-            clock.advance(59.999999)
-            assert (await limiter.pace("key", operation="id")).ready_at == first.ready_at
-            clock.advance(1e-6)
-            assert not (await limiter.pace("key", operation="id")).repeated
+    limiter = Limiter(quota, store=MemoryStore(clock=clock, operation_ttl=60))
+    first = await limiter.pace("key", operation="id")
+    clock.advance(59.999999)
+    assert (await limiter.pace("key", operation="id")).ready_at == first.ready_at
+    clock.advance(1e-6)
+    assert not (await limiter.pace("key", operation="id")).repeated
+
+
+async def test_redis_keeps_an_operation_for_as_long(redis_url: str) -> None:
+    """By the time to live of its key."""
+    async with Limiter(BUCKET, store=RedisStore(redis_url, timeout=30, operation_ttl=60)) as limiter:
+        await limiter.rate_limit("key", operation="id")
+    with redis.Redis.from_url(redis_url) as client:
+        assert 50_000 < max(client.pttl(key) for key in client.keys("*")) <= 60_000
 
 
 async def test_a_changed_quota_keeps_its_operations(store: Store) -> None:

@@ -65,6 +65,10 @@ class GroupCommit(Generic[T, R]):
                 self._scheduled = self._loop.call_soon(self._send_next)
         return result
 
+    def expect_several(self) -> None:
+        """Send what is submitted next with the others of this iteration of the loop."""
+        self._last_was_single = False
+
     async def drain(self) -> None:
         """Return when nothing is waiting or under way."""
         while self._waiting or self._under_way is not None:

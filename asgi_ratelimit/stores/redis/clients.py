@@ -138,6 +138,7 @@ def _cluster(nodes: list[tuple[str, int]], settings: dict[str, Any], timeout: fl
 
 def _cluster_settings(pool: ConnectionPool) -> dict[str, Any]:
     """The settings of a cluster's client for the connections of a pool."""
+    pool.connection_class(**pool.connection_kwargs)  # raises if it does not understand a setting
     settings = {
         name: value
         for name, value in pool.connection_kwargs.items()

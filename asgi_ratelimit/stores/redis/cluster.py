@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ...algorithms import State
-from ...decision import Charge, Decision, Settlement, Take, granting, settlements_of
-from ...errors import StoreError
+from ...decision import Charge, Decision, Settlement, Take, granting, settlements_of, with_charges
+from ...errors import ConfigurationError, StoreError
 from .node import Connection, Context, Node
 from .wire import Action, Answer, NumberedTake, Peek, charges_of
 
@@ -54,9 +54,16 @@ class ClusterNodes:
         name: str = client.get_node_from_key(f"{self._context.prefix}:{bucket}").name
         node = self._nodes.get(name)
         if node is None:
+            self._forget_those_gone(client)
             node = Node(self._context, self._connection, name, lambda each: self.node_of(each).name == name, by_key)
             self._nodes[name] = node
         return node
+
+    def _forget_those_gone(self, client: Any) -> None:
+        """Forget the nodes that are no longer in the cluster: others have their slots."""
+        for name in [each for each in self._nodes if client.get_node(node_name=each) is None]:
+            self._context.outage.store_is_back(name)
+            del self._nodes[name]
 
     async def answer(self, action: Action) -> Answer:
         """The answer to an action, of one key or of several. Raises ``StoreError``."""
@@ -66,6 +73,14 @@ class ClusterNodes:
         if isinstance(action, Peek):
             return await self._peek(action.take, parts)
         return await self._take(cast("NumberedTake", action), parts)
+
+    def within_slot(self, settlement: Settlement) -> Settlement:
+        """A settlement that can be carried out where its bucket is: each part of an operation is forgotten there."""
+        if settlement.undone is None:
+            return settlement
+        tag = _tag_of(settlement.charge)
+        part = tuple([charge for charge in settlement.undone.charges if _tag_of(charge) == tag])
+        return replace(settlement, undone=with_charges(settlement.undone, part))
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
@@ -78,7 +93,13 @@ class ClusterNodes:
 
     async def _take(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""
-        take, identity = replace(numbered.take, max_wait=0.0), numbered.id
+        take = asked = replace(numbered.take, max_wait=0.0)
+        identity, sent_us = numbered.id, self._context.denials.now_us()
+        if take.best_effort and take.operation is not None:  # what all nodes would grant cannot be repeated
+            raise ConfigurationError(
+                "best_effort with an operation needs one key on a cluster: leave out one of them, or take the keys "
+                "one after the other"
+            )
         if take.best_effort:
             foreseen = await self._peek(take, parts)
             if not foreseen.allowed:
@@ -98,8 +119,11 @@ class ClusterNodes:
                 stored = await self._give_back(decisions[:-1])
                 others = [await self._decision(each) for each in rest]
                 before = [replace(each, stored=states) for each, states in zip(decisions, stored)]
-                return _joined(numbered.take, [*before, decisions[-1], *others], 0)
-        return _joined(numbered.take, decisions, identity)
+                refused = _joined(asked, [*before, decisions[-1], *others], 0)
+                self._context.denials.note(refused, sent_us)
+                return refused
+        earlier = next((each.id for each in decisions if each.repeated), identity)
+        return _joined(asked, decisions, earlier)
 
     async def _decision(self, action: NumberedTake | Peek) -> Decision:
         return cast("Decision", await self.answer(action))
@@ -109,7 +133,8 @@ class ClusterNodes:
         states = []
         for decision in decisions:
             own = list(decision.stored)
-            for at, settlement in enumerate(settlements_of(decision, [0.0] * len(own))):
+            settlements = [] if decision.repeated else settlements_of(decision, [0.0] * len(own))
+            for at, settlement in enumerate(settlements):
                 try:
                     own[at] = (await self._settled(settlement)).state
                 except StoreError:

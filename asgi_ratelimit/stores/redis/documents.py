@@ -125,9 +125,13 @@ class RedisDocuments:
         return await self._call(_time, "TIME")
 
     async def aclose(self) -> None:
-        """Close the client of the running event loop; the next command opens another one."""
-        client = self._clients.pop(running_loop(*_NEEDS_ASYNCIO), None)
+        """Close the client of the running event loop after its answers; the next command opens another one."""
+        loop = running_loop(*_NEEDS_ASYNCIO)
+        client = self._clients.pop(loop, None)
         if client is not None:
+            under_way = [task for task in self._tasks if task.get_loop() is loop]
+            if under_way:
+                await asyncio.wait(under_way, timeout=self._timeout)
             await asyncio.wait([self._keep(client.aclose())], timeout=self._timeout)
 
     def _key(self, name: str) -> str:
@@ -195,7 +199,9 @@ def _nothing(answer: Any) -> None:
 
 
 def _optional(answer: Any) -> bytes | None:
-    return None if answer is None else bytes(answer)
+    if answer is None or isinstance(answer, bytes):
+        return answer
+    raise TypeError("neither a text nor nothing")
 
 
 def _time(answer: Any) -> float:

@@ -43,7 +43,10 @@ _ADVICE = (
         "the port does not speak TLS, redis://host:6379/0",
     ),
     ("(?i)^protocol error", "what answers there is no Redis, redis://host:6379/0"),
-    ("while reading from .*reset by peer", "a port that speaks TLS needs rediss://host:6379/0"),
+    (
+        "while reading from .*reset by peer|Connection closed by server",
+        "a port that speaks TLS needs rediss://host:6379/0",
+    ),
 )
 """The errors that do not go away by themselves: how their texts are found, and the advice."""
 

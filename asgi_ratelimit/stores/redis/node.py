@@ -140,6 +140,10 @@ class Node:
         """The answer to ``action``, for a caller that the breaker has allowed. Raises ``StoreError``."""
         return self._group.submit(action)
 
+    def expect_several(self) -> None:
+        """Let several actions that are submitted now share a call."""
+        self._group.expect_several()
+
     async def answer(self, action: Action) -> Answer:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
         if self.breaker.begin_call():

@@ -72,22 +72,21 @@ class Scan:
             if not self._server.is_cluster:
                 return [each async for each in self._of_node(client, pattern, most)]
             await self._within(client.initialize())
-            nodes = [{"target_nodes": node} for node in client.get_primaries()]
-            return [each for node in nodes async for each in self._of_node(client, pattern, most, **node)]
+            return [each for node in client.get_primaries() async for each in self._of_node(node, pattern, most)]
         finally:
             await client.aclose()
 
-    async def _of_node(self, client: Any, pattern: str, most: int, **node: Any) -> AsyncIterator[StoredBucket]:
+    async def _of_node(self, client: Any, pattern: str, most: int) -> AsyncIterator[StoredBucket]:
         cursor: Any = 0
         while True:
-            found = client.execute_command("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string", **node)
+            found = client.execute_command("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
             cursor, keys = await self._within(found)
             self.looked += COUNT
-            seconds, microseconds = await self._within(client.execute_command("TIME", **node))
+            seconds, microseconds = await self._within(client.execute_command("TIME"))
             now_us = float(int(seconds) * 1_000_000 + int(microseconds))
             for text in keys:
-                value = await self._within(client.execute_command("GET", text, **node))
-                left_ms = await self._within(client.execute_command("PTTL", text, **node))
+                value = await self._within(client.execute_command("GET", text))
+                left_ms = await self._within(client.execute_command("PTTL", text))
                 own = text.decode(errors="replace").removeprefix(f"{self._prefix}:")
                 stored = None if value is None else stored_bucket(own, value, now_us, int(left_ms) / 1000)
                 if stored is not None:

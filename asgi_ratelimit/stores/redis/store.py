@@ -188,6 +188,8 @@ class RedisStore(Store):
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
         nodes = self._open()
+        if type(nodes) is SingleNode:
+            nodes.node.expect_several()
         answers = [self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take) for take in takes]
         return [decision for (decision,) in await asyncio.gather(*answers)]
 
@@ -197,8 +199,10 @@ class RedisStore(Store):
         sent = settlement
         if settlement.degraded:  # Redis keeps the mark, and this process what was charged
             sent = replace(settlement, actual=settlement.booked.cost, degraded=False)
+        nodes = self._open()
+        settlement, sent = nodes.within_slot(settlement), nodes.within_slot(sent)
         try:
-            settled = cast("Settled", await self._open().answer(sent))
+            settled = cast("Settled", await nodes.answer(sent))
         except StoreError:
             if settlement.token:
                 raise
@@ -231,6 +235,10 @@ class SingleNode:
     async def answer(self, action: Action) -> Answer:
         """The answer to an action. Raises ``StoreError``."""
         return await self.node.answer(action)
+
+    def within_slot(self, settlement: Settlement) -> Settlement:
+        """The settlement as it is: one server has all buckets."""
+        return settlement
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connection."""

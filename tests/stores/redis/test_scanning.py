@@ -15,7 +15,6 @@ from asgi_ratelimit import (
     Limiter,
     RedisStore,
     StoreError,
-    parse_quotas,
 )
 from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.stores.redis.scan import Scan, StoredBucket, stored_bucket
@@ -64,7 +63,7 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     assert names(await scanned(redis_url, "a b:c")) == sorted(of_fill)
     found = {each.quota: each for each in await scanned(redis_url, "a b:c", "key 7")}
     assert {each.key for each in found.values()} == {"key 7"}
-    assert [found[name].quota for name in ("per-day", "per-hour")] == [*parse_quotas("10/day; 5/hour fixed")]
+    assert set(found) == {"per-day", "per-hour"}
     assert 0.99 < found["per-day"].used <= 1 == found["per-hour"].used
     assert await scanned(redis_url, "nobody") == []
     await store.aclose()

@@ -200,7 +200,6 @@ async def test_a_paced_take_over_several_slots_is_not_booked_ahead(cluster: Redi
         assert (first.allowed, first.delay) == (True, 0.0)
         refused = await take(store, *both, max_wait=max_wait)
         assert (refused.allowed, refused.retry_after, refused.quota) == (False, 1.0, slow)
-        assert refused.take == Take(both, max_wait)
         assert (await take(store, *of(shared, quick), max_wait=9)).delay == pytest.approx(0.1)
         clock.advance(1.0)
         last = await take(store, *both, max_wait=max_wait)
@@ -283,7 +282,8 @@ async def test_a_replica_that_takes_over(caplog: pytest.LogCaptureFixture) -> No
             wait_until(lambda: is_primary(cluster.replicas[0]))
             await until_back(store, gone)
             assert not (await take(store, *of(well, HOURLY))).degraded
-        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+        levels = [record.levelname for record in caplog.records]
+        assert (set(levels[:-1]), levels[-1]) == ({"ERROR"}, "WARNING")  # each new reason is logged
 
 
 async def until_back(store: RedisStore, key: str) -> None:
@@ -351,7 +351,7 @@ async def test_a_cluster_that_does_not_answer() -> None:
     """This process decides takes, and a peek raises the reason."""
     store = RedisStore("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=30)
     assert (await take(store, *of("key", HOURLY))).degraded
-    with pytest.raises(StoreUnavailable, match="cluster"):
+    with pytest.raises(StoreUnavailable, match="Cluster"):
         await store.peek(Take(of("key", HOURLY)))
     await store.aclose()
 
@@ -368,7 +368,7 @@ async def test_a_redis_that_is_no_cluster(redis_url: str, caplog: pytest.LogCapt
     """The log says so."""
     store = RedisStore(redis_url.replace("redis://", "redis+cluster://"), timeout=30)
     assert (await take(store, *of("key", HOURLY))).degraded
-    assert "cluster support disabled" in caplog.text
+    assert "it is a single Redis" in caplog.text
     await store.aclose()
 
 
@@ -396,6 +396,7 @@ async def test_an_observer_is_told_of_the_calls_of_each_node(store: RedisStore) 
             calls.append(call)
 
     observer = Observer()
+    await take(store, *of("key", HOURLY))  # from now on, the nodes are known
     store.observe(observer)
     await asyncio.gather(*[store.take([Take((Charge(HOURLY, f"key {n}"),))]) for n in range(20)])
     assert sum(call.size for call in calls) == 20

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 
 import pytest
 from redis.crc import key_slot
 
 from asgi_ratelimit import FixedWindow, Limiter, RedisStore, Ticket, TokenBucket
-from asgi_ratelimit.errors import ConfigurationError, StoreError
-from tests.support.redis_cluster import RedisCluster, asked
+from asgi_ratelimit.errors import ConfigurationError
+from tests.support.redis_cluster import RedisCluster
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +75,7 @@ async def test_a_part_that_another_caller_has_booked_stays_booked(limiter: Limit
     assert await left(limiter, key) == [8, 1]
     await limiter.reset({"shared": key["shared"], "own": "another"})
     decisions = [await limiter.rate_limit(key, 2, operation="id") for _ in range(2)]
-    assert all(decision.repeated_us for decision in decisions)  # a part of the first one does
+    assert all(decision.repeated for decision in decisions)  # a part of the first one does
     assert await left(limiter, key) == [8, 3]
 
 
@@ -114,44 +113,3 @@ async def test_a_best_effort_over_several_slots_is_no_operation(limiter: Limiter
     """What it would grant depends on all nodes, so that it could not be repeated: it says so."""
     with pytest.raises(ConfigurationError, match="best_effort with an operation needs one key"):
         await limiter.rate_limit(key, 2, best_effort=True, operation="id")
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("known", [False, True], ids=["", "a part was taken before"])
-async def test_an_operation_of_an_outage_that_is_repeated(
-    running: RedisCluster, key: dict[str, str], is_first: bool, known: bool
-) -> None:
-    """It is settled in all its parts, once, by a process that has sent it again or by that of the outage."""
-    running.flush()
-    async with Limiter(QUOTAS, store=RedisStore(running.url, timeout=30)) as limiter:
-        assert not (await limiter.rate_limit(key, 0.01)).degraded
-        if known:
-            await limiter.rate_limit(key, {"own": 4}, operation="id")
-        try:
-            for node in running.primaries:
-                asked(node, "CONFIG", "SET", "maxmemory", "1")
-            decision = await limiter.rate_limit(key, 4, operation="id")
-            assert decision.degraded
-        finally:
-            for node in running.primaries:
-                asked(node, "CONFIG", "SET", "maxmemory", "0")
-        await until_left(limiter, key, [5, 0])
-        async with Limiter(QUOTAS, store=RedisStore(running.url, timeout=30)) as other:
-            repeated = await other.rate_limit(key, 4, operation="id")
-            assert (repeated.allowed, repeated.degraded) == (True, False)
-            held = [(limiter, decision), (other, repeated)]
-            (first, one), (second, same) = held if is_first else reversed(held)
-            await first.settle(one, {"own": 6, "shared": 2})
-            await until_left(other, key, [3, 2])
-            await second.settle(same, {"own": 1, "shared": 1})
-            assert await left(other, key) == [3, 2]
-
-
-async def until_left(limiter: Limiter, key: dict[str, str], remaining: list[int]) -> None:
-    """Return when so many units are left, and this process decides no more."""
-    for _ in range(3_000):
-        with suppress(StoreError):
-            if await left(limiter, key) == remaining:
-                return
-        await asyncio.sleep(0.01)
-    raise TimeoutError(f"there are never {remaining} units left")

@@ -49,7 +49,7 @@ def test_an_invalid_url(url: str, message: str) -> None:
         ("rediss://{host}:1", "'rediss://{host}:1'"),
         ("unix:///no/such.sock", "'unix:///no/such.sock'"),
         ("redis+sentinel://:s3cr3t@{host}:1,{host}:2/limits", "'redis+sentinel://***@{host}:1,{host}:2/limits'"),
-        ("redis+cluster://:s3cr3t@{host}:1,{host}:2", "the cluster of {host}:1, {host}:2"),
+        ("redis+cluster://:s3cr3t@{host}:1,{host}:2", "'redis+cluster://***@{host}:1,{host}:2'"),
         (Redis(host=HOST, port=1, password="s3cr3t"), "'redis://***@{host}:1/0'"),
         (Redis(host=HOST, port=1, ssl=True, db=2), "'rediss://{host}:1/2'"),
         (Redis(host="::1", port=1), "'redis://[::1]:1/0'"),
