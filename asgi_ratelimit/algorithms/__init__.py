@@ -10,7 +10,7 @@ is never changed. Every kind is a queue: slots are booked in order, so what fits
 """
 
 from .fixed_window import FixedWindowState
-from .packing import pack, read, stamp_of, used_units
+from .packing import is_ahead, pack, read, stamp_of, used_units
 from .rolling_window import RollingWindowState
 from .take import (
     ALGORITHMS,
@@ -42,6 +42,7 @@ __all__ = [
     "available",
     "booked_ahead",
     "decide",
+    "is_ahead",
     "most_at_once",
     "pack",
     "place_of",

@@ -25,6 +25,10 @@ _FIXED = struct.Struct("<BI2d")
 _ROLLING = struct.Struct("<BId")
 _PART = struct.Struct("<2d")
 
+_TIME = struct.Struct("<d")
+_AT, _AT_OF_ROLLING = 13, 5
+"""Where the time of a state is in its value."""
+
 MOST_PARTS = 2048
 """The most parts that are read: the largest window, and as many parts that are booked ahead."""
 
@@ -58,6 +62,14 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
     if state.at > now:
         state = algorithm.moved_back(quota, state, now)
     return state
+
+
+def is_ahead(value: bytes | None, now: float) -> bool:
+    """Whether a value is of a time after ``now``, as the clock went back since."""
+    if value is None or len(value) < _FIXED.size:
+        return False
+    (at,) = _TIME.unpack_from(value, _AT_OF_ROLLING if value[0] == ROLLING_WINDOW else _AT)
+    return bool(at > now)
 
 
 def used_units(value: bytes, now: float, left_us: float) -> float | None:

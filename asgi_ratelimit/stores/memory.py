@@ -12,7 +12,7 @@ from random import getrandbits
 from threading import Lock
 from weakref import WeakSet
 
-from ..algorithms import State, available, decide, most_at_once, pack, read, reset_us, settle, stamp_of
+from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read, reset_us, settle, stamp_of
 from ..argument_errors import checked_clock, shows_use
 from ..clock import Clock, SystemClock, monotonic_us, ns_of
 from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
@@ -149,6 +149,9 @@ class MemoryStore(Store):
             charges = take.charges
         wait_us, after = decide(charges, states, now, take.max_wait_us)
         if after is None:
+            for charge, state in zip(charges, states):
+                if is_ahead(self._values.get(charge.bucket), now):  # or time would stand still until the clock is back
+                    self._write(charge, state, now)
             return Decision(take, False, wait_us, states, now)
         for charge, state in zip(charges, after):
             if charge.cost:

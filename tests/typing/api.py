@@ -66,7 +66,7 @@ from asgi_ratelimit.profiles import (
     openai_usage,
 )
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
-from asgi_ratelimit.tools import Covered, Recorder, coverage
+from asgi_ratelimit.tools import Covered, coverage
 
 
 def quotas() -> None:
@@ -122,7 +122,7 @@ def decisions(decision: Decision, error: PaceTimeout) -> None:
     assert_type(decision.retry_after, float)
     assert_type(decision.remaining, int)
     assert_type(decision.states, tuple[QuotaState, ...])
-    assert_type(decision.take, Take | None)
+    assert_type(decision.take, Take)
     assert_type(error.decision, Decision)
     timeout: TimeoutError = error
     print(timeout)
@@ -271,7 +271,6 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     options = HeaderOptions("legacy", near_limit=0.2, spread=0.1, partition_secret="secret")
     fastapi.add_middleware(RateLimitMiddleware, "1/s", headers=options)
     assert_type(coverage(fastapi), list[Covered])
-    assert_type(Recorder("requests.jsonl", salt="s").close(), None)
     return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
 
 

@@ -413,12 +413,12 @@ end
 
 local function read(quota, value)
   local algorithm = quota.algorithm
-  if not value then return algorithm.unused(quota) end
+  if not value then return algorithm.unused(quota), false end
   local stamp, state, at = unpack_state(quota, value)
-  if not stamp then return algorithm.unused(quota) end
+  if not stamp then return algorithm.unused(quota), false end
   if stamp ~= quota.stamp then state = algorithm.changed(quota, state) end
-  if at > now then state = algorithm.moved_back(quota, state) end
-  return state
+  if at <= now then return state, false end
+  return algorithm.moved_back(quota, state), true
 end
 
 -- The calls of Redis, the arguments and the reply
@@ -470,7 +470,7 @@ local reply = { ARGV[6], pack('<d', now) }
 local function take()
   local count, flags, max_wait, id
   count, flags, max_wait, id, at_byte = unpack('<BBdd', actions, at_byte)
-  local own, costs, values, states, first_key, granted = {}, {}, {}, {}, at_key, 0
+  local own, costs, values, states, ahead, first_key, granted = {}, {}, {}, {}, {}, at_key, 0
   for i = 1, count do
     local number
     number, costs[i], at_byte = unpack('<Hd', actions, at_byte)
@@ -485,16 +485,18 @@ local function take()
   end
   for i = 1, count do
     values[i] = get(KEYS[first_key + i])
-    states[i] = read(own[i], values[i])
+    states[i], ahead[i] = read(own[i], values[i])
   end
   if flags % 2 == 1 then
     granted = most_at_once(own, costs, states)
     for i = 1, count do costs[i] = granted end
   end
   local wait, after = decide(own, costs, states, max_wait)
-  if after and flags < 4 then
-    for i = 1, count do
-      if costs[i] > 0 then values[i] = write(own[i], KEYS[first_key + i], after[i]) end
+  for i = 1, flags < 4 and count or 0 do
+    if after and costs[i] > 0 then
+      values[i] = write(own[i], KEYS[first_key + i], after[i])
+    elseif ahead[i] then -- or time would stand still until the clock has caught up
+      values[i] = write(own[i], KEYS[first_key + i], states[i])
     end
   end
   local answer = pack('<Bdddd', after and 1 or 0, now, wait, granted, id)
