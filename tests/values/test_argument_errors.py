@@ -43,7 +43,6 @@ from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.tools import Recorder
 from tests.support.asgi import ok
 
 CALLABLES: list[Callable[..., Any]] = [
@@ -268,7 +267,6 @@ def test_a_quota_is_built_by_its_own_constructor(kind: type[Any]) -> None:
         (Rule, with_arguments("/", "2/minute"), "shadow"),
         (dashboard, with_arguments(MemoryStore(), allow=lambda request: True), "show_keys"),
         (log_refusals, with_arguments(), "keys"),
-        (Recorder, with_arguments("requests.rec"), "show_keys"),
         (SyncLimiter("5/s").rate_limit, with_arguments("alice"), "best_effort"),
     ],
 )

@@ -19,11 +19,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Limiter, Rule
-from asgi_ratelimit.algorithms import decide, settlement_of
-from asgi_ratelimit.decision import Charge, Decision, Take, checked_actual, checked_cost
+from asgi_ratelimit.decision import Charge, Decision, Take, checked_actual, checked_cost, settlements_of
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quota_text import as_quotas
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, RollingWindow, TokenBucket
+from tests.support.decisions import decided
 from tests.support.names import named
 
 QUOTA = TokenBucket(10)
@@ -192,8 +192,9 @@ def test_quotas_that_one_take_cannot_charge_are_refused() -> None:
             build(wide)
 
 
-DECISION = decide(Take((Charge(QUOTA, "key", 2.5), Charge(OTHER, "key"))), [None, None], 1_800_000_000_250_000.0)[0]
-REFUSAL = decide(Take((Charge(QUOTA, "key", 11),)), [None], 1_800_000_000_250_000.0)[0]
+NOW = 1_800_000_000_250_000.0
+DECISION = decided(Take((Charge(QUOTA, "key", 2.5), Charge(OTHER, "key"))), NOW)
+REFUSAL = decided(Take((Charge(QUOTA, "key", 11),)), NOW)
 VALUES: dict[str, Any] = {
     "token bucket": QUOTA,
     "fixed window": FixedWindow(10, 60),
@@ -206,7 +207,7 @@ VALUES: dict[str, Any] = {
     "refusal": REFUSAL,
     "state": DECISION.states[0],
     "state of a refusal": REFUSAL.states[0],
-    "settlement": settlement_of(DECISION, [1.0, 0.0]),
+    "settlement": settlements_of(DECISION, [1.0, 0.0])[0],
 }
 
 
@@ -229,24 +230,73 @@ def test_values_hold_nothing_but_their_fields(value: Any) -> None:
 
 def test_values_of_equal_fields_are_equal() -> None:
     """However they were made, and whatever was done with one of them before."""
-    now, takes = 1_800_000_000_000_000.0, [Take((Charge(TokenBucket(10), "key", 2),)) for _ in range(2)]
-    decide(takes[0], [None], now)
-    decide(takes[0], [(1e6, now, 0, (), (), b"")], now)
+    takes = [Take((Charge(TokenBucket(10), "key", 2),)) for _ in range(2)]
+    assert decided(takes[0], NOW).reason
     assert takes[0] == takes[1]
-    assert decide(takes[0], [None], now) == decide(takes[1], [None], now)
+    assert decided(takes[0], NOW) == decided(takes[1], NOW)
 
 
 def test_a_decision_can_be_changed_and_shown() -> None:
     """``replace`` changes one field, ``asdict`` shows all, and there are no others."""
     assert replace(DECISION, shadow=True) != DECISION
     assert replace(replace(DECISION, shadow=True), shadow=False) == DECISION
-    assert asdict(DECISION)["states"][0]["remaining"] == 7
+    assert asdict(DECISION)["allowed"] is True
     with pytest.raises(AttributeError, match="'Decision' object has no attribute 'remainder'"):
         DECISION.remainder  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("decision", [DECISION, REFUSAL], ids=["allowed", "refused"])
 def test_a_decision_can_be_written_as_json(decision: Decision) -> None:
-    """All that it holds is numbers and texts, as a log wants them; but the states before it, which are left out."""
-    written = json.dumps(asdict(replace(decision, before=None)))
+    """All that it holds is numbers and texts, as a log wants them."""
+    written = json.dumps(asdict(decision))
     assert json.loads(written)["allowed"] is decision.allowed
+
+
+@pytest.mark.parametrize(
+    ("decision", "answers"),
+    [
+        (DECISION, {"granted": 2.5, "delay": 0.0, "retry_after": 0.0, "quota": QUOTA, "remaining": 7}),
+        (DECISION, {"reset_after": 0.25, "ready_at": 1_800_000_000.25, "charges": DECISION.take.charges}),
+        (REFUSAL, {"granted": 0, "delay": 0.0, "retry_after": math.inf, "remaining": 10, "reset_after": 0.0}),
+        (decided(Take((Charge(TokenBucket(2, 60, 1), "key", 2),), math.inf), NOW), {"delay": 0.0, "remaining": 0}),
+    ],
+)
+def test_a_decision_answers_what_headers_logs_and_callers_ask(decision: Decision, answers: dict[str, Any]) -> None:
+    """All of it is worked out from the states when it is read; a cost above the burst goes from an empty bucket."""
+    assert {name: getattr(decision, name) for name in answers} == answers
+    assert bool(decision) is decision.allowed
+
+
+def test_the_binding_quota_refuses_for_the_longest_time_or_has_the_least_left() -> None:
+    """Headers show its numbers."""
+    charges = (Charge(TokenBucket(5, 60, name="five"), "key"), Charge(TokenBucket(3, 60, name="three"), "key"))
+    allowed = decided(Take(charges), NOW)
+    assert [(state.quota.name, state.remaining) for state in allowed.states] == [("five", 4), ("three", 2)]
+    assert (allowed.quota.name, allowed.remaining) == ("three", 2)
+    used_up = decided(Take(tuple([replace(charge, cost=charge.quota.limit) for charge in charges])), NOW)
+    refused = decided(Take(charges), NOW, used_up.stored)
+    assert [state.retry_after for state in refused.states] == [12, 20]
+    assert (refused.quota.name, refused.retry_after) == ("three", 20)
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [
+        (DECISION, "allowed: 7 of 10 units of per-second are left, one more in 0.05 s"),
+        (REFUSAL, "refused: 10 of 10 units of per-second are left, and the same cost passes never"),
+        (
+            replace(REFUSAL, degraded=True),
+            "refused, without the store: 10 of 10 units of per-second are left, and the same cost passes never",
+        ),
+    ],
+)
+def test_a_decision_says_why(decision: Decision, reason: str) -> None:
+    """In one sentence."""
+    assert decision.reason == reason
+
+
+def test_time_is_rounded_up() -> None:
+    """Three units a second come back every 333,333.3 microseconds: whoever waits as told, waits long enough."""
+    quota = TokenBucket(3, burst=1)
+    used_up = decided(Take((Charge(quota, "key"),)), NOW)
+    assert decided(Take((Charge(quota, "key"),)), NOW, used_up.stored).retry_after == 0.333334

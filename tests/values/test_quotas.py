@@ -152,7 +152,7 @@ def test_a_different_argument_is_a_different_quota(other: TokenBucket) -> None:
     assert other != TokenBucket(10, 60)
 
 
-@pytest.mark.parametrize("field", ["limit", "burst", "name", "burst_level", "anything"])
+@pytest.mark.parametrize("field", ["limit", "burst", "name", "rate", "stamp", "anything"])
 def test_a_quota_never_changes(field: str) -> None:
     """Neither its arguments nor the numbers derived from them can be set."""
     with pytest.raises((dataclasses.FrozenInstanceError, TypeError)):
@@ -164,7 +164,7 @@ def test_a_quota_can_be_replaced_and_copied() -> None:
     quota = TokenBucket(10, 60, 20)
     assert copy.deepcopy(quota) == quota
     assert dataclasses.replace(quota, burst=30) == TokenBucket(10, 60, 30)
-    assert dataclasses.replace(quota, burst=30).burst_level == TokenBucket(10, 60, 30).burst_level
+    assert dataclasses.replace(quota, burst=30).floor == TokenBucket(10, 60, 30).floor
 
 
 def test_a_quota_from_another_process_is_the_same() -> None:
