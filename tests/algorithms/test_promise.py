@@ -84,6 +84,11 @@ class History:
         self.calls.append(Call(uses, booked))
         return True
 
+    def fill(self, most: float) -> None:
+        """Take what there is, to a sixty-fourth of the most: what came back by mistake is used at once."""
+        for halves in range(7):
+            self.take([most / 2**halves] * len(self.quotas), 0.0)
+
     def settle(self, call: Call, actual: Sequence[float]) -> None:
         """Settle a call at its actual costs, which may be above its charges."""
         self.calls.remove(call)
@@ -103,7 +108,7 @@ class History:
 
 
 def debited_at(quota: Quota, slot: float, now: float) -> float:
-    """When units count that were used beyond a charge: those to come pay for them, if the window has forgotten theirs."""
+    """When units count that were used beyond a charge: now, unless the part of their slot still counts."""
     if isinstance(quota, RollingWindow) and slot // quota.part_us >= now // quota.part_us - quota.buckets:
         return slot
     return now
@@ -192,16 +197,23 @@ def run(seed: int, *, is_debited: bool = False) -> float:
     r = random.Random(seed)
     history = History([random_quota(r, f"quota {number}") for number in range(r.choice([1, 1, 2, 3]))])
     most = min([quota.most for quota in history.quotas])
-    patience = r.choice([0.6, 0.6, 0.0, 1.0])
+    patience, is_busy = r.choice([0.6, 0.6, 0.0, 1.0]), r.random() < 0.5
+    drain_us = min([quota.period_us / quota.limit * quota.most for quota in history.quotas])
+    costs = r.choice([[1, 1, 1, 2, 0.5, r.uniform(0.1, 5), most], [most / 2, most / 3, most / 4, most / 8]])
     for _ in range(r.choice([20, 60, 150])):
-        history.now += float(int(r.choice([0, 0, 1, 1000, 1e5, 1e6, 1e7, r.uniform(0, 3e6)])))
+        if is_busy:
+            history.now += float(int(r.choice([0, 0, 0, r.random(), r.random(), 1.1]) * drain_us / 2))
+        else:
+            history.now += float(int(r.choice([0, 0, 1, 1000, 1e5, 1e6, 1e7, r.uniform(0, 3e6)])))
         if r.random() < 0.5:
-            costs = [min(most, r.choice([1, 1, 1, 2, 0.5, r.uniform(0.1, 5), most])) for _ in history.quotas]
+            asked = [min(most, r.choice(costs)) for _ in history.quotas]
             max_wait = 0.0 if r.random() < patience else r.choice([math.inf, math.inf, 5e5])
-            history.take(costs if r.random() < 0.3 else costs[:1] * len(costs), max_wait)
+            history.take(asked if r.random() < 0.3 else asked[:1] * len(asked), max_wait)
         elif history.calls:
             call = r.choice(history.calls) if r.random() < 0.7 else history.calls[-1]
             history.settle(call, _random_actual(r, history.now, call, is_debited))
+            if is_busy and r.random() < 0.5:
+                history.fill(most)
     return history.excess() / max([1.0, *[quota.most for quota in history.quotas]])
 
 
