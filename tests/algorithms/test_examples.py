@@ -1,0 +1,330 @@
+"""Each kind of quota, by a few numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+
+from asgi_ratelimit.algorithms import (
+    NEVER,
+    Booked,
+    State,
+    available,
+    booked_ahead,
+    decide,
+    place_of,
+    reset_us,
+    settle,
+    unused,
+)
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+
+START = 1_800_000_000_000_000.0
+"""The start of a minute, in microseconds."""
+S = 1_000_000.0
+MAX = math.inf
+
+
+class Charged(NamedTuple):
+    """So many units of a quota."""
+
+    quota: Quota
+    cost: float
+
+
+class Bucket:
+    """The bucket of one quota, and a clock in seconds."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota = quota
+        self.now = START
+        self.state: State = unused(quota, START)
+
+    def at(self, seconds: float) -> None:
+        """Move the clock to so many seconds after the start."""
+        self.now = START + seconds * S
+
+    def take(self, cost: float, max_wait: float = 0.0) -> tuple[float, Booked | None]:
+        """The seconds until the slot, or until the same cost fits, and the record of what was booked."""
+        wait, after = decide([Charged(self.quota, cost)], [self.state], self.now, max_wait * S)
+        if after is None:
+            return wait / S, None
+        self.state = after[0]
+        booked = Booked(self.state.at, self.now + wait, place_of(self.quota, self.state), cost)
+        return wait / S, booked
+
+    def book(self, cost: float) -> Booked:
+        """The record of a charge that may wait for as long as it takes."""
+        booked = self.take(cost, MAX)[1]
+        assert booked is not None
+        return booked
+
+    def settle(self, booked: Booked, actual: float) -> None:
+        """Correct a charge to what it came to."""
+        self.state = settle(self.quota, self.state, self.now, booked, actual)
+
+    @property
+    def units(self) -> int:
+        """The whole units that can be taken now."""
+        return available(self.quota, self.state, self.now)[0]
+
+    @property
+    def reset(self) -> float:
+        """Seconds until the bucket is as good as never used."""
+        return reset_us(self.quota, self.state, self.now) / S
+
+
+BUCKET = TokenBucket(10, 1, burst=5)
+SLOW = TokenBucket(10, 1, burst=5, burst_allowance_factor=0.5)
+FIXED = FixedWindow(10, 60)
+ROLLING = RollingWindow(10, 60, 6)
+
+TABLE: list[tuple[Quota, Sequence[tuple[float, float, float, float]]]] = [
+    (
+        BUCKET,  # a unit drains in 0.1 s; (second, cost, longest wait, the wait)
+        [
+            (0.0, 5, 0, 0.0),  # a whole burst at once
+            (0.0, 1, 0, 0.1),  # is refused, and told when it fits
+            (0.05, 1, 0, 0.05),
+            (0.1, 1, 0, 0.0),
+            (0.1, 2, MAX, 0.2),  # is booked: 5 + 2 are 2 above the burst
+            (0.1, 1, MAX, 0.3),  # behind it
+            (0.1, 1, 0, 0.4),
+            (0.9, 5, 0, 0.0),  # 8 have drained since, and the bucket is empty
+        ],
+    ),
+    (
+        SLOW,  # below 4, the last units drain in 0.2 s each
+        [(0.0, 5, 0, 0.0), (0.0, 1, 0, 0.1), (0.0, 2, 0, 0.3), (0.0, 5, 0, 0.9), (0.3, 3, 0, 0.2), (0.5, 3, 0, 0.0)],
+    ),
+    (
+        TokenBucket(10, 1, burst=2),  # a cost above the burst, of callers that may wait only
+        [(0.0, 3, 0, math.inf), (0.0, 3, MAX, 0.0), (0.0, 1, 0, 0.2), (0.1, 3, MAX, 0.2), (0.3, 1, 0, 0.2)],
+    ),
+    (
+        FIXED,
+        [
+            (50.0, 8, 0, 0.0),
+            (50.0, 3, 0, 10.0),  # the next window begins then
+            (50.0, 2, 0, 0.0),
+            (60.0, 10, 0, 0.0),  # and all of the limit is there
+            (60.0, 11, MAX, math.inf),
+            (61.0, 6, MAX, 59.0),  # of the window that begins at 120
+            (61.0, 6, MAX, 119.0),  # does not fit beside it
+            (61.0, 4, MAX, 119.0),  # slots are booked in order
+            (61.0, 1, 0, 179.0),
+            (125.0, 1, 0, 115.0),
+            (180.0, 1, 0, 60.0),
+            (240.0, 1, 0, 0.0),
+        ],
+    ),
+    (
+        ROLLING,  # parts of 10 s: a unit counts until 60 s after the end of its part
+        [
+            (5.0, 4, 0, 0.0),
+            (12.0, 6, 0, 0.0),
+            (12.0, 4, 0, 58.0),
+            (12.0, 5, 0, 68.0),
+            (69.999999, 1, 0, 0.000001),
+            (70.0, 4, 0, 0.0),
+            (70.0, 7, MAX, 70.0),
+            (70.0, 11, MAX, math.inf),
+            (80.0, 3, 0, 60.0),  # nothing is taken in front of a slot
+            (80.0, 3, MAX, 60.0),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("quota", "steps"), TABLE, ids=lambda each: repr(each) if isinstance(each, Quota) else "")
+def test_takes_one_after_the_other(quota: Quota, steps: Sequence[tuple[float, float, float, float]]) -> None:
+    """How long each has to wait; it is booked if that is within its longest wait."""
+    bucket = Bucket(quota)
+    for number, (second, cost, max_wait, wait) in enumerate(steps):
+        bucket.at(second)
+        assert bucket.take(cost, max_wait)[0] == wait, number
+
+
+@pytest.mark.parametrize(
+    ("quota", "seconds", "units", "reset"),
+    [
+        (BUCKET, 0.0, 1, 0.4),
+        (BUCKET, 0.25, 3, 0.15),
+        (BUCKET, 0.4, 5, 0.0),
+        (SLOW, 0.0, 1, 0.8),
+        (SLOW, 0.2, 2, 0.6),
+        (FIXED, 0.0, 6, 60.0),
+        (FIXED, 59.0, 6, 1.0),
+        (FIXED, 60.0, 10, 0.0),
+        (ROLLING, 0.0, 6, 70.0),
+        (ROLLING, 69.0, 6, 1.0),
+        (ROLLING, 70.0, 10, 0.0),
+    ],
+)
+def test_what_is_left_after_a_cost_of_four(quota: Quota, seconds: float, units: int, reset: float) -> None:
+    """Whole units, and the time until the bucket is as good as never used."""
+    bucket = Bucket(quota)
+    bucket.take(4)
+    bucket.at(seconds)
+    assert (bucket.units, bucket.reset) == (units, reset)
+
+
+@pytest.mark.parametrize(
+    ("quota", "ahead"), [(TokenBucket(10, 1, burst=10), 6.0), (FixedWindow(10, 60), 6.0), (ROLLING, 8.0)], ids=repr
+)
+def test_what_is_booked_ahead(quota: Quota, ahead: float) -> None:
+    """Two slots of eight units, the second of which does not fit now; of two windows, it lies in the next one."""
+    bucket = Bucket(quota)
+    bucket.book(8)
+    assert booked_ahead(quota, bucket.state, bucket.now) == 0.0
+    bucket.book(8)
+    assert booked_ahead(quota, bucket.state, bucket.now) == (8.0 if isinstance(quota, FixedWindow) else ahead)
+
+
+def test_several_quotas_are_booked_at_one_moment() -> None:
+    """The longest wait decides, and the others book at that moment, too: until then, nobody takes what is free."""
+    charges = [Charged(BUCKET, 2), Charged(FIXED, 2), Charged(ROLLING, 2)]
+    _, after = decide([Charged(ROLLING, 9)], [unused(ROLLING, START)], START, 0.0)
+    assert after is not None
+    states = [unused(BUCKET, START), unused(FIXED, START), after[0]]
+    assert decide(charges, states, START, 69.9 * S) == (70 * S, None)
+    wait, booked = decide(charges, states, START, 70 * S)
+    assert wait == 70 * S
+    assert booked is not None
+    assert [available(charge.quota, state, START)[0] for charge, state in zip(charges, booked)] == [0, 0, 0]
+    assert decide([Charged(FIXED, 8)], booked[1:2], START + 60 * S, 0.0)[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    "quota", [TokenBucket(10, 1, burst=8), TokenBucket(10, 1, burst=8, burst_allowance_factor=0.5)]
+)
+def test_until_a_slot_its_bucket_counts_as_full(quota: TokenBucket) -> None:
+    """A take that waits for another bucket is not overtaken, however much is free in its own."""
+    even = TokenBucket(10, 1, burst=1)
+    _, used = decide([Charged(even, 1)], [unused(even, START)], START, 0.0)
+    assert used is not None
+    wait, after = decide([Charged(quota, 2), Charged(even, 1)], [unused(quota, START), *used], START, MAX)
+    assert wait == 0.1 * S
+    assert after is not None
+    assert decide([Charged(quota, 1)], after[:1], START, 0.0)[0] == 0.2 * S
+
+
+def test_nothing_is_taken_in_front_of_a_slot_of_a_rolling_window() -> None:
+    """Even where units come back that would have left room for it."""
+    bucket = Bucket(ROLLING)
+    first, _ = bucket.book(8), bucket.book(4)
+    bucket.settle(first, 0)
+    assert bucket.take(1)[0] == 70.0
+
+
+# Giving back
+
+
+def test_the_newest_charge_comes_back_whole() -> None:
+    """Of a bucket whose slots are booked ahead, one after the other."""
+    bucket = Bucket(TokenBucket(1, 1, burst=1))
+    charges = [bucket.book(1) for _ in range(4)]
+    for wait in (3.0, 2.0, 1.0):
+        bucket.settle(charges.pop(), 0)
+        assert bucket.take(1)[0] == wait
+
+
+def test_a_slot_in_front_of_others_passes_unused() -> None:
+    """Those behind it keep their times, so nothing comes back."""
+    bucket = Bucket(TokenBucket(1, 1, burst=1))
+    charges = [bucket.book(1) for _ in range(4)]
+    bucket.settle(charges[1], 0)
+    assert bucket.take(1)[0] == 4.0
+
+
+def test_what_has_not_drained_of_an_older_charge_comes_back() -> None:
+    """A charge of 6 and one of 4, and 3 s later 7 are left: of the first, 3 have drained, and 3 can come back."""
+    bucket = Bucket(TokenBucket(1, 1, burst=10))
+    older = bucket.book(6)
+    bucket.book(4)
+    bucket.at(3.0)
+    bucket.settle(older, 0)
+    assert bucket.units == 6
+
+
+def test_a_place_counts_what_came_back_in_front_of_it() -> None:
+    """10 and 5 units; the 10 come back, so the 5 have drained to 2 in a second, and 5 more come.
+
+    Of the 5 that came in between, only the 2 that have not drained come back.
+    """
+    bucket = Bucket(TokenBucket(3, 1, burst=20))
+    first, second = bucket.book(10), bucket.book(5)
+    bucket.settle(first, 0)
+    assert bucket.units == 15
+    bucket.at(1.0)
+    bucket.book(5)
+    assert bucket.units == 13
+    bucket.settle(second, 0)
+    assert bucket.units == 15
+
+
+def test_nothing_comes_back_to_a_bucket_that_was_empty_since() -> None:
+    """Its units are all there again, whatever came back in front of the old charge."""
+    bucket = Bucket(TokenBucket(1, 1, burst=20))
+    first, second = bucket.book(10), bucket.book(5)
+    bucket.settle(first, 0)
+    bucket.at(5.0)
+    bucket.book(8)
+    bucket.settle(second, 0)
+    assert bucket.units == 12
+
+
+def test_a_debit_goes_to_the_end_of_the_queue() -> None:
+    """A charge of 2 that came to 7 uses 5 more; of a fixed window, the next one pays what this one has not."""
+    bucket = Bucket(TokenBucket(1, 1, burst=5))
+    bucket.settle(bucket.book(2), 7)
+    assert (bucket.take(1)[0], bucket.reset) == (3.0, 7.0)
+    window = Bucket(FIXED)
+    window.settle(window.book(8), 13)
+    assert window.take(1)[0] == 60.0
+    window.at(60.0)
+    assert window.units == 7
+
+
+def test_a_fixed_window_takes_back_what_is_of_now() -> None:
+    """While it lasts, and nothing is booked ahead: an older charge, too."""
+    bucket = Bucket(FIXED)
+    charges = [bucket.book(4) for _ in range(2)]
+    bucket.settle(charges[0], 1)
+    assert bucket.units == 5
+    bucket.at(60.0)
+    bucket.book(3)
+    bucket.settle(charges[1], 0)
+    assert bucket.units == 7
+    slots = [bucket.book(7), bucket.book(5), bucket.book(5)]  # the last two in the window at 120
+    bucket.settle(slots[0], 0)
+    assert bucket.units == 0
+    bucket.settle(slots[2], 0)
+    assert bucket.take(5, MAX)[0] == 60.0
+
+
+def test_a_rolling_window_takes_back_all() -> None:
+    """Whatever is booked behind it, until the part of its slot no longer counts."""
+    bucket = Bucket(ROLLING)
+    charges = [bucket.book(4), bucket.book(4)]
+    slot = bucket.book(6)
+    assert slot.slot == START + 70 * S
+    bucket.at(30.0)
+    bucket.settle(charges[0], 1)
+    bucket.settle(slot, 0)
+    assert bucket.units == 5
+    bucket.at(70.0)
+    bucket.settle(charges[1], 0)
+    assert bucket.units == 10
+
+
+def test_what_can_never_pass_is_not_booked() -> None:
+    """A wait of 142 years or longer is none."""
+    quota = TokenBucket(1, 400 * 86_400, burst=1)
+    bucket = Bucket(quota)
+    for _ in range(131):
+        assert bucket.take(1, MAX)[1] is not None
+    assert bucket.take(1, MAX) == (NEVER, None)
