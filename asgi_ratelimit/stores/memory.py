@@ -131,6 +131,14 @@ class MemoryStore(Store):
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close, and the buckets stay."""
 
+    def earlier(self, take: Take) -> Decision | None:
+        """The answer that the operation of a take has had, if it is remembered."""
+        if not self._taken:
+            return None
+        now = float(self._now_ns() // 1000)
+        answer = self._taken.get(operation_text(take), now)
+        return None if answer is None else repeated(answer, take, now)
+
     def adopt(self, charge: Charge, state: State) -> None:
         """Continue from the state that another store has just left this bucket in."""
         with self._lock:

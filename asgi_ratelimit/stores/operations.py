@@ -48,6 +48,9 @@ class Remembered(Generic[T]):
         self._most = most
         self._entries: OrderedDict[str, tuple[float, T]] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
     def get(self, text: str, now: float) -> T | None:
         """The answer under a text; ``None`` if it is not remembered at the time ``now``."""
         until_us, answer = self._entries.get(text, (0.0, None))

@@ -105,8 +105,11 @@ async def charged(server: RedisServer) -> Counter[str]:
 
 
 def require_equal(chaos: Chaos) -> None:
-    """Redis has been charged with all that was admitted, and no key has had more than the documented share above 50."""
-    assert {key: n for key, n in chaos.admitted.items() if n != chaos.charged[key]} == {}
+    """Redis has been charged with all that was admitted, and no key has had more than the documented share above 50.
+
+    What it carried out without an answer counts twice.
+    """
+    assert {key: n for key, n in chaos.admitted.items() if n > chaos.charged[key]} == {}
     assert max(chaos.admitted.values()) <= LIMIT + PROCESSES * (LIMIT // PROCESSES)
 
 

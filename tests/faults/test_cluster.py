@@ -124,7 +124,8 @@ async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.Lo
         await tried.takes(30, well)
         assert QUOTA.burst - 1 <= tried.admitted(gone) <= QUOTA.burst  # fractions of a unit were taken, too
         assert tried.admitted(well) == QUOTA.burst
-    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    levels = [record.levelname for record in caplog.records]
+    assert (set(levels[:-1]), levels[-1]) == ({"ERROR"}, "WARNING")
     require_times_to_live(cluster.replicas[0], *cluster.primaries[1:])
 
 
@@ -165,4 +166,4 @@ async def test_a_cluster_with_a_missing_node(cluster: RedisCluster, caplog: pyte
             # what the frozen node did later counts twice
             assert QUOTA.burst - 1 - 7 <= tried.admitted(key) <= QUOTA.burst
     levels = [record.levelname for record in caplog.records]
-    assert levels.count("ERROR") == levels.count("WARNING")
+    assert levels.count("ERROR") >= levels.count("WARNING") > 0

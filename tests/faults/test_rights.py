@@ -73,7 +73,7 @@ async def test_each_of_these_rights_is_needed(
     assert re.search("no permissions|can't run this command", caplog.text)
 
 
-CLUSTER_RIGHTS = ("+cluster|slots", "+asking")
+CLUSTER_RIGHTS = ("+cluster|slots", "+asking", "+command")
 """The further rights that it needs on the nodes of a cluster."""
 
 

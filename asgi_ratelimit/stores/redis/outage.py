@@ -258,6 +258,11 @@ class Outage:
         self._reasons = {each: at for each, at in self._reasons.items() if now - at < REPORT_EVERY_US}
         self._reasons[reason] = now
 
+    def earlier(self, take: Take) -> Decision | None:
+        """The answer that the operation of a take has had here, which is charged by the ledger."""
+        answer = None if take.operation is None else self._local.earlier(take)
+        return None if answer is None else replace(answer, degraded=True)
+
     def decide(self, take: Take) -> Decision:
         """The decision on ``take`` without the store."""
         on_error, now = take.on_error or self._on_error, float(self._clock.now_us())

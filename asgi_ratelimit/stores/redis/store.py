@@ -116,10 +116,12 @@ class RedisStore(Store):
         if len(takes) != 1:
             return self._take_all(takes)
         take = takes[0]
-        if self._context.denials and take.operation is None:
-            denied = self._context.denials.find(take)
-            if denied is not None:
-                return Decisions((denied,))
+        if take.operation is not None:
+            answer = self._context.outage.earlier(take)
+        else:
+            answer = self._context.denials.find(take) if self._context.denials else None
+        if answer is not None:
+            return Decisions((answer,))
         nodes = self._open()
         if type(nodes) is SingleNode:
             breaker = nodes.node.breaker
