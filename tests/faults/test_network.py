@@ -236,20 +236,6 @@ async def test_a_greeting_that_cannot_be_read(
         proxy.mangle = bytes
 
 
-async def test_another_verdict(proxy: Proxy, redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """A verdict that differs from the arithmetic here stands, and is logged; the store is not out."""
-    tried = Trial.on(proxy.url)
-    async with tried.limiter:
-        assert (await tried.take()).allowed
-        proxy.mangle = lambda answer: answer.replace(b" 1\r\n", b" 0\r\n")
-        refused = await tried.take()
-        assert (refused.allowed, refused.degraded) == (False, False)
-        proxy.mangle = bytes
-        assert (await tried.take()).allowed
-        assert proxy.connections == 1
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-
-
 async def test_an_answer_that_is_repeated(proxy: Proxy, redis_server: RedisServer) -> None:
     """The second copy is never taken for the answer to the next take."""
     async with disturbed(proxy, redis_server, outages=0) as tried:
