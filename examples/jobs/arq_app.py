@@ -1,6 +1,6 @@
 """arq: run ``arq examples.jobs.arq_app.WorkerSettings``, and call ``await send_later(pool, "guild 5", "hello")``.
 
-arq cannot be installed beside this package yet: arq 0.28 requires redis-py below 6, and this package requires 8.
+arq 0.28 requires redis-py below 6: ``pip install "redis<6"``.
 """
 
 from __future__ import annotations

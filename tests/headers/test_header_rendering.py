@@ -127,11 +127,11 @@ def test_times_are_whole_seconds_rounded_up(more_after: float, t: int) -> None:
     assert told == b'"per-day";r=%d;t=%d' % (0 if more_after else 1, t)
 
 
-@pytest.mark.parametrize(("remaining", "r"), [(0, 0), (7, 7), (2**53, LARGEST)])
-def test_the_rest_is_whole_units(remaining: int, r: int) -> None:
+@pytest.mark.parametrize(("limit", "remaining", "r"), [(100, 0, 0), (100, 7, 7), (2**53, 2**53, LARGEST)])
+def test_the_rest_is_whole_units(limit: int, remaining: int, r: int) -> None:
     """... as many as a structured field can hold."""
-    quota = TokenBucket(2**53)
-    assert dict(render(holding(quota, 2.0**53 - remaining)))[b"ratelimit"].split(b";")[1] == b"r=%d" % r
+    told = dict(render(holding(TokenBucket(limit), float(limit) - remaining)))
+    assert told[b"ratelimit"].split(b";")[1] == b"r=%d" % r
 
 
 @pytest.mark.parametrize(

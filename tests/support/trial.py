@@ -30,18 +30,17 @@ BACK_WITHIN = 60
 
 @dataclass
 class Trial:
-    """A limiter under test, and all its decisions. ``open_files`` is how many were open before it connected."""
+    """A limiter under test, and all its decisions."""
 
     limiter: Limiter
     deadline: float
-    open_files: int
     decisions: list[Decision] = field(default_factory=list)
 
     @classmethod
     def on(cls, source: Any, quota: Any = QUOTA, **options: Any) -> Trial:
         """A limiter on ``source``."""
         options = {"timeout": PATIENT, **options}
-        return cls(Limiter(quota, store=RedisStore(source, **options)), options["timeout"], open_files())
+        return cls(Limiter(quota, store=RedisStore(source, **options)), options["timeout"])
 
     async def take(self, key: str = "key", cost: float = 1) -> Decision:
         """A decision, within the deadline and without an error."""
