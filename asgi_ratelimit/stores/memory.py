@@ -172,9 +172,10 @@ class MemoryStore(Store):
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
         state = read(charge.quota, self._values.get(charge.bucket), now)
-        if self._settled.get(text, now) is not None or 0.0 < settlement.until_us <= now:
-            return Settled(False, now, state)
-        self._settled.add(text, 1, now, max(settlement.until_us, now + self._operation_ttl_us))
+        earlier, token = self._settled.get(text, now), settlement.token
+        if earlier is not None or 0.0 < settlement.until_us <= now:
+            return Settled(token > 0 and earlier == token, now, state)
+        self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
         if settlement.undone is not None:
             self._taken.forget(operation_text(settlement.undone))
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual)

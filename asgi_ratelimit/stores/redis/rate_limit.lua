@@ -513,7 +513,7 @@ local function settlement()
   local value, marked = get(bucket), get(mark)
   if not marked and until_us > 0 and now >= until_us then marked = '' end
   if marked then
-    return pack('<Bd', marked == string.format('%.0f', token) and 1 or 0, now) .. with_length(value)
+    return pack('<Bd', token > 0 and marked == string.format('%.0f', token) and 1 or 0, now) .. with_length(value)
   end
   call('SET', mark, string.format('%.0f', token), 'PX', ttl_ms)
   if undone == 1 then call('DEL', KEYS[at_key]) end
