@@ -13,7 +13,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Literal, TypeAlias
 
-from .algorithms import NEVER, Booked, State, available, place_of, reset_us, wait
+from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
 from .quotas import MAX_UNITS, SECOND_US, Quota, require_few
@@ -341,7 +341,11 @@ def with_charges(take: Take, charges: tuple[Charge, ...]) -> Take:
 def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
     """An earlier decision as the answer to another take under the same operation, at the time ``now_us``."""
     asked = granting(take, decision.take.charges[0].cost) if take.best_effort else take
-    return replace(decision, take=asked, repeated=True, asked_us=now_us)
+    stored = [  # the quotas of that take may have had other numbers
+        read(charge.quota, pack(earlier.quota, state), decision.now_us)
+        for charge, earlier, state in zip(asked.charges, decision.take.charges, decision.stored)
+    ]
+    return replace(decision, take=asked, stored=stored, repeated=True, asked_us=now_us)
 
 
 def without(decision: Decision, leaves: type[Charge]) -> Decision:

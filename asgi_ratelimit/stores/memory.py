@@ -162,7 +162,7 @@ class MemoryStore(Store):
                     self._write(charge, state, now)
             return Decision(take, False, wait_us, states, now)
         for charge, state in zip(charges, after):
-            if charge.cost:
+            if charge.cost or is_ahead(self._values.get(charge.bucket), now):
                 self._write(charge, state, now)
         decision = Decision(take, True, wait_us, after, now, next(self._ids))
         if take.operation is not None:
