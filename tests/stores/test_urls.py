@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import ConfigurationError, Limiter, RateLimitMiddleware, RedisStore, open_store
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, open_store
 from asgi_ratelimit.stores.urls import shown
 from tests.support.asgi import ok
 
@@ -183,3 +183,31 @@ def test_an_unknown_option_is_named(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"option 'timout' is not known, but db, .* timeout=0\.25") as raised:
         open_store(url)
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("memory://", MemoryStore),
+        ("redis://localhost:6379/0", RedisStore),
+        ("rediss://user:password@localhost:6380", RedisStore),
+        ("unix:///run/redis.sock", RedisStore),
+    ],
+)
+def test_a_url_names_a_store(url: str, kind: type) -> None:
+    """The scheme names the kind; nothing is connected yet."""
+    assert type(open_store(url)) is kind
+
+
+@pytest.mark.parametrize("url", ["", "redis", "memory", "redis:localhost", "http://localhost", "memcached://h", "://"])
+def test_a_url_that_names_no_store(url: str) -> None:
+    """The error quotes it, without what may be a password, and shows valid ones."""
+    with pytest.raises(ConfigurationError, match=r"memory://.*redis://") as raised:
+        open_store(url)
+    assert shown(url) in str(raised.value)
+
+
+def test_options_of_a_url_go_to_the_store() -> None:
+    """Each kind takes its own."""
+    assert "max_keys=5" in repr(open_store("memory://", max_keys=5))
+    assert "timeout=1.5" in repr(open_store("redis://localhost", timeout=1.5, prefix="p"))

@@ -1,17 +1,22 @@
-"""The contract of all stores, run over each of them on a clock that is stepped by hand."""
+"""The contract of all stores, run over each of them on a clock that is stepped by hand.
+
+What is more to say of costs, settling, cancelled slots, operations and changing limits is in the modules beside it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
+import redis
 
-from asgi_ratelimit.decision import Charge, Condition, Decision, Take
-from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit import Blocks
+from asgi_ratelimit.decision import Charge, Condition, Decision, Take, settlements_of
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import MAX_CHARGES, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, RedisStore, Store, open_store, settle
-from asgi_ratelimit.stores.urls import shown
+from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import RedisStore, Store, settle
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -19,6 +24,9 @@ pytestmark = pytest.mark.anyio
 EVEN = TokenBucket(10, burst=1, name="even")  # one unit in 100 ms
 THREE = TokenBucket(10, burst=3, name="three")
 HOURLY = TokenBucket(1, 3600, name="hourly")
+FIXED = FixedWindow(3, 10, name="fixed")
+ROLLING = RollingWindow(3, 10, 10, name="rolling")
+KINDS = pytest.mark.parametrize("quota", [THREE, FIXED, ROLLING], ids=lambda quota: quota.name)
 
 
 async def take(store: Store, *charges: Charge, max_wait: float = 0.0) -> Decision:
@@ -83,6 +91,56 @@ async def test_a_decision_is_complete(store: Store, clock: SteppedClock) -> None
     assert decision.take == Take((Charge(THREE, "key", 2),))
 
 
+@KINDS
+@pytest.mark.parametrize(("used", "granted"), [(0, 3), (1, 2), (2.5, 0), (3, 0)])
+async def test_a_best_effort_grants_what_is_there(store: Store, quota: Quota, used: float, granted: float) -> None:
+    """In whole units, of all its buckets, and no more than it asked for."""
+    if used:
+        await take(store, Charge(quota, "key", used))
+    (decision,) = await store.take([Take((Charge(quota, "key", 5), Charge(HUNDRED, "key", 5)), best_effort=True)])
+    assert (decision.allowed, decision.granted) == (granted > 0, granted)
+    assert (await peek(store, Charge(HUNDRED, "key"))).remaining == 100 - granted
+
+
+HUNDRED = TokenBucket(100, 3600, name="hundred")
+REFUSALS = {
+    "now": Take((Charge(THREE, "key", 2), Charge(FIXED, "key", 2), Charge(ROLLING, "key", 2))),
+    "soon": Take((Charge(THREE, "key", 2), Charge(FIXED, "key", 2), Charge(ROLLING, "new", 1)), 0.01),
+    "at all": Take((Charge(THREE, "key", 4),)),
+    "a part": Take((Charge(ROLLING, "new", 5), Charge(EVEN, "key", 5)), best_effort=True),
+    "an operation": Take((Charge(THREE, "key", 2), Charge(ROLLING, "new", 1)), operation="id"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSALS.values(), ids=REFUSALS)
+async def test_a_refusal_changes_nothing(store: Store, clock: SteppedClock, refused: Take) -> None:
+    """However often it is asked: no bucket has another state, and nobody waits longer."""
+    charges = [Charge(quota, key) for quota in (THREE, FIXED, ROLLING, EVEN) for key in ("key", "new")]
+    for charge in charges[::2]:
+        await take(store, replace(charge, cost=charge.quota.most))
+    clock.advance(0.05)
+    before = [await peek(store, charge) for charge in charges]
+    for _ in range(5):
+        decisions = await store.take([refused, refused])
+        assert [decision.allowed for decision in decisions] == [False, False]
+    assert [await peek(store, charge) for charge in charges] == before
+
+
+@KINDS
+async def test_retry_after_is_exact(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """A microsecond earlier, the same take is refused; then it is allowed."""
+    for cost in (2, 1):
+        await take(store, Charge(quota, "key", cost))
+        clock.advance(0.033333)
+    for _ in range(5):
+        refused = await take(store, Charge(quota, "key", 2))
+        clock.advance(refused.retry_after - 1e-6)
+        (again, _) = await store.take([Take((Charge(quota, "key", 2),)), Take((Charge(quota, "other", 4),))])
+        assert (again.allowed, again.retry_after) == (False, 1e-6)
+        clock.advance(1e-6)
+        assert (await take(store, Charge(quota, "key", 2))).allowed
+
+
 @pytest.mark.parametrize("max_wait", [0.0, 0.05])
 async def test_a_second_quota_that_refuses_leaves_the_first_unchanged(store: Store, max_wait: float) -> None:
     """All or nothing: a refused request takes nothing anywhere."""
@@ -105,7 +163,7 @@ async def test_charges_of_a_take_are_booked_at_one_moment(store: Store) -> None:
     await take(store, Charge(EVEN, "key"))
     decision = await take(store, Charge(THREE, "key"), Charge(EVEN, "key"), max_wait=1.0)
     assert decision.delay == 0.1
-    assert (await peek(store, Charge(THREE, "key"))).reset_after == 0.4  # nobody takes what is free before the slot
+    assert (await peek(store, Charge(THREE, "key"))).reset_after == 0.2
 
 
 async def test_the_takes_of_one_call_see_each_other(store: Store) -> None:
@@ -136,6 +194,17 @@ async def test_a_peek_says_what_a_take_would(store: Store) -> None:
     await take(store, Charge(EVEN, "key"))
     assert (await peek(store, Charge(EVEN, "key"), max_wait=1)).delay == 0.1
     assert (await peek(store, Charge(EVEN, "key", 5))).retry_after == math.inf
+
+
+@KINDS
+async def test_a_bucket_is_as_new_when_its_decision_says(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """After ``reset_after`` all of it is there, and a microsecond earlier it is not."""
+    used = await take(store, Charge(quota, "key", 2))
+    clock.advance(used.reset_after - 1e-6)
+    assert (await peek(store, Charge(quota, "key"))).reset_after == 1e-6
+    clock.advance(1e-6)
+    new = await peek(store, Charge(quota, "key", 3))
+    assert (new.allowed, new.remaining, new.reset_after) == (True, 3, 0.0)
 
 
 async def test_a_reset_forgets(store: Store) -> None:
@@ -249,32 +318,159 @@ async def test_a_store_can_be_used_again_after_it_was_closed(store: Store) -> No
     assert not (await take(store, Charge(HOURLY, "key"))).allowed
 
 
+# What came to less or more, and what is sent again
+
+
+@KINDS
+@pytest.mark.parametrize(("actual", "left"), [(0, 3), (0.5, 2), (1, 2), (2, 1), (3, 0)])
+async def test_a_charge_is_settled_at_its_actual_cost(store: Store, quota: Quota, actual: float, left: int) -> None:
+    """Once, for all who have a copy of its decision: what was not used comes back, and what is missing is debited."""
+    decision = await take(store, Charge(quota, "key", 2))
+    (settled,) = await settle(store, decision, [actual])
+    assert (settled.is_first, settled.now_us) == (True, decision.now_us)
+    (again,) = await settle(store, replace(decision), [0.0])
+    assert not again.is_first
+    assert (await peek(store, Charge(quota, "key"))).remaining == left
+
+
+async def test_each_charge_is_settled_by_itself(store: Store) -> None:
+    """``None`` leaves one for later."""
+    decision = await take(store, Charge(THREE, "key", 2), Charge(FIXED, "key", 2))
+    assert len(await settle(store, decision, [None, 1])) == 1
+    assert [state.remaining for state in (await peek(store, *decision.charges)).states] == [1, 2]
+    await settle(store, decision, [0, 0])
+    assert [state.remaining for state in (await peek(store, *decision.charges)).states] == [3, 2]
+
+
+@KINDS
+async def test_a_cancelled_slot_is_free_again(store: Store, quota: Quota) -> None:
+    """The newest one: the next caller gets it."""
+    await take(store, Charge(quota, "key", 3))
+    slots = [await take(store, Charge(quota, "key", 2), max_wait=math.inf) for _ in range(3)]
+    assert 0.0 < slots[0].delay < slots[1].delay < slots[2].delay
+    await settle(store, slots[2], [0.0], is_unused=True)
+    assert (await take(store, Charge(quota, "key", 2), max_wait=math.inf)).delay == slots[2].delay
+
+
+@KINDS
+async def test_a_debit_is_paid_by_those_to_come(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """It is charged whatever is left, and later callers wait for it."""
+    decision = await take(store, Charge(quota, "key", 1))
+    await settle(store, decision, [5])
+    refused = await take(store, Charge(quota, "key", 3))
+    assert (refused.allowed, refused.remaining) == (False, 0)
+    clock.advance(refused.retry_after)
+    assert (await take(store, Charge(quota, "key", 3))).allowed
+
+
+async def test_a_refusal_and_a_condition_have_nothing_to_settle(store: Store) -> None:
+    """Nothing was charged."""
+    decision = await take(store, Charge(THREE, "key", 3), Condition(EVEN, "pause"))
+    assert len(await settle(store, decision, [3, 0])) == 1
+    assert await settle(store, await take(store, Charge(THREE, "key")), [0]) == []
+
+
+async def test_the_same_token_may_settle_again(store: Store) -> None:
+    """Whoever had no answer sends it once more, and is the first one still; others are not."""
+    decision = await take(store, Charge(THREE, "key", 2))
+    (settlement,) = settlements_of(decision, [1])
+    answers = [await store.settle([replace(settlement, token=token)]) for token in (7, 7, 8, 0)]
+    assert [answer.is_first for (answer,) in answers] == [True, True, False, False]
+    assert (await peek(store, Charge(THREE, "key"))).remaining == 2
+
+
+async def test_a_settlement_that_comes_too_late_does_nothing(store: Store, clock: SteppedClock) -> None:
+    """From the time on at which its mark may be forgotten."""
+    decision = await take(store, Charge(HOURLY, "key"))
+    (settlement,) = settlements_of(decision, [0])
+    clock.advance(10)
+    (late,) = await store.settle([replace(settlement, until_us=float(clock.now_us()))])
+    assert not late.is_first
+    assert (await peek(store, Charge(HOURLY, "key"))).remaining == 0
+
+
+@KINDS
+async def test_an_operation_is_charged_once(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """Whoever sends it again gets the answer of the first one, at any wait, until all of it is given back."""
+    operation = Take((Charge(quota, "key", 3),), math.inf, operation="id")
+    (first,) = await store.take([operation])
+    clock.advance(0.01)
+    again, other = await store.take([operation, replace(operation, operation="other")])
+    assert (again, again.repeated, (await store.peek(operation)).repeated) == (first, True, True)
+    assert (other.repeated, other.delay > 0) == (False, True)
+    await settle(store, other, [0.0])
+    await settle(store, again, [0.0])
+    assert (await peek(store, Charge(quota, "key"))).remaining == 3
+    assert not (await store.take([operation]))[0].repeated
+    assert (await peek(store, Charge(quota, "key"))).remaining == 0
+
+
+async def test_an_operation_that_was_refused_is_asked_anew(store: Store, clock: SteppedClock) -> None:
+    """Only what is allowed is remembered."""
+    operation = Take((Charge(EVEN, "key"),), operation="id")
+    await take(store, Charge(EVEN, "key"))
+    assert not (await store.take([operation]))[0].allowed
+    clock.advance(0.1)
+    assert [each.repeated for each in await store.take([operation, operation])] == [False, True]
+
+
+async def test_a_key_that_is_blocked(store: Store, clock: SteppedClock) -> None:
+    """For so long, and until it is lifted; others are not."""
+    blocks = Blocks(store=store)
+    assert await blocks.block("key", 60)
+    clock.advance(20)
+    assert await blocks.blocked_for("key") == pytest.approx(40, abs=0.001)
+    assert await blocks.blocked_for("other") == 0
+    clock.advance(40)
+    assert await blocks.blocked_for("key") == 0
+    await blocks.block("key", 60)
+    await blocks.lift("key")
+    assert await blocks.blocked_for("key") == 0
+
+
+# Times to live: what is written is forgotten once it means nothing
+
+
+@pytest.fixture
+async def server(redis_url: str) -> AsyncIterator[tuple[RedisStore, redis.Redis]]:
+    """A store that goes by the clock of its server, and a client that sees the keys."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny", operation_ttl=5)
+    with redis.Redis.from_url(redis_url) as client:
+        yield store, client
+    await store.aclose()
+
+
 @pytest.mark.parametrize(
-    ("url", "kind"),
+    ("quota", "least", "most"),
     [
-        ("memory://", MemoryStore),
-        ("redis://localhost:6379/0", RedisStore),
-        ("rediss://user:password@localhost:6380", RedisStore),
-        ("unix:///run/redis.sock", RedisStore),
+        (TokenBucket(3, 60), 19_000, 20_001),
+        (TokenBucket(3, 60, burst_allowance_factor=0.5), 39_000, 40_001),
+        (FixedWindow(3, 400 * 86_400), 1, 400 * 86_400_000),
+        (RollingWindow(3, 60, 6), 59_000, 70_000),
     ],
+    ids=repr,
 )
-def test_a_url_names_a_store(url: str, kind: type) -> None:
-    """The scheme names the kind; nothing is connected yet."""
-    assert type(open_store(url)) is kind
+async def test_a_key_lives_for_as_long_as_its_bucket_is_in_use(
+    server: tuple[RedisStore, redis.Redis], quota: Quota, least: int, most: int
+) -> None:
+    """Of Redis, in milliseconds: never without an end, and a refusal does not make it longer."""
+    store, client = server
+    await take(store, Charge(quota, "key"))
+    (key,) = client.keys()
+    assert least <= client.pttl(key) <= most
+    client.pexpire(key, 500_000_000)
+    assert not (await take(store, Charge(quota, "key", 3))).allowed
+    assert client.pttl(key) > 400_000_000
 
 
-@pytest.mark.parametrize("url", ["", "redis", "memory", "redis:localhost", "http://localhost", "memcached://h", "://"])
-def test_a_url_that_names_no_store(url: str) -> None:
-    """The error quotes it, without what may be a password, and shows valid ones."""
-    with pytest.raises(ConfigurationError, match=r"memory://.*redis://") as raised:
-        open_store(url)
-    assert shown(url) in str(raised.value)
-
-
-def test_options_of_a_url_go_to_the_store() -> None:
-    """Each kind takes its own."""
-    assert "max_keys=5" in repr(open_store("memory://", max_keys=5))
-    assert "timeout=1.5" in repr(open_store("redis://localhost", timeout=1.5, prefix="p"))
+async def test_operations_and_settlements_live_for_their_time(server: tuple[RedisStore, redis.Redis]) -> None:
+    """Of Redis: for ``operation_ttl``, rounded up."""
+    store, client = server
+    (decision,) = await store.take([Take((Charge(HOURLY, "key"),), operation="id")])
+    await settle(store, decision, [0.5])
+    others = [client.pttl(key) for key in client.scan_iter() if not key.endswith(b"}")]
+    assert len(others) == 2
+    assert all(4_000 <= left <= 5_001 for left in others)
 
 
 # Conditions
