@@ -66,9 +66,10 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
 
 def is_ahead(value: bytes | None, now: float) -> bool:
     """Whether a value is of a time after ``now``, as the clock went back since."""
-    if value is None or len(value) < _FIXED.size:
+    place = _AT_OF_ROLLING if value and value[0] == ROLLING_WINDOW else _AT
+    if value is None or len(value) < place + _TIME.size:
         return False
-    (at,) = _TIME.unpack_from(value, _AT_OF_ROLLING if value[0] == ROLLING_WINDOW else _AT)
+    (at,) = _TIME.unpack_from(value, place)
     return bool(at > now)
 
 
