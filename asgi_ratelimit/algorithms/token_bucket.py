@@ -93,9 +93,8 @@ def take(
             return None, wait
     if min_wait > wait:
         wait = min_wait
-    if wait > 0.0:  # until the slot, the bucket counts as full: nobody takes what is free in front of it
-        at_slot = drained(quota, left, wait) + cost
-        after = (at_slot if at_slot > burst else burst) + wait * quota.rate
+    if wait > 0.0:  # as much as has drained by the slot to what is used then
+        after = drained(quota, left, wait) + cost + wait * quota.rate
     return TokenBucketState(after, now, since, returned), wait
 
 

@@ -186,8 +186,7 @@ class Limiter:
     async def waiting(self, key: Key) -> float:
         """The units that are booked under a key for a time in the future.
 
-        With several quotas, this is the number for the quota that the others wait for: while it makes callers wait, the
-        other quotas look fully booked until then.
+        With several quotas, this is the least number of those that make callers wait.
         """
         peeked = await self.peek(key)
         charged = zip(peeked.charges, peeked.stored)

@@ -198,20 +198,6 @@ def test_several_quotas_are_booked_at_one_moment() -> None:
     assert decide([Charged(FIXED, 8)], booked[1:2], START + 60 * S, 0.0)[0] == 0.0
 
 
-@pytest.mark.parametrize(
-    "quota", [TokenBucket(10, 1, burst=8), TokenBucket(10, 1, burst=8, burst_allowance_factor=0.5)]
-)
-def test_until_a_slot_its_bucket_counts_as_full(quota: TokenBucket) -> None:
-    """A take that waits for another bucket is not overtaken, however much is free in its own."""
-    even = TokenBucket(10, 1, burst=1)
-    _, used = decide([Charged(even, 1)], [unused(even, START)], START, 0.0)
-    assert used is not None
-    wait, after = decide([Charged(quota, 2), Charged(even, 1)], [unused(quota, START), *used], START, MAX)
-    assert wait == 0.1 * S
-    assert after is not None
-    assert decide([Charged(quota, 1)], after[:1], START, 0.0)[0] == 0.2 * S
-
-
 def test_nothing_is_taken_in_front_of_a_slot_of_a_rolling_window() -> None:
     """Even where units come back that would have left room for it."""
     bucket = Bucket(ROLLING)

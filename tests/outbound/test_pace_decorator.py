@@ -28,7 +28,7 @@ CASES: list[tuple[QuotaLike, list[float]]] = [
     ("10/s burst 3", [0.0, 0.0, 0.0, 0.1, 0.2]),
     (TokenBucket(10, burst=2), [0.0, 0.0, 0.1, 0.2, 0.3]),
     (FixedWindow(2, 1), [0.0, 0.0, 1.0, 1.0, 2.0]),
-    (["10/s", TokenBucket(2, 1, name="pairs")], [0.0, 0.1, 0.6, 1.1, 1.6]),
+    (["10/s", TokenBucket(2, 1, name="pairs")], [0.0, 0.1, 0.5, 1.0, 1.5]),
 ]
 
 

@@ -93,9 +93,8 @@ function token_bucket.take(quota, state, cost, max_wait, min_wait)
     if wait > max_wait or wait == NEVER then return nil, wait end
   end
   if min_wait > wait then wait = min_wait end
-  if wait > 0 then -- until the slot, the bucket counts as full
-    local at_slot = drained_bucket(quota, left, wait) + cost
-    after = (at_slot > burst and at_slot or burst) + wait * quota.rate
+  if wait > 0 then -- as much as has drained by the slot to what is used then
+    after = drained_bucket(quota, left, wait) + cost + wait * quota.rate
   end
   return { after, now, since, returned }, wait
 end
