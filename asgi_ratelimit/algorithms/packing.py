@@ -78,16 +78,17 @@ def used_units(value: bytes, now: float, left_us: float) -> float | None:
 
     ``None`` if it is not a value. Its quota is unknown: what is used of a token bucket drains evenly.
     """
+    units = math.nan
     if value[:1] == bytes([TOKEN_BUCKET]) and len(value) == _BUCKET.size:
         _, _, used, at, _, _ = _BUCKET.unpack(value)
         elapsed = max(now - at, 0.0)
-        units: float = used * left_us / (left_us + elapsed) if left_us > 0.0 else 0.0
-        return units
-    if value[:1] == bytes([FIXED_WINDOW]) and len(value) == _FIXED.size:
-        return float(_FIXED.unpack(value)[2])
-    if value[:1] == bytes([ROLLING_WINDOW]) and not (len(value) - _ROLLING.size) % _PART.size:
-        return math.fsum([units for _, units in _PART.iter_unpack(value[_ROLLING.size :])])
-    return None
+        units = used * left_us / (left_us + elapsed) if left_us > 0.0 else 0.0
+    elif value[:1] == bytes([FIXED_WINDOW]) and len(value) == _FIXED.size:
+        units = _FIXED.unpack(value)[2]
+    elif value[:1] == bytes([ROLLING_WINDOW]) and not (len(value) - _ROLLING.size) % _PART.size:
+        parts = tuple(_PART.iter_unpack(value[_ROLLING.size :]))
+        units = sum([count for _, count in parts]) if _are_parts(parts) else math.nan
+    return float(units) if 0.0 <= units <= LARGEST else None
 
 
 def stamp_of(value: bytes) -> int:

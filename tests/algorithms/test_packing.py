@@ -152,7 +152,8 @@ def test_whatever_is_stored_a_take_is_decided(quota: Quota, state: State, value:
     assert 0 <= available(quota, found, now)[0] <= 10
     assert reset_us(quota, found, now) >= 0.0
     is_ahead(value, now)
-    used_units(value, now, 1e6)
+    units = used_units(value, now, 1e6)
+    assert units is None or 0.0 <= units <= 2.0**63
     for max_wait in (0.0, math.inf):
         wait, after = decide([Charge(quota, "key", 1)], [found], now, max_wait)
         assert wait >= 0.0
