@@ -185,7 +185,7 @@ def test_what_is_booked_ahead(quota: Quota, ahead: float) -> None:
 
 
 def test_several_quotas_are_booked_at_one_moment() -> None:
-    """The longest wait decides, and the others book at that moment, too: until then, nobody takes what is free."""
+    """The longest wait decides, and the others book at that moment, too."""
     charges = [Charged(BUCKET, 2), Charged(FIXED, 2), Charged(ROLLING, 2)]
     _, after = decide([Charged(ROLLING, 9)], [unused(ROLLING, START)], START, 0.0)
     assert after is not None
@@ -196,6 +196,18 @@ def test_several_quotas_are_booked_at_one_moment() -> None:
     assert booked is not None
     assert [available(charge.quota, state, START)[0] for charge, state in zip(charges, booked)] == [0, 0, 0]
     assert decide([Charged(FIXED, 8)], booked[1:2], START + 60 * S, 0.0)[0] == 0.0
+
+
+def test_a_take_that_waits_for_another_bucket_leaves_room_in_front_of_it() -> None:
+    """2 units in 0.1 s count as 3 until then, so 5 of 8 fit now; all together never exceed the burst."""
+    quota, even = TokenBucket(10, 1, burst=8), TokenBucket(10, 1, burst=1)
+    _, used = decide([Charged(even, 1)], [unused(even, START)], START, 0.0)
+    assert used is not None
+    wait, after = decide([Charged(quota, 2), Charged(even, 1)], [unused(quota, START), *used], START, MAX)
+    assert wait == 0.1 * S
+    assert after is not None
+    assert available(quota, after[0], START)[0] == 5
+    assert available(quota, after[0], START + wait)[0] == 6
 
 
 def test_nothing_is_taken_in_front_of_a_slot_of_a_rolling_window() -> None:
