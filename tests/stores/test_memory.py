@@ -12,7 +12,6 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
@@ -164,12 +163,6 @@ def test_a_long_key_is_not_stored() -> None:
     finally:
         tracemalloc.stop()
     assert small.remaining("k" * 1_000_000) == 9
-
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["take"] * 6 + ["reset"]), st.integers(0, 5), st.sampled_from([0, 0, 1, 400, 4000])),
-    max_size=60,
-)
 
 
 def test_threads_share_a_quota() -> None:
