@@ -16,7 +16,7 @@ from .waits import FITS_US, NEVER, Booked, whole_wait
 
 
 class TokenBucketState(NamedTuple):
-    """``used`` units at the time ``at``; the bucket was last empty at ``since``.
+    """``used`` units at the time ``at``; the bucket was last empty at ``since``, or has a slot then with room before it.
 
     ``returned`` are the units that were given back since then from in front of later charges.
     """
@@ -94,7 +94,10 @@ def take(
     if min_wait > wait:
         wait = min_wait
     if wait > 0.0:  # as much as has drained by the slot to what is used then
-        after = drained(quota, left, wait) + cost + wait * quota.rate
+        at_slot = drained(quota, left, wait) + cost
+        after = at_slot + wait * quota.rate
+        if at_slot < burst - quota.slack:  # there is room: others may go before it, and nothing comes back in front
+            since = now + wait
     return TokenBucketState(after, now, since, returned), wait
 
 
@@ -112,7 +115,7 @@ def give_back(
     the actual costs would have left. Both bounds of what comes back from in front of others err on the safe side.
     """
     used, at, since, returned = state
-    if charge.at < since or charge.at > now:  # the bucket was empty in between, or the clock went back
+    if charge.slot < since or charge.at > now:  # the bucket was empty in between, or the clock went back
         return state
     left = drained(quota, used, now - at)
     end = charge.place - returned - quota.rate * (now - charge.at)

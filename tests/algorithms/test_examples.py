@@ -275,6 +275,22 @@ def test_nothing_comes_back_to_a_bucket_that_was_empty_since() -> None:
     assert bucket.units == 12
 
 
+def test_nothing_comes_back_in_front_of_a_slot_that_is_ahead() -> None:
+    """10 units now, and 10 in ten seconds, by when the first have drained: their refund frees nothing then."""
+    quota, even = TokenBucket(1, 1, burst=20), TokenBucket(1, 10, burst=1)
+    bucket = Bucket(quota)
+    first = bucket.book(10)
+    _, used = decide([Charged(even, 1)], [unused(even, START)], START, 0.0)
+    assert used is not None
+    wait, after = decide([Charged(quota, 10), Charged(even, 1)], [bucket.state, *used], START, MAX)
+    assert wait == 10 * S
+    assert after is not None
+    bucket.state = after[0]
+    bucket.settle(first, 0)
+    bucket.at(10.0)
+    assert bucket.units == 10
+
+
 def test_a_debit_goes_to_the_end_of_the_queue() -> None:
     """A charge of 2 that came to 7 uses 5 more; of a fixed window, the next one pays what this one has not."""
     bucket = Bucket(TokenBucket(1, 1, burst=5))

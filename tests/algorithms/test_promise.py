@@ -45,14 +45,14 @@ class Use:
 
 @dataclass(eq=False)
 class Call:
-    """A take that was allowed, until it is settled: its use of each bucket, and its records."""
+    """A take that was allowed, until it is settled: its use of each bucket that it was charged to, and its records."""
 
-    uses: Sequence[Use]
-    booked: Sequence[Booked]
+    uses: dict[int, Use]
+    booked: dict[int, Booked]
 
 
 class History:
-    """Buckets of one to three quotas, all of which each take is charged to, and what was really used of them."""
+    """Buckets of one to three quotas, and what was really used of them."""
 
     def __init__(self, quotas: Sequence[Quota]) -> None:
         self.quotas = quotas
@@ -62,39 +62,39 @@ class History:
         self.calls: list[Call] = []
         self.changes = count()
 
-    def take(self, costs: Sequence[float], max_wait: float) -> bool:
-        """Take what each quota is charged, all or nothing; whether it is allowed."""
-        charges = [Charged(quota, cost) for quota, cost in zip(self.quotas, costs)]
-        before = list(self.states)
-        wait, after = decide(charges, self.states, self.now, max_wait)
-        assert self.states == before
+    def take(self, costs: dict[int, float], max_wait: float) -> bool:
+        """Take these costs of the quotas of these numbers, all or nothing; whether it is allowed."""
+        charges = [Charged(self.quotas[number], cost) for number, cost in costs.items()]
+        states = [self.states[number] for number in costs]
+        before = list(states)
+        wait, after = decide(charges, states, self.now, max_wait)
+        assert states == before
         if after is None:
             assert wait > max_wait or wait == math.inf
             return False
         assert wait <= max_wait
         slot, order = self.now + wait, next(self.changes)
-        uses = [Use(slot, cost, order) for cost in costs]
-        booked = [
-            Booked(state.at, slot, place_of(quota, state), cost)
-            for quota, state, cost in zip(self.quotas, after, costs)
-        ]
-        for each, use in zip(self.uses, uses):
-            each.append(use)
-        self.states = after
-        self.calls.append(Call(uses, booked))
+        call = Call({}, {})
+        for (number, cost), state in zip(costs.items(), after):
+            self.states[number] = state
+            call.booked[number] = Booked(state.at, slot, place_of(self.quotas[number], state), cost)
+            call.uses[number] = Use(slot, cost, order)
+            self.uses[number].append(call.uses[number])
+        self.calls.append(call)
         return True
 
-    def fill(self, most: float) -> None:
-        """Take what there is, to a sixty-fourth of the most: what came back by mistake is used at once."""
-        for halves in range(7):
-            self.take([most / 2**halves] * len(self.quotas), 0.0)
+    def fill(self) -> None:
+        """Take what there is of each quota by itself, to a sixty-fourth of the most: none is there by mistake."""
+        for number, quota in enumerate(self.quotas):
+            for halves in range(7):
+                self.take({number: quota.most / 2**halves}, 0.0)
 
-    def settle(self, call: Call, actual: Sequence[float]) -> None:
+    def settle(self, call: Call, actual: dict[int, float]) -> None:
         """Settle a call at its actual costs, which may be above its charges."""
         self.calls.remove(call)
         order = next(self.changes)
-        for number, (quota, units) in enumerate(zip(self.quotas, actual)):
-            use, booked = call.uses[number], call.booked[number]
+        for number, units in actual.items():
+            quota, use, booked = self.quotas[number], call.uses[number], call.booked[number]
             self.states[number] = settle(quota, self.states[number], self.now, booked, units)
             if units > booked.cost:
                 at = debited_at(quota, use.at, self.now)
@@ -189,40 +189,61 @@ def random_quota(r: random.Random, name: str) -> Quota:
     return RollingWindow(limit, period, r.choice([1, 2, 5, 10]), name)
 
 
+def random_quotas(r: random.Random) -> list[Quota]:
+    """One to three quotas, or a large bucket beside one that spaces what both are charged."""
+    if r.random() < 0.3:
+        limit = r.choice([1, 2, 5])
+        large, spacing = TokenBucket(limit, 1, r.choice([10, 20]), name="large"), TokenBucket(limit, 10, 1, name="even")
+        return [large, spacing]
+    return [random_quota(r, f"quota {number}") for number in range(r.choice([1, 1, 2, 3]))]
+
+
 def run(seed: int, *, is_debited: bool = False) -> float:
     """A random history of takes, bookings, cancels and settlements; its excess, which is next to nothing.
 
     ``is_debited`` settles some calls at more than they were charged.
     """
     r = random.Random(seed)
-    history = History([random_quota(r, f"quota {number}") for number in range(r.choice([1, 1, 2, 3]))])
-    most = min([quota.most for quota in history.quotas])
+    history = History(random_quotas(r))
     patience, is_busy = r.choice([0.6, 0.6, 0.0, 1.0]), r.random() < 0.5
+    filling = r.choice([0.0, 0.03, 0.3])
     drain_us = min([quota.period_us / quota.limit * quota.most for quota in history.quotas])
-    costs = r.choice([[1, 1, 1, 2, 0.5, r.uniform(0.1, 5), most], [most / 2, most / 3, most / 4, most / 8]])
-    for _ in range(r.choice([20, 60, 150])):
+    costs = r.choice([[1, 1, 1, 2, 0.5, r.uniform(0.1, 5), math.inf], []])
+    for _ in range(r.choice([5, 10, 20, 60, 150])):
         if is_busy:
             history.now += float(int(r.choice([0, 0, 0, r.random(), r.random(), 1.1]) * drain_us / 2))
         else:
             history.now += float(int(r.choice([0, 0, 1, 1000, 1e5, 1e6, 1e7, r.uniform(0, 3e6)])))
         if r.random() < 0.5:
-            asked = [min(most, r.choice(costs)) for _ in history.quotas]
             max_wait = 0.0 if r.random() < patience else r.choice([math.inf, math.inf, 5e5])
-            history.take(asked if r.random() < 0.3 else asked[:1] * len(asked), max_wait)
+            history.take(_random_costs(r, history.quotas, costs), max_wait)
         elif history.calls:
             call = r.choice(history.calls) if r.random() < 0.7 else history.calls[-1]
             history.settle(call, _random_actual(r, history.now, call, is_debited))
-            if is_busy and r.random() < 0.5:
-                history.fill(most)
+        if r.random() < filling:
+            history.fill()
+    history.now = max([history.now, *[use.at for uses in history.uses for use in uses]])
+    history.fill()
     return history.excess() / max([1.0, *[quota.most for quota in history.quotas]])
 
 
-def _random_actual(r: random.Random, now: float, call: Call, is_debited: bool) -> list[float]:
+def _random_costs(r: random.Random, quotas: Sequence[Quota], costs: Sequence[float]) -> dict[int, float]:
+    """The cost of all quotas or of one of them, one for all or each its own: one of these, or a share of its most."""
+    numbers = r.sample(range(len(quotas)), r.choice([1, len(quotas), len(quotas)]))
+    if not costs:
+        return {number: quotas[number].most / r.choice([1, 2, 3, 4, 8]) for number in numbers}
+    most, cost = min([quotas[number].most for number in numbers]), r.choice(costs)
+    if r.random() < 0.7:
+        return dict.fromkeys(numbers, min(most, cost))
+    return {number: min(quotas[number].most, r.choice(costs)) for number in numbers}
+
+
+def _random_actual(r: random.Random, now: float, call: Call, is_debited: bool) -> dict[int, float]:
     """Nothing, a part, or more of what each bucket was charged; nothing if the slot is still ahead."""
-    if call.booked[0].slot > now:
-        return [0.0] * len(call.booked)
+    if any(booked.slot > now for booked in call.booked.values()):
+        return dict.fromkeys(call.booked, 0.0)
     shares = [0.0, 0.5, r.random(), 1.0, *([1.5, 3.0] if is_debited else [])]
-    return [r.choice(shares) * booked.cost for booked in call.booked]
+    return {number: r.choice(shares) * booked.cost for number, booked in call.booked.items()}
 
 
 EXAMPLES = 8 * up_to(400).max_examples
