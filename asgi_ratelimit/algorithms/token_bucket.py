@@ -16,7 +16,7 @@ from .waits import FITS_US, NEVER, Booked, whole_wait
 
 
 class TokenBucketState(NamedTuple):
-    """``used`` units at the time ``at``; the bucket was last empty at ``since``, or has a slot then with room before it.
+    """``used`` units at the time ``at``; the bucket was last empty at ``since``, or has a slot then with room before.
 
     ``returned`` are the units that were given back since then from in front of later charges.
     """

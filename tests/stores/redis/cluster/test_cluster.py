@@ -250,11 +250,6 @@ async def test_a_slot_that_has_moved() -> None:
             assert (await take(store, *of(keys[1], HOURLY))).remaining == 5
 
 
-def connections(node: RedisServer) -> int:
-    """How many connections a node has, besides the one that is used to ask."""
-    return len(asked(node, "CLIENT", "LIST", "TYPE", "normal").splitlines()) - 1
-
-
 async def test_a_slot_that_is_being_migrated() -> None:
     """Calls for keys that the source does not have go to the target, until the migration is over."""
     with RedisCluster() as cluster:
