@@ -18,7 +18,6 @@ from asgi_ratelimit.stores.redis import outage
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
-from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
