@@ -97,7 +97,7 @@ def take(
         at_slot = drained(quota, left, wait) + cost
         after = at_slot + wait * quota.rate
         if at_slot < burst - quota.slack:  # there is room: others may go before it, and nothing comes back in front
-            since = now + wait
+            since = max(since, now + wait)
     return TokenBucketState(after, now, since, returned), wait
 
 
@@ -115,7 +115,7 @@ def give_back(
     the actual costs would have left. Both bounds of what comes back from in front of others err on the safe side.
     """
     used, at, since, returned = state
-    if charge.slot < since or charge.at > now:  # the bucket was empty in between, or the clock went back
+    if max(charge.slot, charge.at) < since or charge.at > now:  # it was empty in between, or the clock went back
         return state
     left = drained(quota, used, now - at)
     end = charge.place - returned - quota.rate * (now - charge.at)

@@ -45,6 +45,8 @@ class ClusterNodes:
         self._nodes: dict[str, Node] = {}
         self._unknown = Node(context, self._connection, context.server.name, lambda bucket: True, by_key)
         """Stands for all nodes until one has said which slot is where."""
+        self._under_way = 0
+        """How many takes of several keys are under way."""
 
     def node_of(self, bucket: str) -> Node:
         """The node that has a bucket."""
@@ -72,7 +74,11 @@ class ClusterNodes:
             return await self.node_of(charges_of(action)[0].bucket).answer(action)
         if isinstance(action, Peek):
             return await self._peek(action.take, parts)
-        return await self._take(cast("NumberedTake", action), parts)
+        self._under_way += 1
+        try:
+            return await self._take(cast("NumberedTake", action), parts)
+        finally:
+            self._under_way -= 1
 
     def within_slot(self, settlement: Settlement) -> Settlement:
         """A settlement that can be carried out where its bucket is: each part of an operation is forgotten there."""
@@ -84,7 +90,11 @@ class ClusterNodes:
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
-        await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
+        while True:
+            await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
+            if not self._under_way:
+                break
+            await asyncio.sleep(0.001)  # until a take of several keys has sent its next part
         await self._connection.aclose()
 
     async def _peek(self, take: Take, parts: Sequence[Sequence[Charge]]) -> Decision:

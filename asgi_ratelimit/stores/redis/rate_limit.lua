@@ -96,14 +96,14 @@ function token_bucket.take(quota, state, cost, max_wait, min_wait)
   if wait > 0 then -- as much as has drained by the slot to what is used then
     local at_slot = drained_bucket(quota, left, wait) + cost
     after = at_slot + wait * quota.rate
-    if at_slot < burst - quota.slack then since = now + wait end
+    if at_slot < burst - quota.slack then since = max(since, now + wait) end
   end
   return { after, now, since, returned }, wait
 end
 
 function token_bucket.give_back(quota, state, charge, units)
   local used, at, since, returned = state[1], state[2], state[3], state[4]
-  if charge.slot < since or charge.at > now then return state end
+  if max(charge.slot, charge.at) < since or charge.at > now then return state end
   local left = drained_bucket(quota, used, now - at)
   local stop = charge.place - returned - quota.rate * (now - charge.at)
   if stop >= left - quota.slack then -- it is the newest

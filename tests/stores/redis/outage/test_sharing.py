@@ -208,7 +208,8 @@ class TestClosing:
         await asyncio.sleep(0.15)  # until the next probe is due
         await limiter.aclose()
         async with limiter_on(proxy.url) as other:
-            assert {(await other.peek(f"key {number}")).remaining for number in range(200)} == {9}
+            left = {(await other.peek(f"key {number}")).remaining for number in range(200)}
+            assert left <= {9, 8}  # a trial was carried out, and its answer lost
 
 
 # Processes
