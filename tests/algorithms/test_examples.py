@@ -18,6 +18,7 @@ from asgi_ratelimit.algorithms import (
     place_of,
     reset_us,
     settle,
+    token_bucket,
     unused,
 )
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -289,6 +290,19 @@ def test_nothing_comes_back_in_front_of_a_slot_that_is_ahead() -> None:
     bucket.settle(first, 0)
     bucket.at(10.0)
     assert bucket.units == 10
+
+
+def test_a_slot_before_the_last_one_frees_nothing_in_front_of_it() -> None:
+    """5 units in 15 s, 10 in 20 s, then 1 in 10 s; the 5 are cancelled, and in 20 s the 10 are used."""
+    bucket, booked = Bucket(TokenBucket(1, 1, burst=40)), []
+    for cost, seconds in ((5, 15), (10, 20), (1, 10)):
+        state, wait = token_bucket.take(bucket.quota, bucket.state, START, cost, MAX, seconds * S)
+        assert state is not None
+        bucket.state = state
+        booked.append(Booked(START, START + wait, place_of(bucket.quota, state), cost))
+    bucket.settle(booked[0], 0)
+    bucket.at(20.0)
+    assert bucket.units <= 40 - 10
 
 
 def test_a_debit_goes_to_the_end_of_the_queue() -> None:
