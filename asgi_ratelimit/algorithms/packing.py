@@ -15,7 +15,7 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .fixed_window import FixedWindowState, start_of
 from .rolling_window import RollingWindowState
 from .take import ALGORITHMS, State
-from .token_bucket import TokenBucketState
+from .token_bucket import TokenBucketState, state_of
 
 TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW = 20, 21, 22
 """The formats. A change of what the numbers mean needs another one: older values then count as never used."""
@@ -39,7 +39,8 @@ LARGEST = 2.0**63
 def pack(quota: Quota, state: State) -> bytes:
     """The value of a state."""
     if type(state) is TokenBucketState:
-        return _BUCKET.pack(TOKEN_BUCKET, quota.stamp, *state)
+        used, at, since, returned = state
+        return _BUCKET.pack(TOKEN_BUCKET, quota.stamp, used, at, since, returned)
     if type(state) is FixedWindowState:
         return _FIXED.pack(FIXED_WINDOW, quota.stamp, *state)
     at, parts = state  # type: ignore[misc]  # it is a rolling window's
@@ -52,15 +53,15 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
 
     No value, or one that cannot be read, is a bucket that was never used.
     """
-    algorithm = ALGORITHMS[type(quota)]
-    if value is None or (found := _UNPACK[type(quota)](quota, value)) is None:
-        unused: State = algorithm.unused(quota, now)
+    found = None if value is None else _UNPACK[type(quota)](quota, value)
+    if found is None:
+        unused: State = ALGORITHMS[type(quota)].unused(quota, now)
         return unused
     stamp, state = found
     if stamp != quota.stamp:
-        state = algorithm.changed(quota, state, now)
+        state = ALGORITHMS[type(quota)].changed(quota, state, now)
     if state.at > now:
-        state = algorithm.moved_back(quota, state, now)
+        state = ALGORITHMS[type(quota)].moved_back(quota, state, now)
     return state
 
 
@@ -106,7 +107,7 @@ def _unpack_bucket(quota: Quota, value: bytes) -> Unpacked:
     kind, stamp, used, at, since, returned = _BUCKET.unpack(value)
     is_valid = kind == TOKEN_BUCKET and 0.0 <= used <= LARGEST and 0.0 <= at <= LARGEST
     if is_valid and -LARGEST <= since <= LARGEST and 0.0 <= returned <= LARGEST:
-        return stamp, TokenBucketState(used, at, since, returned)
+        return stamp, state_of((used, at, since, returned))
     return None
 
 

@@ -9,6 +9,8 @@ The promise: in any interval of length T, at most ``burst + T * rate`` actual un
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from ..quotas import TokenBucket
@@ -25,6 +27,10 @@ class TokenBucketState(NamedTuple):
     at: float
     since: float
     returned: float
+
+
+state_of: Callable[[tuple[float, float, float, float]], TokenBucketState] = partial(tuple.__new__, TokenBucketState)
+"""The state of these four numbers, in half the time that the class takes."""
 
 
 def unused(quota: TokenBucket, now: float) -> TokenBucketState:
@@ -80,7 +86,7 @@ def take(
     that may wait gets it.
     """
     used, at, since, returned = state
-    left = drained(quota, used, now - at)
+    left = used if now <= at else drained(quota, used, now - at)
     if left <= 0.0:
         since, returned = now, 0.0
     burst, after, wait = quota.burst, left + cost, 0.0
@@ -98,7 +104,7 @@ def take(
         after = at_slot + wait * quota.rate
         if at_slot < burst - quota.slack:  # there is room: others may go before it, and nothing comes back in front
             since = max(since, now + wait)
-    return TokenBucketState(after, now, since, returned), wait
+    return state_of((after, now, since, returned)), wait
 
 
 def place_of(quota: TokenBucket, state: TokenBucketState) -> float:
@@ -141,11 +147,9 @@ def debit(quota: TokenBucket, state: TokenBucketState, now: float, slot: float, 
 
 def available(quota: TokenBucket, state: TokenBucketState, now: float) -> tuple[int, float]:
     """The whole units that can be taken now, and the microseconds until one more can be: 0 if all can."""
-    left = drained(quota, state.used, now - state.at)
-    burst = quota.burst
-    units = int(burst - left + quota.slack + quota.rate * FITS_US)
-    if units < 0 or left > burst:
-        units = 0
+    used, at, _, _ = state
+    left, burst = used if now <= at else drained(quota, used, now - at), quota.burst
+    units = int(burst - left + quota.slack + quota.rate * FITS_US) if left <= burst else 0
     if units + 1.0 > burst:
         return units, 0.0
     return units, whole_wait(time_until(quota, left, burst - units - 1.0 + quota.slack))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
+from inspect import iscoroutinefunction, isfunction
 from itertools import chain, count
 
 from starlette.types import Scope
@@ -251,6 +252,7 @@ def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
             settle=rule.settle,
             on_limited=rule.on_limited,
             settles_by_bytes=rule.settle is not None and takes_bytes(rule.settle),
+            settles_async=not isfunction(rule.settle) or iscoroutinefunction(rule.settle),
         )
     except ValueError as error:
         error.add_note(f"in {rule!r}")

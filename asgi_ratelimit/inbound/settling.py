@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -47,9 +47,9 @@ class Settling:
         self._store = store
         self._settle_rules = settle_rules
         self._decisions = decisions
-        self._needs_bytes = any(each.rule.settles_by_bytes for each in settle_rules)
+        self._needs_bytes = any([each.rule.settles_by_bytes for each in settle_rules])
         self._status: int | None = None
-        self._headers = Headers()
+        self._raw_headers: Iterable[tuple[bytes, bytes]] = ()
         self._sent = 0
         self._is_head = False
         self._is_settled = False
@@ -58,7 +58,7 @@ class Settling:
         self._is_head = scope.get("method") == "HEAD"
 
         async def settling_send(message: Message) -> None:
-            if self._note(message):
+            if not self._is_settled and self._note(message):
                 await self._settle()
             await send(message)
 
@@ -69,46 +69,52 @@ class Settling:
                 self._status = error.status_code if isinstance(error, HTTPException) else 500
             raise
         finally:
-            if self._status is not None:
+            if self._status is not None and not self._is_settled:
                 await self._settle()
 
     def _note(self, message: Message) -> bool:
         """Note what settle functions take; return whether this message completes it."""
-        if message["type"] in STARTS:
+        kind = message["type"]
+        if kind in STARTS:
             if message.get("status", FINAL) < FINAL:
                 return False
             self._status = message.get("status", _SWITCHING)
-            self._headers = Headers(raw=list(message.get("headers", ())))
+            self._raw_headers = message.get("headers", ())
             return not self._needs_bytes
-        if message["type"] == "websocket.close" and self._status is None:
+        if kind == "websocket.close" and self._status is None:
             self._status = _REJECTED
             return True
-        if message["type"] in _BODIES or message["type"] in _FILES:
+        if kind in _BODIES or kind in _FILES:
             if self._needs_bytes and not self._is_head and self._status not in _BODILESS:
                 self._sent += _size(message, self._headers)
             return not message.get("more_body", False)
         return False
 
+    @property
+    def _headers(self) -> Headers:
+        return Headers(raw=list(self._raw_headers))
+
     async def _settle(self) -> None:
         """Settle every decision, even if the request has been cancelled."""
-        if self._is_settled:
-            return
         self._is_settled = True
+        if self._store.in_process and not any([each.rule.settles_async for each in self._settle_rules]):
+            await self._settle_decisions()  # nothing waits, so nothing can be cancelled
+            return
         with CancelScope(shield=True):
-            for number, decision in enumerate(self._decisions):
-                rules = [each for each in self._settle_rules if each.take_number == number]
-                if rules:
-                    with suppress(StoreError):  # which the store has logged; the charge stands
-                        await settle(self._store, decision, await self._actual_costs(decision, rules))
+            await self._settle_decisions()
 
-    async def _actual_costs(self, decision: Decision, settle_rules: Sequence[SettleRule]) -> list[float | None]:
-        """The actual cost of each charge; ``None`` for those that stay as charged."""
-        costs: list[float | None] = [None] * len(decision.charges)
-        for each in settle_rules:
+    async def _settle_decisions(self) -> None:
+        costs: dict[int, list[float | None]] = {}
+        for each in self._settle_rules:
             actual = await self._actual_cost(each.rule)
             if actual is not None:
-                costs = [actual if place in each.places else cost for place, cost in enumerate(costs)]
-        return costs
+                nothing: list[float | None] = [None] * len(self._decisions[each.take_number].charges)
+                own = costs.setdefault(each.take_number, nothing)
+                for place in each.places:
+                    own[place] = actual
+        for number, own in costs.items():
+            with suppress(StoreError):  # which the store has logged; the charge stands
+                await settle(self._store, self._decisions[number], own)
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""

@@ -88,8 +88,9 @@ async def settle_all(store: Store, settlements: Sequence[Settlement], *, is_unus
     if not settlements:
         return []
     settled = await store.settle(settlements)
-    back = [(each.charge, 0.0 if is_unused else max(each.charge.cost - each.actual, 0.0)) for each in settlements]
-    _units_came_back(store, back)
+    if _listeners:
+        units = [0.0 if is_unused else max(each.charge.cost - each.actual, 0.0) for each in settlements]
+        _units_came_back(store, [(each.charge, back) for each, back in zip(settlements, units)])
     return settled
 
 
@@ -114,7 +115,6 @@ def when_units_come_back(store: Store, listener: Callable[[CameBack], None]) -> 
 
 
 def _units_came_back(store: Store, came_back: CameBack) -> None:
-    if _listeners:
-        listener = _listeners.get(store)
-        if listener is not None:
-            listener(came_back)
+    listener = _listeners.get(store)
+    if listener is not None:
+        listener(came_back)

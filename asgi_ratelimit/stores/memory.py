@@ -150,20 +150,17 @@ class MemoryStore(Store):
             earlier = self._taken.get(operation, now)
             if earlier is not None:
                 return repeated(earlier, take, now)
-        charges = take.charges
-        states = self._read(charges, now)
+        charges, values = take.charges, self._values
+        states = [read(charge.quota, values.get(charge.bucket), now) for charge in charges]
         if take.best_effort:
             take = granting(take, most_at_once(charges, states, now))
             charges = take.charges
         wait_us, after = decide(charges, states, now, take.max_wait_us)
-        if after is None:
-            for charge, state in zip(charges, states):
-                if is_ahead(self._values.get(charge.bucket), now):  # or time would stand still until the clock is back
-                    self._write(charge, state, now)
-            return Decision(take, False, wait_us, states, now)
-        for charge, state in zip(charges, after):
-            if charge.cost or is_ahead(self._values.get(charge.bucket), now):
+        for charge, state in zip(charges, after or states):
+            if (after and charge.cost) or is_ahead(values.get(charge.bucket), now):  # or time would stand still
                 self._write(charge, state, now)
+        if after is None:
+            return Decision(take, False, wait_us, states, now)
         decision = Decision(take, True, wait_us, after, now, next(self._ids))
         if take.operation is not None:
             self._taken.add(operation, decision, now, now + self._operation_ttl_us)

@@ -54,6 +54,8 @@ class CompiledRule:
     """The seconds that a request may wait for its quotas instead of being refused."""
     settles_by_bytes: bool = False
     """Whether ``settle`` takes the number of bytes that were sent."""
+    settles_async: bool = False
+    """Whether ``settle`` may have to be awaited."""
     base_cost: float = 1
     """The cost if the cost function fails."""
     fallback: ScopeKey = field(default_factory=client_ip)
