@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from ..clock import monotonic_ns
@@ -16,7 +15,7 @@ async def called(function: Any, *arguments: object) -> Any:
     """The result of a function, sync or async."""
     started_ns = monotonic_ns()
     result = function(*arguments)
-    if inspect.isawaitable(result):
+    if hasattr(result, "__await__"):
         return await result
     if monotonic_ns() - started_ns > BLOCKING_NS:
         _warn_of_blocking(function)

@@ -61,8 +61,10 @@ class Remembered(Generic[T]):
         entries = self._entries
         entries.pop(text, None)
         for _ in range(EXAMINED):
-            if entries and (len(entries) >= self._most or next(iter(entries.values()))[0] <= now):
-                entries.popitem(last=False)
+            oldest = next(iter(entries), None)
+            if oldest is None or (len(entries) < self._most and now < entries[oldest][0]):
+                break
+            del entries[oldest]
         entries[text] = until_us, answer
 
     def forget(self, text: str) -> None:
