@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from . import keys
 from .decision import Charge, Decision, QuotaState, Take
-from .errors import (
-    ConfigurationError,
-    QuotaError,
-    RateLimitError,
-    StoreError,
-    StoreTimeout,
-    StoreUnavailable,
-)
+from .errors import ConfigurationError, QuotaError, RateLimitError, StoreError, StoreTimeout, StoreUnavailable
 from .inbound import (
     Blocks,
     HeaderOptions,
@@ -94,33 +85,4 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("asgi-ratelimit-pacer")
-    right = _right_import(name)
-    if right and sys._getframe(1).f_code.co_name == "_handle_fromlist":  # that of ``from asgi_ratelimit import name``
-        raise ImportError(right)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{right and ': '}{right}")
-
-
-def _right_import(name: str) -> str:
-    """The import of a name that stands elsewhere, or that other limiters have for one of these; else an empty text."""
-    if name in keys.__all__:
-        return f"from asgi_ratelimit.keys import {name}"
-    if name in _ELSEWHERE:
-        return f"from asgi_ratelimit.{_ELSEWHERE[name]} import {name}"
-    return f"from asgi_ratelimit import {_OF_OTHERS[name]}" if name in _OF_OTHERS else ""
-
-
-_ELSEWHERE = {
-    **dict.fromkeys(("SteppedClock", "SteppedLimiter", "stepped_dependencies"), "testing"),
-    **dict.fromkeys(("opentelemetry", "prometheus"), "metrics"),
-    **dict.fromkeys(("PacedAdapter", "PacedMiddleware"), "clients"),
-    **dict.fromkeys(("Event", "failures", "log_refusals"), "hooks"),
-    "LearnedEstimate": "profiles",
-    "coverage": "tools",
-    "parse": "headers",
-}
-
-_OF_OTHERS = {
-    "RateLimiter": "RateLimit",
-    "RateLimiterMiddleware": "RateLimitMiddleware",
-    "RateLimitExceeded": "RateLimited",
-}
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
@@ -57,41 +57,23 @@ def parse_period(text: str) -> float:
     """The seconds of a text such as ``"10 minutes"`` or ``"day"``. Raises ``QuotaError``."""
     parser = _Parser(text, 0, len(text))
     seconds = parser.period()
-    if parser.peek():
+    if parser.word:
         raise parser.error("is not expected here")
     return seconds
 
 
-def _is_digit(character: str) -> bool:
-    return "0" <= character <= "9"
-
-
-_HINTS_OF_PERIODS = {
-    "M": ', did you mean "minute"? A month is "30 days"',
-    "month": ', did you mean "30 days"?',
-    "months": ', did you mean "30 days" for each?',
-    "year": ', did you mean "365 days"?',
-    "ms": ', and none is shorter than a second: 1 in 10 ms is "100/s"',
+_HINTS = {
+    "m": 'a month is "30 days"',
+    "month": 'a month is "30 days"',
+    "months": 'a month is "30 days"',
+    "year": 'a year is "365 days"',
+    "ms": 'none is shorter than a second: 1 in 10 ms is "100/s"',
+    **dict.fromkeys((",", "+", "&", "|", "and"), 'two quotas have ";" between them: "10/s; 1000/hour"'),
+    "sliding": "did you mean 'rolling'?",
+    "k": 'a number is written out: "5000/hour"',
+    "burst": "a quota has one burst, and a window has none",
 }
-
-_MEANT_NUMBER = re.compile(r"(?:([0-9]{1,3}(?:,[0-9]{3})+)|([0-9]+(?:\.[0-9]+)?)([kKM]))(?![0-9A-Za-z])")
-"""A number that people write and no quota has: ``5,000``, ``5k`` or ``2M``."""
-
-_MEANT_BURST = re.compile(r"[=:]\s*(?=[0-9])")
-
-_KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst": "burst 20"}
-
-
-def _hint(word: str, kind: str) -> str:
-    """What a word after a rate, or after the kind of a quota, may mean."""
-    if word in (",", "+", "&", "|", "and"):
-        return ', and two quotas have ";" between them: "10/s; 1000/hour"'
-    near = get_close_matches(word, _KINDS, 1)
-    if not near or not kind:
-        return f", did you mean {_KINDS[near[0]]!r}?" if near else ""
-    if "burst" in (near[0], kind):
-        return ": a quota has one burst" if near[0] == kind else ": a window has no burst"
-    return ": a quota is of one kind, fixed or rolling"
+"""What a word that is not expected may mean."""
 
 
 class _Parser:
@@ -101,22 +83,20 @@ class _Parser:
         self.text = text
         self.words = [(m.group(), m.start()) for m in _WORD.finditer(text, start, end)]
         self.end = (text[start:end].rstrip() and end) or start
-        self.stop = end
+        self.is_last = end == len(text)
         self.at = 0
-        self.read_kind = ""
 
     def quota(self, default_burst: float | None) -> Quota:
-        if not self.words and (not self.text.strip() or self.stop < len(self.text)):
-            raise self.pointing(
-                'a quota is missing before ";"' if self.text.strip() else "a quota is missing, the text is empty"
-            )
+        if not self.text.strip():
+            raise self.pointing("a quota is missing, the text is empty")
+        if not self.words and not self.is_last:
+            raise self.pointing('a quota is missing before ";"')
         limit = self.number("a limit such as 100")
-        self.separator()
-        period = self.period()
-        build = self.kind(limit, period, default_burst)
-        if self.peek():
-            hint = self.meant_number() or _hint(self.peek(), self.read_kind)
-            raise self.error(f"is not expected here{hint}")
+        if not self.accept("/", "per"):
+            raise self.error('is not "/" or "per"', '"/" or "per" and a period')
+        build = self.kind(limit, self.period(), default_burst)
+        if self.word:
+            raise self.error("is not expected here", near=("fixed", "rolling", "burst"))
         try:
             return build()
         except QuotaError as error:
@@ -128,18 +108,24 @@ class _Parser:
             return partial(FixedWindow, limit, period)
         if self.accept("rolling"):
             return partial(RollingWindow, limit, period, self.parts(period))
-        burst = self.number("a burst such as 20", hint=self.meant_burst) if self.accept("burst") else default_burst
-        return partial(TokenBucket, limit, period, burst)
+        burst = self.number("a burst such as 20") if self.accept("burst") else default_burst
+        return partial(TokenBucket, limit, period, burst)  # type: ignore[arg-type]  # None is the default
 
-    def accept(self, word: str) -> bool:
-        if self.peek() != word:
-            return False
-        self.at += 1
-        self.read_kind = word
-        return True
+    @property
+    def word(self) -> str:
+        return self.words[self.at][0].lower() if self.at < len(self.words) else ""
+
+    @property
+    def is_number(self) -> bool:
+        return "0" <= self.word[:1] <= "9"
+
+    def accept(self, *expected: str) -> bool:
+        is_next = self.word in expected
+        self.at += is_next
+        return is_next
 
     def parts(self, period: float) -> int:
-        if not _is_digit(self.peek()[:1]):
+        if not self.is_number:
             return fitting_parts(whole_us(period))
         parts = cast("int", self.number("a number of parts"))
         if isinstance(parts, int) and 1 <= parts <= MAX_PARTS and whole_us(period) % parts:
@@ -148,77 +134,33 @@ class _Parser:
             raise self.error(f'does not divide the period into parts of whole microseconds: "rolling {fitting}" does')
         return parts
 
-    def peek(self) -> str:
-        return self.words[self.at][0].lower() if self.at < len(self.words) else ""
-
-    def number(self, expected: str, *, hint: Callable[[], str] = str) -> float:
-        word = self.peek()
-        if not _is_digit(word[:1]):
-            raise self.error(f"is not {expected}{hint()}", missing=expected)
+    def number(self, expected: str) -> float:
+        word = self.word
+        if not self.is_number:
+            raise self.error(f"is not {expected}", expected)
         self.at += 1
         return float(word) if "." in word or len(word) > 16 else int(word)
 
-    def separator(self) -> None:
-        if self.peek() not in ("/", "per"):
-            hint = self.meant_number()
-            hint = self.without_noun() if hint is None else hint
-            raise self.error(f'is not "/" or "per"{hint}', missing='"/" or "per" and a period')
-        self.at += 1
-
-    def without_noun(self) -> str:
-        """A hint at what ``10 requests per minute``, ``10r/s`` or ``10 minutes`` may mean, if that is clear."""
-        limit, *words = [word for word, _ in self.words]
-        rest = words[2:] if words[1:2] in (["/"], ["per"]) else words
-        return _suggested(f"{limit}{' per ' if _is_digit(rest[0][0]) else '/'}{' '.join(rest)}") if rest else ""
-
-    def meant_number(self) -> str | None:
-        """A hint at what ``5k/hour`` or ``5,000/hour`` may mean, after its first digits; ``None`` for other numbers."""
-        start = self.words[self.at - 1][1]
-        match = _MEANT_NUMBER.match(self.text, start, self.stop)
-        if match is None:
-            return None
-        grouped, number, unit = match.groups()
-        meant = grouped.replace(",", "") if grouped else _units(float(number) * (1e6 if unit == "M" else 1e3))
-        return self.with_instead(start, match.end(), meant)
-
-    def meant_burst(self) -> str:
-        """A hint at what ``burst=20`` may mean."""
-        start = self.words[self.at - 1][1] + len("burst")
-        match = _MEANT_BURST.match(self.text, self.words[self.at][1], self.stop) if self.words[self.at :] else None
-        return "" if match is None else self.with_instead(start, match.end(), " ")
-
-    def with_instead(self, start: int, end: int, meant: str) -> str:
-        """A suggestion of this quota with another text between two places, if that can be read."""
-        return _suggested(f"{self.text[self.words[0][1] : start]}{meant}{self.text[end : self.stop].rstrip()}")
-
     def period(self) -> float:
-        count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
-        is_month = self.at < len(self.words) and self.words[self.at][0] == "M"
-        if is_month or self.peek() not in UNITS:
-            near = get_close_matches(self.peek(), UNITS, 1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
-            hint = _HINTS_OF_PERIODS["M"] if is_month else _HINTS_OF_PERIODS.get(self.peek(), hint)
-            raise self.error(f"is not a unit of time{hint}", missing="a unit of time")
+        count = self.number("a count") if self.is_number else 1
+        unit = self.word
+        if unit not in UNITS or self.words[self.at][0] == "M":
+            raise self.error("is not a unit of time", "a unit of time", near=tuple(UNITS))
         self.at += 1
-        return count * UNITS[self.words[self.at - 1][0].lower()]
+        return count * UNITS[unit]
 
-    def error(self, problem: str, *, missing: str = "") -> QuotaError:
-        return self.pointing(
-            f"{self.words[self.at][0]!r} {problem}" if self.words[self.at :] else f"{missing} is missing at its end"
-        )
+    def error(self, problem: str, missing: str = "", near: Sequence[str] = ()) -> QuotaError:
+        """The word that comes next is wrong, or, at the end, something is missing."""
+        if not self.word:
+            return self.pointing(f"{missing} is missing at its end")
+        close = get_close_matches(self.word, near, 1)
+        hint = _HINTS.get(self.word, f"did you mean {close[0]!r}?" if close else "")
+        return self.pointing(f"{self.words[self.at][0]!r} {problem}" + (f", {hint}" if hint else ""))
 
     def pointing(self, message: str) -> QuotaError:
         word, column = self.words[self.at] if self.at < len(self.words) else ("", self.end)
         pointer = " " * column + "^" * max(1, len(word))
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
-
-
-def _suggested(text: str) -> str:
-    """A suggestion of this text, if it can be read, so that no suggestion is wrong, too."""
-    try:
-        return f", did you mean {text!r}?" if parse_quotas(text) else ""
-    except QuotaError:
-        return ""
 
 
 QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
@@ -255,18 +197,8 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)
     if isinstance(quota, Iterable) and not isinstance(quota, (bytes, bytearray, Mapping)):
-        _require_no_numbers(quota)
         return [each for item in quota for each in _flatten(item, default_burst)]
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
-
-
-def _require_no_numbers(quotas: Iterable[object]) -> None:
-    """Raise ``QuotaError`` for a limit and a period without a kind of quota."""
-    if not isinstance(quotas, (tuple, list)) or not 2 <= len(quotas) <= 3:
-        return
-    if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in quotas):
-        numbers = ", ".join(map(repr, quotas))
-        raise QuotaError(f"a quota is a text, or TokenBucket({numbers}), not {quotas!r}: {EXAMPLES}")
 
 
 def as_text(quota: QuotaLike) -> str:

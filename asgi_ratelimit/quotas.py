@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 from zlib import crc32
 
-from .argument_errors import used_as
 from .errors import ConfigurationError, QuotaError
 
 SECOND_US = 1_000_000.0
@@ -21,12 +20,6 @@ MAX_PERIOD = 400 * 86_400.0
 """The longest period, in seconds."""
 MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
-
-
-def _shows_parameters(kind: type[Any], example: str) -> None:
-    """Put all parameters, and a right call, into Python's error for a call with others."""
-    parameters = ", ".join([each.name for each in fields(kind) if each.init])
-    used_as(f"write {kind.__name__}({parameters}), such as {example}: {kind.__name__}")(kind.__init__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +39,9 @@ class TokenBucket:
 
     limit: float
     period: float = 1.0
-    burst: float = cast("float", None)
+    burst: float = None  # type: ignore[assignment]  # stands for the default; once built, it is a number
     burst_allowance_factor: float = 1.0
-    name: str = cast("str", None)
+    name: str = None  # type: ignore[assignment]  # as above
 
     period_us: float = field(init=False, repr=False, compare=False)
     rate: float = field(init=False, repr=False, compare=False)
@@ -61,17 +54,6 @@ class TokenBucket:
     stamp: int = field(init=False, repr=False, compare=False)
     kind: ClassVar[str] = ""
     """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
-
-    if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
-
-        def __init__(
-            self,
-            limit: float,
-            period: float = 1.0,
-            burst: float | None = None,
-            burst_allowance_factor: float = 1.0,
-            name: str | None = None,
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         _require_units("limit", self.limit, "TokenBucket(100, 60)")
@@ -106,9 +88,6 @@ class TokenBucket:
         return self.burst
 
 
-_shows_parameters(TokenBucket, "TokenBucket(100, 60, burst=20)")
-
-
 @dataclass(frozen=True, slots=True)
 class FixedWindow:
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
@@ -119,7 +98,7 @@ class FixedWindow:
 
     limit: float
     period: float
-    name: str = cast("str", None)
+    name: str = None  # type: ignore[assignment]  # as above
 
     weight: ClassVar[int] = 1
     """As how many charges of a take one charge of this quota counts."""
@@ -128,10 +107,6 @@ class FixedWindow:
     stamp: int = field(init=False, repr=False, compare=False)
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
-
-    if TYPE_CHECKING:  # None stands for the default: once built, name is never None
-
-        def __init__(self, limit: float, period: float, name: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         period_us = _window_us(self.limit, self.period, "FixedWindow(1000, 3600)")
@@ -150,9 +125,6 @@ class FixedWindow:
         return self.limit
 
 
-_shows_parameters(FixedWindow, "FixedWindow(1000, 3600)")
-
-
 @dataclass(frozen=True, slots=True)
 class RollingWindow:
     """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
@@ -164,7 +136,7 @@ class RollingWindow:
     limit: float
     period: float
     buckets: int = 60
-    name: str = cast("str", None)
+    name: str = None  # type: ignore[assignment]  # as above
 
     period_us: float = field(init=False, repr=False, compare=False)
     slack: float = field(init=False, repr=False, compare=False)
@@ -174,10 +146,6 @@ class RollingWindow:
     """As how many charges of a take one charge of this quota counts."""
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
-
-    if TYPE_CHECKING:  # None stands for the default: once built, name is never None
-
-        def __init__(self, limit: float, period: float, buckets: int = 60, name: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         period_us = _window_us(self.limit, self.period, "RollingWindow(1000, 3600)")
@@ -198,8 +166,6 @@ class RollingWindow:
         """The most units that can be granted at once."""
         return self.limit
 
-
-_shows_parameters(RollingWindow, "RollingWindow(1000, 3600)")
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
@@ -318,22 +284,15 @@ def _checked_name(name: object, period: float) -> str:
 
 
 UNITS = {
-    "s": 1.0,
-    "sec": 1.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86_400.0,
-    "day": 86_400.0,
-    "days": 86_400.0,
-    "week": 604_800.0,
-    "weeks": 604_800.0,
+    name: seconds
+    for seconds, names in (
+        (1.0, "s sec second seconds"),
+        (60.0, "m min minute minutes"),
+        (3600.0, "h hour hours"),
+        (86_400.0, "d day days"),
+        (604_800.0, "week weeks"),
+    )
+    for name in names.split()
 }
 """Seconds in each unit of time, by each of its names."""
 _LARGEST_FIRST = ("week", "day", "hour", "minute", "second")

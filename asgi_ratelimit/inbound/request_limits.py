@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from starlette.types import Message, Scope, Send
 
 from ..algorithms import State
 from ..decision import Decision, with_charges
-from ..headers import LEGACY_NAMES, Dialect, Header, delay
+from ..headers import LEGACY_NAMES, Header, delay
 from ..stores import Store
 from .enforcer import Enforcer
 
@@ -65,15 +65,13 @@ class RequestLimits:
             if self._answer is not None:
                 return self._answer_instead(self._answer)
             dialect = self.enforcer.dialect
-            headers = () if dialect is None else self._rendered(dialect)
-            if headers:
-                message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
-                message["headers"] = _with_one_legacy_set([*message.get("headers", ())], headers)
+            if dialect is not None and (self.reported or self.waited):
+                headers = dialect(self.reported) if self.reported else ()
+                if self.waited:
+                    headers = [*headers, delay(self.waited)]
+                own = [*message.get("headers", ())]
+                message = {**message, "headers": [*own, *_without_a_second_legacy_set(own, headers)]}
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
-
-    def _rendered(self, dialect: Dialect) -> Sequence[Header]:
-        headers = dialect(self.reported) if self.reported else ()
-        return [*headers, delay(self.waited)] if self.waited else headers
 
     def answer_with(self, answer: Callable[[Send], Awaitable[None]] | None) -> None:
         """Make this the answer of the request, whatever the app sends from now on."""
@@ -133,16 +131,15 @@ class RequestLimits:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
 
-def _with_one_legacy_set(own: list[Header], headers: Sequence[Header]) -> list[Header]:
-    """The headers of an answer and these; each ``X-RateLimit-*`` has one value, so those that the app sets stay.
+def _without_a_second_legacy_set(own: Iterable[Header], headers: Sequence[Header]) -> Sequence[Header]:
+    """The headers to add to those of an answer: each ``X-RateLimit-*`` has one value, so those that the app sets stay.
 
     Those of the draft are lists, and several fields of one name make one list.
     """
-    if headers[0][0] not in LEGACY_NAMES and len(headers) == 2:  # those of the draft alone
-        return [*own, *headers]
-    if LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
-        return [*own, *headers]
-    return [*own, *[each for each in headers if each[0] not in LEGACY_NAMES]]
+    is_draft_alone = len(headers) == 2 and headers[0][0] not in LEGACY_NAMES
+    if is_draft_alone or LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
+        return headers
+    return [each for each in headers if each[0] not in LEGACY_NAMES]
 
 
 async def _discard(message: Message) -> None:

@@ -47,7 +47,7 @@ class Settling:
         self._store = store
         self._settle_rules = settle_rules
         self._decisions = decisions
-        self._needs_bytes = any([each.rule.settles_by_bytes for each in settle_rules])
+        self._needs_bytes = any(each.rule.settles_by_bytes for each in settle_rules)
         self._status: int | None = None
         self._raw_headers: Iterable[tuple[bytes, bytes]] = ()
         self._sent = 0
@@ -97,7 +97,7 @@ class Settling:
     async def _settle(self) -> None:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        if self._store.in_process and not any([each.rule.settles_async for each in self._settle_rules]):
+        if self._store.in_process and not any(each.rule.settles_async for each in self._settle_rules):
             await self._settle_decisions()  # nothing waits, so nothing can be cancelled
             return
         with CancelScope(shield=True):

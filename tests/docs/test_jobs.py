@@ -59,7 +59,7 @@ QUEUES = {
         ["Listening started", "Startup completed"],
     ),
 }
-"""The program that sends jobs to a queue, the commands of the processes that run them, and what these log when ready."""
+"""The program that sends jobs, the commands of the processes that run them, and what these log when they are ready."""
 
 
 def test_jobs_run_at_their_slots(redis_server: RedisServer, tmp_path: Path) -> None:

@@ -186,45 +186,6 @@ def exported_by(module: ModuleType) -> list[str]:
     return getattr(module, "__all__", own)
 
 
-ELSEWHERE = [
-    *[(name, "keys") for name in sorted({*NAMES["asgi_ratelimit.keys"]} - {"client_ip"})],
-    *[(name, "testing") for name in NAMES["asgi_ratelimit.testing"]],
-    *[(name, "metrics") for name in NAMES["asgi_ratelimit.metrics"]],
-    *[(name, "clients") for name in NAMES["asgi_ratelimit.clients"]],
-    ("coverage", "tools"),
-    *[(name, "hooks") for name in ("Event", "failures", "log_refusals")],
-    ("LearnedEstimate", "profiles"),
-    ("parse", "headers"),
-]
-
-
-@pytest.mark.parametrize(("name", "module"), ELSEWHERE)
-def test_what_is_not_at_the_top_is_shown_its_module(name: str, module: str) -> None:
-    """The error of the import says where the name is, and it is there. A program may ask for it."""
-    with pytest.raises(ImportError, match=f"^from asgi_ratelimit.{module} import {name}$"):
-        exec(f"from asgi_ratelimit import {name}", {})
-    exec(f"from asgi_ratelimit.{module} import {name}", {})
-    assert not hasattr(asgi_ratelimit, name)
-    with pytest.raises(AttributeError, match=f"no attribute '{name}': from asgi_ratelimit.{module} import {name}$"):
-        getattr(asgi_ratelimit, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("RateLimiter", "RateLimit"),
-        ("RateLimiterMiddleware", "RateLimitMiddleware"),
-        ("RateLimitExceeded", "RateLimited"),
-    ],
-)
-def test_a_name_of_another_limiter_is_shown_the_one_here(name: str, right: str) -> None:
-    """The error of the import says it."""
-    with pytest.raises(ImportError, match=f"^from asgi_ratelimit import {right}$"):
-        exec(f"from asgi_ratelimit import {name}", {})
-    assert not hasattr(asgi_ratelimit, name)
-    assert hasattr(asgi_ratelimit, right)
-
-
 def test_modules_that_are_not_yet_imported() -> None:
     """A module is imported from the package, even if something in it has its name."""
     for module in NAMES:

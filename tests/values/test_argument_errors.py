@@ -218,42 +218,6 @@ def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, 
     assert ("a memory of its own" if store else "not None") in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "message"),
-    [
-        (
-            TokenBucket,
-            with_arguments(10, 60, brust=20),
-            (
-                "write TokenBucket(limit, period, burst, burst_allowance_factor, name), such as "
-                "TokenBucket(100, 60, burst=20): TokenBucket() got an unexpected keyword argument 'brust'"
-            ),
-        ),
-        (
-            FixedWindow,
-            with_arguments(5),
-            (
-                "write FixedWindow(limit, period, name), such as FixedWindow(1000, 3600): FixedWindow() missing 1 "
-                "required positional argument: 'period'"
-            ),
-        ),
-        (
-            RollingWindow,
-            with_arguments(),
-            (
-                "write RollingWindow(limit, period, buckets, name), such as RollingWindow(1000, 3600): RollingWindow() "
-                "missing 2 required positional arguments: 'limit' and 'period'"
-            ),
-        ),
-    ],
-)
-def test_a_quota_shows_its_use_without_a_check(kind: type[Any], given: Any, message: str) -> None:
-    """Quotas are built while requests wait, so Python's own error begins with the right form and all parameters."""
-    arguments, options = given
-    with pytest.raises(TypeError, match=re.escape(message)):
-        kind(*arguments, **options)
-
-
 @pytest.mark.parametrize("kind", [TokenBucket, FixedWindow, RollingWindow])
 def test_a_quota_is_built_by_its_own_constructor(kind: type[Any]) -> None:
     """There is no wrapper around it."""

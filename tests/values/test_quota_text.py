@@ -67,35 +67,27 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("5/minute, 10/hour", 8, 'two quotas have ";" between them: "10/s; 1000/hour"'),
         ("5/minute fix", 9, "did you mean 'fixed'?"),
         ("5/minute sliding", 9, "did you mean 'rolling'?"),
-        ("5/minute bursts 9", 9, "did you mean 'burst 20'?"),
+        ("5/minute bursts 9", 9, "did you mean 'burst'?"),
         (
             "10/minute|1/second",
             9,
-            '\'|\' is not expected here, and two quotas have ";" between them: "10/s; 1000/hour"',
+            '\'|\' is not expected here, two quotas have ";" between them: "10/s; 1000/hour"',
         ),
-        ("5/day rolling fixed", 14, "'fixed' is not expected here: a quota is of one kind, fixed or rolling"),
-        ("5/day fixed sliding", 12, "'sliding' is not expected here: a quota is of one kind, fixed or rolling"),
-        ("5/day rolling burst 5", 14, "'burst' is not expected here: a window has no burst"),
-        ("5/day burst 5 fixed", 14, "'fixed' is not expected here: a window has no burst"),
+        ("5/day rolling fixed", 14, "'fixed' is not expected here"),
+        ("5/day fixed sliding", 12, "'sliding' is not expected here, did you mean 'rolling'?"),
+        ("5/day rolling burst 5", 14, "'burst' is not expected here, a quota has one burst, and a window has none"),
+        ("5/day burst 5 fixed", 14, "'fixed' is not expected here"),
         ("", 0, "a quota is missing, the text is empty"),
         ("  ", 0, "a quota is missing, the text is empty"),
         ("; 5/day", 0, 'a quota is missing before ";"'),
         ("5/day;;5/hour", 6, 'a quota is missing before ";"'),
-        ("10 requests per minute", 3, """'requests' is not "/" or "per", did you mean '10/minute'?"""),
-        ("1/d; 10r/s burst 5", 7, """'r' is not "/" or "per", did you mean '10/s burst 5'?"""),
-        ("10 calls per 15 minutes", 3, "did you mean '10 per 15 minutes'?"),
-        ("5k/hour", 1, """'k' is not "/" or "per", did you mean '5000/hour'?"""),
-        ("1.5K per minute fixed", 3, "did you mean '1500 per minute fixed'?"),
-        ("2M/day", 1, "did you mean '2000000/day'?"),
-        ("1/s; 10/s burst 2k", 17, "'k' is not expected here, did you mean '10/s burst 2000'?"),
-        ("5,000/day", 1, """',' is not "/" or "per", did you mean '5000/day'?"""),
-        ("1,000,000/day rolling", 1, "did you mean '1000000/day rolling'?"),
-        ("10/s burst 1,000", 12, "did you mean '10/s burst 1000'?"),
-        ("10/s burst=20", 10, "'=' is not a burst such as 20, did you mean '10/s burst 20'?"),
-        ("1/d; 10/s burst: 5", 15, "did you mean '10/s burst 5'?"),
-        ("10 minute", 3, "did you mean '10/minute'?"),
-        ("5/month", 2, 'did you mean "30 days"?'),
-        ("5/M", 2, 'did you mean "minute"? A month is "30 days"'),
+        ("10 requests per minute", 3, '\'requests\' is not "/" or "per"'),
+        ("5k/hour", 1, """'k' is not "/" or "per", a number is written out: "5000/hour\""""),
+        ("1/s; 10/s burst 2k", 17, "'k' is not expected here, a number is written out"),
+        ("5,000/day", 1, """',' is not "/" or "per\""""),
+        ("10/s burst=20", 10, "'=' is not a burst such as 20"),
+        ("5/month", 2, 'a month is "30 days"'),
+        ("5/M", 2, 'a month is "30 days"'),
         ("5/ms", 2, "none is shorter than a second"),
         ("10/s rolling 12", 13, '"rolling 10" does'),
         ("10/m; 10/s rolling 7", 19, '"rolling 5" does'),
@@ -134,15 +126,6 @@ def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
     assert str(raised.value).endswith(
         'Valid examples: "100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes".'
     )
-
-
-def test_only_what_can_be_read_is_suggested() -> None:
-    """A text with a second mistake gets no suggestion that would be wrong, too."""
-    for text in ("10 x per fortnight", "5k/fortnight", "5,000/fortnight"):
-        with pytest.raises(QuotaError, match='is not "/" or "per"\n'):
-            parse_quotas(text)
-    with pytest.raises(QuotaError, match="'=' is not a burst such as 20\n"):
-        parse_quotas("5/hour burst=x")
 
 
 WORDS = [
@@ -259,20 +242,4 @@ def test_an_explanation_has_the_number_of_the_worst_case(text: str) -> None:
 def test_what_is_no_list_of_quotas_is_quoted_as_a_whole(wrong: Any) -> None:
     """Not as the number of its first byte, or as its first key."""
     with pytest.raises(QuotaError, match=re.escape(f"a quota is a text or a quota, not {wrong!r}: ")):
-        as_quotas(wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [
-        ((100, 60), "TokenBucket(100, 60)"),
-        ([2.5, 60], "TokenBucket(2.5, 60)"),
-        ((10, 1, 20), "TokenBucket(10, 1, 20)"),
-        (["5/s", (100, 60)], "TokenBucket(100, 60)"),
-    ],
-)
-def test_numbers_are_no_quota(wrong: Any, right: str) -> None:
-    """The error quotes all of them, and shows the quota that they may mean."""
-    numbers = wrong[1] if "5/s" in wrong else wrong
-    with pytest.raises(QuotaError, match=re.escape(f"a quota is a text, or {right}, not {numbers!r}: ")):
         as_quotas(wrong)
