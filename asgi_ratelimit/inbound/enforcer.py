@@ -85,7 +85,7 @@ class Enforcer:
         taken_ns, waited = monotonic_ns() - since_ns, None
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
-        if not layout.is_plain:
+        if not layout.is_final:
             decisions, waited = await self._finished(layout, decisions, receiving, outer or self)
         self.counts.count(decisions)
         observer = outer or self

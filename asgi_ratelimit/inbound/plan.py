@@ -146,8 +146,9 @@ class Layout:
         self.checks_blocks = any(checks for _, checks, _, _ in self._takes)
         """Whether the enforced take has charges that check for blocks."""
         self._count([each for each in applied if each[3] and each[1].shadow])
-        has_more = self.settle_rules or self.messages or self.max_delays or self.is_split or self.checks_blocks
-        self.is_plain = not has_more and len(self._takes) == self.is_enforced
+        self.is_final = not (self.max_delays or self.checks_blocks) and len(self._takes) == self.is_enforced
+        """Whether the decisions of the store stand as they are."""
+        self.is_plain = self.is_final and not (self.settle_rules or self.messages or self.is_split)
         """Whether there is at most one take, which is enforced, and nothing else to do."""
 
     def planned(self, keys: Keys, tags: Sequence[str], costs: Sequence[float]) -> Planned | None:

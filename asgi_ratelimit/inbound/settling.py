@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from anyio import CancelScope
@@ -28,6 +28,8 @@ _SWITCHING = 101
 _REJECTED = 403
 """The status with which servers answer a handshake that is closed before it was accepted."""
 _BODILESS = frozenset({204, 304})
+_NOTHING_WAITS = nullcontext()
+"""What never waits cannot be cancelled."""
 _LENGTH = re.compile("[0-9]{1,18}")
 
 logger = logging.getLogger("asgi_ratelimit")
@@ -97,10 +99,8 @@ class Settling:
     async def _settle(self) -> None:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        if self._store.in_process and not any(each.rule.settles_async for each in self._settle_rules):
-            await self._settle_decisions()  # nothing waits, so nothing can be cancelled
-            return
-        with CancelScope(shield=True):
+        is_at_once = self._store.in_process and not any(each.rule.settles_async for each in self._settle_rules)
+        with _NOTHING_WAITS if is_at_once else CancelScope(shield=True):
             await self._settle_decisions()
 
     async def _settle_decisions(self) -> None:
