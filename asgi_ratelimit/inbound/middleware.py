@@ -20,7 +20,7 @@ from ..keys.path_patterns import own_root_path
 from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
-from ..stores import Store
+from ..stores import Decisions, Store
 from ..stores.name_owners import register_instead
 from . import misplaced_arguments
 from .config import AT_START, USUAL, LimitsFile, Options
@@ -202,7 +202,8 @@ class RateLimitMiddleware:
                     receive = receiving = Receiving(scope, receive)
                 planned = plan.evaluate_constant(scope) if plan.is_constant else await plan.evaluate(scope)
                 if planned is not None:
-                    decisions = await self._enforcer.take(planned, scope, receiving)
+                    answer = self._enforcer.take(planned, scope, receiving)
+                    decisions = answer if type(answer) is Decisions else await answer
                     if not planned[0].is_plain:
                         app, decisions = self._around(app, planned, decisions)
         except (AccessDenied, LimitUnavailable) as error:
