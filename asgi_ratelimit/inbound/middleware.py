@@ -21,7 +21,7 @@ from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Decisions, Store
-from ..stores.name_owners import register_instead
+from ..stores.name_owners import register
 from . import misplaced_arguments
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
@@ -148,7 +148,8 @@ class RateLimitMiddleware:
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
-        register_instead(self._store, self, quotas, self._is_about_to_follow, messages)
+        is_peer = self._is_about_to_follow
+        register(self._store, self, quotas, unlisted=messages, instead=True, is_peer=is_peer)
 
     def _is_about_to_follow(self, other: object) -> bool:
         """Whether another middleware reads the same file, and has not read the same version of it."""
