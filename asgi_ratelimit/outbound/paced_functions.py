@@ -111,17 +111,10 @@ def _require_nothing_hidden(function: Function) -> None:
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
     slots = waiter.waiter
-    acquire, take_of, start, many_callers = waiter.acquire, waiter.take_of, slots.start, slots.many_callers
+    acquire, take_of, start = waiter.acquire, waiter.take_of, slots.start
     live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
-        turn = many_callers.turn()
-        if turn is not None:  # in a crowd, no further objects are made for a caller until then
-            try:
-                await turn
-            finally:
-                turn = None
-                many_callers.pass_turn()
         if live.word is not None:
             await count(args, kwargs)
             return await function(*args, **kwargs)

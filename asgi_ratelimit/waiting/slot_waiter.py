@@ -19,7 +19,6 @@ from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.caller_queue import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
 from .slots.departure_order import Departures
-from .slots.missed_slots import ANEW_AT_ONCE
 from .slots.slot import LATE_US, Slot
 from .slots.store_time import lead_us
 from .slots.unused_slots import UnusedSlots
@@ -44,14 +43,12 @@ class SlotWaiter:
         self.now_us = time_of(clock)
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
-        self._queues, self.many_callers = waiters.slots, waiters.many_callers
-        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots)
+        self._queues = waiters.slots
+        self._unused = UnusedSlots(store, waiters.slots)
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
-        self._waiting = Waiting(
-            self.clock, waiters.slots.decide, self._unused.give_back_at_once, margin, self._departs_later
-        )
+        self._waiting = Waiting(self.clock, self._unused.give_back_at_once, margin, self._departs_later)
         self._departures = Departures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take, renewed)
 
@@ -80,12 +77,6 @@ class SlotWaiter:
 
     async def acquire_slot(self, take: Take, priority: float = 0.0) -> Slot:
         """Like ``acquire``, but returns the slot, whose decision is made when it is read."""
-        turn = self.many_callers.turn()
-        if turn is not None:
-            try:
-                await turn
-            finally:
-                self.many_callers.pass_turn()
         slot = self.start(take, priority)
         return slot if isinstance(slot, Slot) else await slot
 
@@ -180,28 +171,20 @@ class SlotWaiter:
         try:
             if waiter.queue is None:
                 self._booking.join(waiter, slot)
-            anew = 0
             while True:
-                future = waiter.start_sleep()
-                slot = None if future is None else await future
-                if type(slot) is not Slot:
-                    slot = self._queues.take_slot(waiter, self.now_us())
+                slot = self._queues.take_slot(waiter, await waiter.sleep())
                 if slot is not None:
                     if waiter.has_left:
                         return slot
                     self._booking.book_anew(waiter, slot)
-                    anew += 1
-                    if anew % ANEW_AT_ONCE == 0:
-                        await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # many may have missed their slots together
         except GeneratorExit:  # the task is closed, so nothing more can be awaited
-            waiter.give_up()
             self._give_up_at_once(waiter)
             raise
         except BaseException as error:
-            waiter.give_up()
             surplus = self._queues.give_up(waiter)
             if surplus is not None:
-                await self._unused.give_back_in_turn(surplus)
+                await self._unused.giving_back(surplus).in_task()
             if waiter.under_way and isinstance(error, asyncio.CancelledError):
                 await self._booking.see_through(waiter)
             raise

@@ -123,7 +123,7 @@ async def test_a_slot_behind_a_shared_burst_gives_its_first_call_time_to_arrive(
     """With a margin: another process may have made that call, a fortieth of the burst's time ago, or 5 ms at least."""
     queues = SlotQueues(ON_THE_WAY_US, is_shared)
     take = Take((Charge(TokenBucket(49, burst=burst), "key"),), float("inf"))
-    waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None, margin), take)
+    waiter = TaskWaiter(Waiting(None, lambda slot: None, margin), take)
     queues.join(waiter, 0.0)
     decision = Decision(take, True, delay_us, [unused(take.charges[0].quota, 0.0)], 0.0)
     queues.answered(waiter, Slot(0.0, delay_us, delay_us + 1e5, decision, 0.0), 0.0)

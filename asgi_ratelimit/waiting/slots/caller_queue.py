@@ -32,8 +32,6 @@ class Waiting:
     """The values that the waiters of one ``SlotWaiter`` share; only ``lead_us`` changes."""
 
     clock: Clock | None
-    decide: Callable[[TaskWaiter, float], Any]
-    """``SlotQueues.decide``."""
     give_back: Callable[[Slot], None]
     """``UnusedSlots.give_back_at_once``."""
     margin: float = 0.0
@@ -100,7 +98,6 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
 
     def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
         super().__init__(waiting.clock)
-        self.decide = waiting.decide
         self._begin(waiting, take, priority)
 
 
@@ -185,22 +182,6 @@ class Queue:
             while (surplus := self.remove_surplus()) is not None:
                 self.left_over.append((first, surplus))
 
-    def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
-        """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
-        first, slots = self.waiters[0], self.slots
-        if not slots or self.missed:
-            self.wake_first_in_time(running, now_us)
-            return None
-        if type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
-            at_us = slots[0].at_us - first.waiting.lead_us
-            if at_us < self.not_before_us:
-                at_us = self.not_before_us
-            if now_us < at_us < first.at_us:
-                first.at_us = at_us
-                return first
-        self.wake_first_in_time(running, now_us)
-        return None
-
     @property
     def following(self) -> Slot | None:
         """The second slot."""
@@ -216,13 +197,13 @@ class Queue:
             del slots[:count]
             self.keep_deadlines(now_us)
 
-    def next_missed(self, waiter: Waiter) -> tuple[Slot, None] | None:
+    def next_missed(self, waiter: Waiter) -> Slot | None:
         """The oldest slot that was missed, if there is any: the first waiter books another one, and stays awake."""
         if not self.missed:
             return None
         self.booking += 1
         waiter.at_us = 0.0
-        return self.missed.popleft(), None
+        return self.missed.popleft()
 
     def keep_deadlines(self, now_us: float) -> None:
         """Let all waiters wake at their deadlines: some move down."""

@@ -11,9 +11,6 @@ MOST_MISSED = 3
 Otherwise, a caller of a store that takes longer to answer than a window lasts would book forever.
 """
 
-ANEW_AT_ONCE = 20
-"""How many slots a task books anew, at most, before other tasks run."""
-
 SLACK_US = 2_000.0
 """A call may use a slot this late, or by a tenth of the distance of slots, although another process has the next."""
 

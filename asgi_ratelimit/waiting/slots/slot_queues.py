@@ -29,7 +29,7 @@ from ...stores import CameBack
 from .. import background_loop
 from ..forks import reset_in_child
 from .call_spacing import CallSpacing
-from .caller_queue import GRACE_US, Queue, TaskWaiter, Waiter, fail
+from .caller_queue import GRACE_US, Queue, Waiter, fail
 from .missed_slots import is_too_late
 from .slot import Slot
 
@@ -263,65 +263,50 @@ class SlotQueues:
         Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
         error of a waiter that has failed.
         """
-        decided = self.decide(waiter, now_us)
-        if decided is None:
-            return None
-        taken, following = decided
-        if following is not None:
-            following.set(following.at_us, now_us)
-        if isinstance(taken, BaseException):
-            raise taken
-        return taken
-
-    def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
-        """Like ``take_slot``, but also returns the error, and the task whose timer has to be set to its ``at_us``."""
-        if waiter.error is not None:
-            return waiter.error, None
         with self._lock:
-            queue = waiter.queue
-            if queue is None or waiter.has_left:
-                waiter.set(math.inf)
-                return None
-            slots = queue.slots
-            if queue.waiters[0] is not waiter:
-                return self._let_sleep(queue, waiter, math.inf, now_us)
-            if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
-                self._set_missed_aside(queue, waiter, now_us)
-            at_us = slots[0].at_us - waiter.waiting.lead_us if slots else math.inf
-            if at_us > now_us:
-                return queue.next_missed(waiter) or self._let_sleep(queue, waiter, at_us, now_us)
-            slot = slots[0]
-            following_us = self._leave(queue, waiter, slot, now_us)
-            if following_us < 0.0:
-                return self._let_wait(queue, waiter)
-            del slots[0], queue.waiters[0]
-            waiter.has_left = True
-            if not queue.waiters:
-                self._drop_if_empty(queue)
-                return slot, None
-            queue.not_before_us = now_us + following_us
-            return slot, queue.next_of_loop(waiter.loop, now_us)
+            slot = None if waiter.error is not None else self._take_slot(waiter, now_us)
+        if slot is None and waiter.error is not None:
+            raise waiter.error
+        return slot
 
-    def _let_sleep(
-        self, queue: Queue, waiter: Waiter, until_us: float, now_us: float
-    ) -> tuple[BaseException, TaskWaiter | None] | None:
+    def _take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
+        queue = waiter.queue
+        if queue is None or waiter.has_left:
+            waiter.set(math.inf)
+            return None
+        slots = queue.slots
+        if queue.waiters[0] is not waiter:
+            self._let_sleep(queue, waiter, math.inf, now_us)
+            return None
+        if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
+            self._set_missed_aside(queue, waiter, now_us)
+        at_us = slots[0].at_us - waiter.waiting.lead_us if slots else math.inf
+        if at_us > now_us:
+            missed = queue.next_missed(waiter)
+            if missed is None:
+                self._let_sleep(queue, waiter, at_us, now_us)
+            return missed
+        slot = slots[0]
+        following_us = self._leave(queue, waiter, slot, now_us)
+        if following_us < 0.0:
+            missed = queue.next_missed(waiter)
+            if missed is None:
+                waiter.set(queue.not_before_us)
+            return missed
+        del slots[0], queue.waiters[0]
+        waiter.has_left = True
+        queue.not_before_us = now_us + following_us
+        queue.wake_first_in_time(waiter.loop, now_us)
+        self._drop_if_empty(queue)
+        return slot
+
+    def _let_sleep(self, queue: Queue, waiter: Waiter, until_us: float, now_us: float) -> None:
         """Set the wake-up of a waiter that cannot leave yet; or fail one that others overtake, at its deadline."""
         deadline_us = waiter.deadline_us
         if deadline_us < math.inf:
-            if waiter.error is None:
-                waiter.error = queue.too_late(waiter, now_us)
-            if waiter.error is not None:
-                return waiter.error, None
+            waiter.error = waiter.error or queue.too_late(waiter, now_us)
             until_us = min(until_us, deadline_us if now_us < deadline_us else now_us + GRACE_US)
         waiter.set(until_us)
-        return None
-
-    def _let_wait(self, queue: Queue, waiter: Waiter) -> tuple[Slot, None] | None:
-        """The missed slot that the first waiter books anew; or set the wake-up of one that may not leave yet."""
-        missed = queue.next_missed(waiter)
-        if missed is None:
-            waiter.set(queue.not_before_us)
-        return missed
 
     def _set_missed_aside(self, queue: Queue, waiter: Waiter, now_us: float) -> None:
         """Put the slots aside that are not to be used any more: the first waiter goes at the first one that is left."""
