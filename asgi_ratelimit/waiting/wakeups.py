@@ -28,11 +28,6 @@ class WakeUp(Protocol):
         """The event loop of the caller; ``None`` for a thread."""
         ...
 
-    @property
-    def is_dead(self) -> bool:
-        """Whether the caller can never wake, because its event loop is closed."""
-        ...
-
     def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the caller at ``at_us``, not at the time set before; ``now_us`` is the current time. Thread-safe."""
         ...
@@ -61,11 +56,6 @@ class LoopWakeUp:
                 self.loop.call_soon_threadsafe(self._set_timer)
             else:
                 self._set_timer(now_us)
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the event loop is closed."""
-        return self.loop.is_closed()
 
     async def sleep(self) -> float:
         """Sleep until the time that is set; return the current time."""
@@ -104,7 +94,6 @@ def _end_sleep(future: asyncio.Future[None]) -> None:
 class ThreadWakeUp:
     """The wake-up of a thread."""
 
-    is_dead = False
     loop = None
 
     def __init__(self, clock: Clock | None) -> None:
@@ -146,8 +135,6 @@ class BucketWakeUps:
         with self._lock:
             for bucket in buckets:
                 wake_ups = self._by_bucket.setdefault(bucket, OrderedDict())
-                while wake_ups and (oldest := next(iter(wake_ups))).is_dead:
-                    wake_ups.pop(oldest, None)
                 wake_ups[wake_up] = None
                 self._by_bucket[bucket] = wake_ups  # a caller that was dropped may have removed the empty one
 

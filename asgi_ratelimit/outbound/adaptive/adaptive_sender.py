@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,27 +49,24 @@ class AdaptiveSender:
         self._longest_s = longest_s
         self._bodies = BodyRule(profile)
         self.now_us = slots.now_us
-        self._locked = LockedModel(profile, Changes(hooks, slots.now_us), slots.now_us)
+        self._locked = LockedModel(profile, Changes(hooks, slots.now_us))
         self._admission = admission_over(self._locked, slots, limiter)
 
     def send(self, request: Any) -> Flow[Any]:
         """Send a request, perhaps several times, and return its answer."""
         call = self._call(request, self.now_us())
         attempts, waited_us = 0, 0.0
-        try:
-            while True:
-                since_us = self.now_us()
-                yield from self._wait(call, is_first=attempts > 0)
-                waited_us += self.now_us() - since_us
-                attempts += 1
-                response, is_refused = yield from self._exchange(call, request)
-                if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
-                    sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
-                    response.extensions = {**response.extensions, "pace": sent}
-                    return response
-                yield Discard(response)
-        finally:
-            self._locked.end(call)
+        while True:
+            since_us = self.now_us()
+            yield from self._wait(call, is_first=attempts > 0)
+            waited_us += self.now_us() - since_us
+            attempts += 1
+            response, is_refused = yield from self._exchange(call, request)
+            if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
+                sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
+                response.extensions = {**response.extensions, "pace": sent}
+                return response
+            yield Discard(response)
 
     def state(self) -> tuple[LearnedBucket, ...]:
         """The buckets that were learned, and who waits for them."""
@@ -89,10 +85,7 @@ class AdaptiveSender:
         path: str = url.path
         name = url.host if url.port is None else f"{url.host}:{url.port}"
         with self._locked as model:
-            call = model.call(name, request.method, path, now_us + self._longest_s * SECOND_US, now_us)
-        call.loop = _get_running_loop()
-        self._locked.begin(call)
-        return call
+            return model.call(name, request.method, path, now_us + self._longest_s * SECOND_US, now_us)
 
     def _wait(self, call: Call, *, is_first: bool) -> Flow[None]:
         """Wait until the limits of the server, as far as they are known, and the declared quota allow one request."""

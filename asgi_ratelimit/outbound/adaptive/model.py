@@ -122,13 +122,6 @@ class Model:
             bucket.end(number, now_us)
         self._end(call, now_us)
 
-    def lost(self, call: Call, now_us: float) -> None:
-        """Note that the event loop of a request was closed: it will not be sent, or nobody will read its answer."""
-        if call.is_sent:
-            self.died(call, now_us)
-        else:
-            self.left(call, now_us)
-
     def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[ProbedBucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
         host, route = call.host, call.route

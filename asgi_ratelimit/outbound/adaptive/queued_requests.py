@@ -6,7 +6,6 @@ Times are microseconds. No ``await``, no clock, no lock, no logging in this modu
 from __future__ import annotations
 
 import math
-from asyncio import AbstractEventLoop
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -136,7 +135,7 @@ class Host:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request of an event loop, or of a thread, if ``loop`` is ``None``.
+    """A request that waits, or is under way.
 
     ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
     the number that it gave to this request.
@@ -147,7 +146,6 @@ class Call:
     path: str
     deadline_us: float = math.inf
     at_us: float = math.inf
-    loop: AbstractEventLoop | None = None
     is_admitted: bool = False
     is_sent: bool = False
     sent_us: float = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ...clock import Clock, time_of
+from ...clock import Clock
 from ...decision import Take
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
@@ -138,8 +137,6 @@ class Queue:
     """The waiters and the slots of the same charges."""
 
     key: Hashable
-    left_over: list[tuple[Waiter, Slot]]
-    """The slots that waiters on closed event loops have left over, each with one of them; for all queues."""
     waiters: list[Waiter] = field(default_factory=list)
     """By priority, the highest first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
@@ -156,31 +153,26 @@ class Queue:
     """The earliest time at which a waiter may leave, because of calls that have left."""
     store_time: StoreTime = field(default_factory=StoreTime)
 
-    def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
+    def wake_first_in_time(self, now_us: float | None = None) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
 
-        ``running`` is an event loop that is known not to be closed, and ``now_us`` is the current time.
+        ``now_us`` is the current time.
         """
-        waiters = self.waiters
-        if waiters and (first := waiters[0]).loop is not running and first.is_dead:
-            self._drop_dead()
-        if waiters and (self.slots or self.missed):
-            first, at_us = waiters[0], 0.0
+        if self.waiters and (self.slots or self.missed):
+            first, at_us = self.waiters[0], 0.0
             if not self.missed:
                 at_us = max(self.slots[0].at_us - first.waiting.lead_us, self.not_before_us)
             if at_us < first.at_us:
                 first.set(at_us, now_us)
 
-    def _drop_dead(self) -> None:
-        """Drop the first waiters, whose event loops are closed. The others keep the slots that they can still use."""
-        while self.waiters and (first := self.waiters[0]).is_dead:
-            first.has_left = True
-            del self.waiters[0]
-            self.booking -= first.bookings  # no answer to them will come
-            first.bookings = 0
-            self.set_missed_aside(time_of(first.waiting.clock)())
-            while (surplus := self.remove_surplus()) is not None:
-                self.left_over.append((first, surplus))
+    def drop_dead(self, running: asyncio.AbstractEventLoop | None) -> None:
+        """Drop the first waiters, if their event loop is closed: they can never go, and leave their slots to others."""
+        while self.waiters and (loop := self.waiters[0].loop) is not running and loop is not None and loop.is_closed():
+            dead = self.waiters.pop(0)
+            dead.has_left = True
+            self.booking -= dead.bookings  # no answer to them will come
+            dead.bookings = 0
+            self.wake_first_in_time()
 
     @property
     def following(self) -> Slot | None:

@@ -9,8 +9,7 @@ the store moved callers up, they would have to poll it for their new times.)
 
 A caller joins its queue before it books. So callers keep their order, however the answers come, and callers behind one
 that gives up meanwhile use its slot. Each slot is used once, given back, or missed. Only the first waiter has a timer.
-It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter. If
-its event loop is closed before that, it cannot. So a queue with waiters of several event loops is looked after.
+It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from threading import RLock
 from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
-from .. import background_loop
 from ..forks import reset_in_child
 from .call_spacing import CallSpacing
 from .caller_queue import GRACE_US, Queue, Waiter, fail
@@ -87,9 +85,6 @@ class SlotQueues:
         """Forget all waiters, slots and departures."""
         self._lock = RLock()  # the garbage collector may call give_up() in here, by closing a forgotten caller
         self._queues: dict[Hashable, Queue] = {}
-        self._mixed: set[Hashable] = set()
-        """The keys of the queues with waiters of several event loops."""
-        self._left_over: list[tuple[Waiter, Slot]] = []
         self._unused: list[Slot] = []
         """The slots that are to be given back, in the order of their times."""
         self._numbers = count()
@@ -152,18 +147,14 @@ class SlotQueues:
 
     def join(self, waiter: Waiter, now_us: float, slot: Slot | None = None) -> None:
         """Wait at the end of a queue, with a slot, or while one is being booked: then ``answered`` must follow."""
-        key, is_newly_mixed = key_of(waiter.take), False
+        key = key_of(waiter.take)
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key, self._left_over, has_operation=waiter.take.operation is not None)
+                queue = self._queues[key] = Queue(key, has_operation=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
             waiter.came_us = now_us - waiter.waited_us
-            if waiters and (first := waiters[0]).loop is not waiter.loop:
-                is_newly_mixed = key not in self._mixed
-                self._mixed.add(key)
-                if first.is_dead:
-                    queue.wake_first_in_time()
+            queue.drop_dead(waiter.loop)
             waiter.order = order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
@@ -181,24 +172,6 @@ class SlotQueues:
                 queue.booking += 1
             else:
                 queue.add(slot)
-        if is_newly_mixed:
-            background_loop.watch(self)
-
-    def drop_dead(self) -> bool:
-        """Let those go who wait behind callers of closed event loops; return whether any queue is still mixed."""
-        with self._lock:
-            for key in list(self._mixed):
-                queue = self._queues.get(key)
-                if queue is None or not queue.waiters:
-                    self._mixed.discard(key)
-                else:
-                    queue.wake_first_in_time()
-                    self._drop_if_empty(queue)
-            left_over, self._left_over[:] = self._left_over[:], []
-            is_mixed = bool(self._mixed)
-        for waiter, slot in left_over:
-            waiter.waiting.give_back(slot)
-        return is_mixed
 
     def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> list[Slot]:
         """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slots."""
@@ -296,7 +269,7 @@ class SlotQueues:
         del slots[0], queue.waiters[0]
         waiter.has_left = True
         queue.not_before_us = now_us + following_us
-        queue.wake_first_in_time(waiter.loop, now_us)
+        queue.wake_first_in_time(now_us)
         self._drop_if_empty(queue)
         return slot
 
