@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..algorithms import booked_ahead
-from ..argument_errors import OF_LIMITERS, checked_flag, shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
@@ -54,7 +54,7 @@ class Limiter:
     name and store: a limiter owns its name for as long as the program refers to it.
     """
 
-    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")', **OF_LIMITERS)
+    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")')
     def __init__(
         self,
         quota: QuotaLike,

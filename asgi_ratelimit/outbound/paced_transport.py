@@ -46,7 +46,7 @@ class PacedTransport(WrappingTransport):
     Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for an invalid key or cost.
     """
 
-    @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")', limit="did you mean 'quota'?")
+    @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")')
     def __init__(
         self,
         transport: Any,

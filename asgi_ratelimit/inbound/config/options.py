@@ -58,7 +58,7 @@ class Options:
     def failure(self) -> ValueError | None:
         """The reason why these options are invalid, if there is one."""
         try:
-            self.checked_table(self.defaults(Failures()), "", None)
+            self.table(self.defaults(Failures()), "", None)
         except ValueError as error:
             return error
         return None
@@ -68,12 +68,6 @@ class Options:
         name = DEFAULT_NAME if self.name is None else self.name
         address = address_key([self.key, *[rule.key for rule in self.rules]])
         return Defaults(name, self.key, self.cost, self.on_error, self.max_delay, fallback=address, failures=failures)
-
-    def checked_table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
-        """``table``; ``ConfigurationError`` for rules that charge some request more than one take may."""
-        table = self.table(defaults, root, store)
-        table.require_few_charges()
-        return table
 
     def table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
         """All rules, under the overrides of a store."""

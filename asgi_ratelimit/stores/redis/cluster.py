@@ -10,7 +10,7 @@ from typing import Any, cast
 from ...algorithms import State
 from ...decision import Charge, Decision, Settlement, Take, granting, settlements_of, with_charges
 from ...errors import ConfigurationError, StoreError
-from .connection import Connection
+from .clients import Connection
 from .node import Context, Node
 from .wire import Action, Answer, NumberedTake, Peek, charges_of
 

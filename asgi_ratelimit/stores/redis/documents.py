@@ -12,7 +12,7 @@ from ...buckets import escaped
 from ...errors import StoreTimeout, StoreUnavailable
 from ..documents import checked_content, checked_seconds
 from ..event_loops import drop_closed, running_loop
-from .connection import Connection
+from .clients import Connection
 from .errors import store_error_of
 from .node import Context
 

@@ -15,8 +15,7 @@ from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
 from ..call_observers import Observers, StoreCall
 from .batching import GroupCommit
-from .clients import Server
-from .connection import CLOSE_WITHIN, Connection, NameLookup
+from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials
 from .errors import NotWritable, store_error_of
 from .outage import Breaker, Outage

@@ -23,9 +23,8 @@ from ..by_store import before_closing
 from ..call_observers import Observer
 from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
-from .clients import RedisLike, server_of
+from .clients import Connection, NameLookup, RedisLike, server_of
 from .cluster import ClusterNodes
-from .connection import Connection, NameLookup
 from .denials import Denials
 from .documents import RedisDocuments
 from .node import Context, Node

@@ -202,10 +202,3 @@ def test_a_rule_that_is_at_odds_with_one_of_the_program(tmp_path: Path) -> None:
     """The error says where that of the file is."""
     with pytest.raises(ConfigurationError, match=r"line 1: two rules named 'a'"):
         limited(tmp_path / "limits.toml", RULE + 'name = "a"', rules=[Rule("/z", "4/s", name="a")])
-
-
-def test_too_many_charges_for_one_request(tmp_path: Path) -> None:
-    """The line is that of the first rule that is one too many."""
-    rule = '[[rules]]\npath = "/x"\nname = "{}"\nquota = "1000/hour rolling"\n'
-    with pytest.raises(ConfigurationError, match=re.escape("limits.toml, line 41: a take has at most 50 charges")):
-        limited(tmp_path / "limits.toml", "".join(rule.format(number) for number in range(12)))
