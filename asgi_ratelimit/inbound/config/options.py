@@ -17,8 +17,7 @@ from ..penalties.penalty import Penalty
 from ..responses.header_options import DialectName, HeaderOptions
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule
-from .limits_file_parsing import Settings
-from .line_numbers import Place
+from .limits_file import Place, Settings, error_at, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,8 @@ class Options:
         for name, value in settings.options.items():
             own = getattr(self, name)
             if own != getattr(USUAL, name) and own is not getattr(USUAL, name):
-                raise settings.errors.given_twice(name, value, own)
+                problem = f"{shown(value)}: the program gives it, too, {name}={own!r}: remove one of them"
+                raise error_at(settings.file, (name,), problem)
         options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
         failure = options.failure()
         if failure is None:
@@ -52,8 +52,7 @@ class Options:
         fewer = (replace(options, rules=options.rules[:-count]) for count in range(1, len(settings.rules) + 1))
         fitting = next((each for each in fewer if each.failure() is None), None)
         place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
-        place = (*place, "key") if str(failure).startswith("path_param(") else place
-        raise settings.errors.at(place, str(failure)) from failure
+        raise error_at(settings.file, place, failure) from failure
 
     def failure(self) -> ValueError | None:
         """The reason why these options are invalid, if there is one."""
