@@ -40,7 +40,7 @@ from .charges import (
     of_one_key,
     settled_units,
 )
-from .counting import CallCounts
+from .counting import count
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, REDEEMED, Ticket
 
@@ -81,7 +81,6 @@ class Limiter:
     def _begin(self, quotas: tuple[Quota, ...]) -> None:
         """Make what belongs to its name."""
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
-        self._counts = CallCounts(self.store, self.name)
         self._slots = SlotWaiter(self.store, renewed=self.live.renewed)
 
     @property
@@ -326,7 +325,7 @@ class Limiter:
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
             decision = replace(decision, shadow=True)
-        self._counts.count(decision)
+        count(self.store, decision)
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision if word is None else counted(decision)
@@ -338,9 +337,9 @@ class Limiter:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
         except PaceTimeout as error:
-            self._counts.count(error.decision)
+            count(self.store, error.decision)
             raise
-        self._counts.count(wait.decision)
+        count(self.store, wait.decision)
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.

@@ -13,7 +13,7 @@ from ..argument_errors import shows_use
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError
 from ..hooks import Hook
-from ..limiter import CallCounts, Cost, Key, Limiter, UnownedLimiter
+from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
@@ -105,7 +105,7 @@ class Pace:
         if self._name is None:
             limiter = limiter.renamed(_name_of(function))
         take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
-        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter, CallCounts(limiter.store, limiter.name))
+        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter)
         paced = functools.wraps(function)(wrap(function, waiter))
         if self._name is not None:
             register_name(self._limiter, paced)
