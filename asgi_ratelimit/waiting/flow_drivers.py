@@ -19,7 +19,7 @@ from ..decision import Decision, Take
 from ..errors import StoreError
 from ..logs import see
 from ..stores import Store
-from ..stores.event_loops import LONGEST, keep, until_done_in_any_case
+from ..stores.event_loops import LONGEST, keep, running_loop, until_done_in_any_case
 from . import background_loop
 from .wakeups import LoopWakeUp, ThreadWakeUp
 
@@ -44,7 +44,11 @@ Flow: TypeAlias = Generator[Step, Any, T]
 
 
 async def run_async(flow: Flow[T]) -> T:
-    """Run a flow in a task, and return its result."""
+    """Run a flow in a task, and return its result. Raises ``ConfigurationError`` without asyncio."""
+    running_loop(
+        "a call that waits for its slot with async",
+        "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
+    )
     resume: Callable[[Any], Step] = flow.send
     result: Any = None
     while True:

@@ -17,7 +17,7 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
@@ -47,7 +47,7 @@ class Calls:
     async def call(self, after: float = 0.0) -> None:
         """Come after some seconds, and leave at a slot."""
         await asyncio.sleep(after)
-        await self.waiter.acquire(self.take)
+        await run_async(self.waiter.wait(self.take))
         self.left.append(self.clock.now)
         self.clock.advance(self.work())
 

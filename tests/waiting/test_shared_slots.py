@@ -15,7 +15,7 @@ from asgi_ratelimit.outbound.sending.pauses import PAUSE
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
 from asgi_ratelimit.waiting.slots.slot import Slot
@@ -39,7 +39,7 @@ class Process:
     async def call(self, after: float = 0.0, take: Take = TAKE) -> None:
         """Come after some seconds, and leave at a slot."""
         await asyncio.sleep(after)
-        decision = await self.waiter.acquire(take)
+        decision = await run_async(self.waiter.wait(take))
         self.left.append(self.waiter.now_us() / 1e6)
         self.late.append(self.left[-1] - decision.ready_at)
 

@@ -15,7 +15,7 @@ from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.queue_registry import waiters_of
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
 from tests.support.late_stores import SlowStore
@@ -30,7 +30,7 @@ async def in_order(waiter: SlotWaiter, priorities: Sequence[float]) -> list[floa
     left: list[float] = []
 
     async def call(priority: float) -> None:
-        await waiter.acquire(TAKE, priority)
+        await run_async(waiter.wait(TAKE, priority))
         left.append(priority)
 
     await asyncio.gather(*map(call, priorities))
@@ -212,9 +212,9 @@ def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelle
     waiter = SlotWaiter(store)
 
     async def main() -> list[Any]:
-        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(4)]
+        calls = [asyncio.ensure_future(run_async(waiter.wait(TAKE))) for _ in range(4)]
         await asyncio.sleep(0.05)
-        calls += [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(2)]
+        calls += [asyncio.ensure_future(run_async(waiter.wait(TAKE))) for _ in range(2)]
         await asyncio.sleep(0.01)
         calls[cancelled].cancel()
         ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -234,7 +234,7 @@ async def test_nobody_stands_behind_a_caller_that_is_cancelled_while_redis_books
     """Of 300 callers, which are several batches, one in the first is cancelled: no gap is left, and no slot."""
     store, hourly = RedisStore(redis_url, timeout=30, on_error="deny"), TokenBucket(1, 3600, burst=1)
     limiter, waiter = Limiter(hourly, store=store), SlotWaiter(store)
-    calls = [asyncio.ensure_future(waiter.acquire(Take((Charge(hourly, "key"),), INF))) for _ in range(300)]
+    calls = [asyncio.ensure_future(run_async(waiter.wait(Take((Charge(hourly, "key"),), INF)))) for _ in range(300)]
     await asyncio.sleep(0)
     calls[5].cancel()
     async with asyncio.timeout(60):

@@ -185,11 +185,6 @@ class RequestSlots:
             count(self._store, decision)
 
 
-def is_at_once(booked: Slot | Decision) -> bool:
-    """Whether the store, which was not out, lets a request go at once."""
-    return booked.is_at_once if type(booked) is Slot else not (booked.delay or booked.degraded)
-
-
 def decision_of(booked: Slot | Decision) -> Decision:
     """The decision that a request goes by."""
     return booked.decision if type(booked) is Slot else booked

@@ -52,11 +52,6 @@ class Slot:
         """Whether another caller has booked it under the same operation, so that this caller must not give it back."""
         return self.decision.repeated
 
-    @property
-    def is_at_once(self) -> bool:
-        """Whether the store, which was not out, let its caller go at once."""
-        return not (self.decision.wait_us or self.decision.degraded)
-
 
 def distance_of_slots(take: Take) -> float:
     """The microseconds between two slots of evenly spaced calls; 0 for all others."""
