@@ -18,7 +18,7 @@ from ..keys.base import KeyFunction
 from ..limiter import publish_counts
 from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
-from .functions.function_failures import Failures
+from .functions.connection_functions import Failures
 from .penalties.block_checks import BlockCheck
 from .penalties.strikes import apply_penalties
 from .plan import Layout, Planned, in_parts

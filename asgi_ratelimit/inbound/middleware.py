@@ -26,8 +26,8 @@ from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_depends
 from .enforcer import Enforcer
+from .functions.connection_functions import Failures
 from .functions.function_arguments import CostFunction, QuotaFunction
-from .functions.function_failures import Failures
 from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
 from .plan import Plan, Planned

@@ -20,6 +20,7 @@ from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas
 from .delays import checked_max_delay
+from .functions.connection_functions import Failures
 from .functions.function_arguments import (
     CostFunction,
     QuotaFunction,
@@ -28,7 +29,6 @@ from .functions.function_arguments import (
     checked_quota,
     takes_bytes,
 )
-from .functions.function_failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
 from .rules import CompiledRule, Rule, as_methods, as_on_error, name_of_messages

@@ -1,12 +1,17 @@
-"""One event loop in a background thread of each process, on which synchronous callers use asynchronous stores."""
+"""One event loop in a background thread of each process, on which synchronous callers use asynchronous stores.
+
+A forked child forgets it, and everything that waits in its parent: those tasks and threads do not exist in it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from ..errors import ConfigurationError
 
@@ -85,3 +90,28 @@ def run_in_place(coroutine: Coroutine[Any, Any, T]) -> T:
         return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
     coroutine.close()
     raise RuntimeError("the store declares in_process=True, but one of its methods waited")
+
+
+class Resettable(Protocol):
+    """An object that can return to its initial state."""
+
+    def reset(self) -> None:
+        """Forget all callers, and replace all locks."""
+        ...
+
+
+_registered: WeakSet[Resettable] = WeakSet()
+
+
+def reset_in_child(resettable: Resettable) -> None:
+    """Call ``resettable.reset()`` in every child process that is forked from now on."""
+    _registered.add(resettable)
+
+
+def _reset() -> None:
+    replace()  # first, because the objects that are reset may use it at once
+    for resettable in list(_registered):
+        resettable.reset()
+
+
+os.register_at_fork(after_in_child=_reset)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from ..clock import Clock, time_of
+from .background_loop import reset_in_child
 from .flow_drivers import Flow, NewWakeUp, Sleep
-from .forks import reset_in_child
 from .wakeups import WakeUp
 
 

@@ -10,8 +10,8 @@ from threading import Lock, RLock
 from ..clock import SystemClock
 from ..counts import Row, outbound_sources
 from ..stores import ByStore, CameBack, Store, when_units_come_back
+from .background_loop import reset_in_child
 from .concurrency import ConcurrencyLimit
-from .forks import reset_in_child
 from .slots.call_spacing import ON_THE_WAY_US
 from .slots.slot_queues import SlotQueues
 from .wakeups import BucketWakeUps

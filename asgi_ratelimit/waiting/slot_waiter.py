@@ -19,8 +19,7 @@ from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.caller_queue import NewWaiter, TaskWaiter, Waiter, Waiting
 from .slots.departure_order import Departures
-from .slots.slot import LATE_US, Slot
-from .slots.store_time import lead_us
+from .slots.slot import LATE_US, Slot, lead_us
 from .slots.unused_slots import UnusedSlots
 
 
@@ -80,10 +79,6 @@ class SlotWaiter:
         if self._booking.answered is not None:
             self._booking.answered(decision, self.now_us() - sent_us)
         return decision
-
-    def may_go_again(self, slot: Slot) -> bool:
-        """Let a caller go now at a slot that repeats another one; return false if that is missed, or given back."""
-        return self.now_us() <= slot.until_us and self._queues.try_use(slot)
 
     def watch(self, answered: Callable[[Decision], None]) -> None:
         """Call a function with each decision of a remote store; callers get their slots before these come."""

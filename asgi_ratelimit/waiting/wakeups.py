@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ..clock import Clock, time_of, wait_for
 from ..decision import Charge
-from .forks import reset_in_child
+from .background_loop import reset_in_child
 
 
 class WakeUp(Protocol):

@@ -18,9 +18,8 @@ from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
-from asgi_ratelimit.waiting.slots.slot import Slot
+from asgi_ratelimit.waiting.slots.slot import LONGEST_LEAD_US, VALID_US, Slot, StoreTime, lead_us
 from asgi_ratelimit.waiting.slots.slot_queues import SlotQueues
-from asgi_ratelimit.waiting.slots.store_time import LONGEST_LEAD_US, VALID_US, StoreTime, lead_us
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))

@@ -11,8 +11,8 @@ from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
 from ...stores import Store
 from ..delays import MAX_WAITING
+from ..functions.connection_functions import Failures
 from ..functions.function_arguments import CostFunction, QuotaFunction, address_key
-from ..functions.function_failures import Failures
 from ..penalties.penalty import Penalty
 from ..responses.header_options import DialectName, HeaderOptions
 from ..rule_table import Defaults, RuleTable

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -16,7 +19,6 @@ from ...stores import MemoryStore, Store
 from ..functions.lacking_depends import NeedsDepends
 from ..rules import CompiledRule
 from .app_routes import AppRoute, example_path, walk
-from .worker_count import number_of_workers
 
 
 def warn_of_workers(store: Store) -> None:
@@ -149,3 +151,37 @@ def _may_match_path(rule: CompiledRule, route: AppRoute) -> bool:
 @lru_cache(maxsize=1024)
 def _pattern(path: str) -> re.Pattern[str]:
     return compile_path(path)[0]
+
+
+_VARIABLES = ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")
+
+
+def number_of_workers() -> int:
+    """The number of workers, from the command line and the environment.
+
+    1 if nothing says that there are more, as with several containers.
+    """
+    arguments = [*sys.argv, *_split(os.environ.get("GUNICORN_CMD_ARGS", ""))]
+    from_environment = [_number(os.environ.get(name)) for name in _VARIABLES]
+    return max(1, *_workers_in(arguments), *from_environment)
+
+
+def _workers_in(arguments: Sequence[str]) -> Iterator[int]:
+    """The numbers on the command line of uvicorn, gunicorn, hypercorn, granian or fastapi."""
+    for option, following in zip(arguments, [*arguments[1:], ""]):
+        name, equals, value = option.partition("=")
+        if name in ("--workers", "-w"):
+            yield _number(value if equals else following)
+        elif option.startswith("-w"):
+            yield _number(option[2:])
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and text.isascii() else 1
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

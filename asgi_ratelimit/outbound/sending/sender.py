@@ -10,11 +10,10 @@ from ...hooks.calling import Hooks
 from ...limiter import Limiter
 from ...quotas import SECOND_US
 from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, sleep
-from .backoff import Refusals
+from .backoff import THROTTLED, Refusals
 from .exchange import Discard, Send
 from .request_slots import RequestSlots, decision_of
 from .request_values import PacedRequest
-from .retry_after_parsing import THROTTLED
 from .settling import Settler
 from .watched_bodies import watched
 

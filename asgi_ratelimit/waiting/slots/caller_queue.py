@@ -15,9 +15,7 @@ from ...clock import Clock
 from ...decision import Take
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
-from .missed_slots import is_missed
-from .slot import Slot, distance_of_slots
-from .store_time import StoreTime
+from .slot import Slot, StoreTime, distance_of_slots, is_missed
 
 GRACE_US = 10_000.0
 """How long after its deadline a caller may still go at a slot that came in time, if others overtake it."""

@@ -25,11 +25,10 @@ from threading import RLock
 from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
-from ..forks import reset_in_child
+from ..background_loop import reset_in_child
 from .call_spacing import CallSpacing
 from .caller_queue import GRACE_US, Queue, Waiter, fail
-from .missed_slots import is_too_late
-from .slot import Slot
+from .slot import Slot, is_too_late
 
 _time = attrgetter("at_us")
 _order = attrgetter("order")

@@ -6,7 +6,7 @@ from threading import RLock
 from types import TracebackType
 
 from ....profiles import Profile
-from ....waiting.forks import reset_in_child
+from ....waiting.background_loop import reset_in_child
 from ..model import Model, OnChange
 
 

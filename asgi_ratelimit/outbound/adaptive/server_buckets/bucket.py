@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....quotas import SECOND_US
+from .bucket_refills import Rate
 
 RETRY_US = 1 * SECOND_US
 """After how long a bucket is tried again if no answer says when there is more of it."""
@@ -86,3 +87,22 @@ class Bucket(ABC):
 def known(units: float) -> float | None:
     """A number of units, or ``None`` if it is infinite: not known, or not limited."""
     return None if math.isinf(units) else units
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class StoredBucket:
+    """A bucket in the store that processes share. ``rate`` and ``left`` come from there; the rest is to be told there.
+
+    Without such a store, nobody reads it.
+    """
+
+    rate: Rate | None = None
+    """The rate by which all processes charge the bucket."""
+    left: float = math.inf
+    """The units that the store had left when it last decided on a request; they bound how many ask it at once."""
+    reported: float = math.inf
+    """The units that were left according to the latest answer."""
+    is_spent: bool = False
+    """Whether nothing was left according to the latest answer, unless the store knows that already."""
+    has_renewed: bool = False
+    """Whether a window that an answer has reported has ended, unless the store knows that already."""

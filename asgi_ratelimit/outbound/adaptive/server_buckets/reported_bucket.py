@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 from ....headers import ServerLimit
 from ....quotas import SECOND_US
-from .bucket import RETRY_US, known
+from .bucket import RETRY_US, StoredBucket, known
 from .bucket_refills import Rate
 from .bucket_size import BucketSize
 from .probed_buckets import LEASE_US, ProbedBucket
-from .stored_bucket import StoredBucket
 
 LOOK_US = 0.1 * SECOND_US
 """After how long a request that waits for the answer to another one tries again if none comes."""
