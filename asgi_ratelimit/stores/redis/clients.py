@@ -270,7 +270,9 @@ class Connection:
 
     async def _open(self) -> Any:
         if self._server.hosts:
-            await self._lookup.start(asyncio.get_running_loop())
+            error = await self._lookup.start(asyncio.get_running_loop())
+            if error is not None:
+                raise error
         client: Any = self._server.client()
         if self._server.is_cluster:
             await client.initialize()
@@ -323,11 +325,11 @@ class NameLookup:
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = hosts
         self._lock = threading.Lock()
-        self._waiting: list[tuple[AbstractEventLoop, Future[None]]] | None = None
+        self._waiting: list[tuple[AbstractEventLoop, Future[OSError | None]]] | None = None
 
-    def start(self, loop: AbstractEventLoop) -> Future[None]:
-        """Done when the lookup that is under way has ended, or the one that this starts; its outcome is no matter."""
-        ended: Future[None] = loop.create_future()
+    def start(self, loop: AbstractEventLoop) -> Future[OSError | None]:
+        """The error of the lookup that is under way, or of the one that this starts, if no host has an address."""
+        ended: Future[OSError | None] = loop.create_future()
         with self._lock:
             is_under_way = self._waiting is not None
             self._waiting = [*(self._waiting or ()), (loop, ended)]
@@ -336,18 +338,19 @@ class NameLookup:
         return ended
 
     def _look_up(self) -> None:
-        try:
-            for host in self._hosts:
-                with suppress(OSError, UnicodeError):  # redis-py will say so
-                    socket.getaddrinfo(host, None)
-        finally:
-            with self._lock:
-                waiting, self._waiting = self._waiting or (), None
-            for loop, ended in waiting:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_end, ended)
+        errors = []
+        for host in self._hosts:
+            try:
+                socket.getaddrinfo(host, None)
+            except (OSError, UnicodeError) as error:
+                errors.append(OSError(f"{host}: {error}"))
+        with self._lock:
+            waiting, self._waiting = self._waiting or (), None
+        for loop, ended in waiting:
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(_end, ended, errors[0] if len(errors) == len(self._hosts) else None)
 
 
-def _end(ended: Future[None]) -> None:
+def _end(ended: Future[OSError | None], error: OSError | None) -> None:
     if not ended.done():
-        ended.set_result(None)
+        ended.set_result(error)
