@@ -1,7 +1,11 @@
-"""Coverage: every route of an app, with the limits that apply to it."""
+"""Coverage: every route of an app, with the limits that apply to it; and mistakes in valid limits.
+
+These are quotas that never decide, costs that never pass, and rules without requests.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -9,11 +13,17 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
-from ..inbound.dependency import RateLimit, named_rules
+from ..errors import ConfigurationError
+from ..inbound.config import USUAL, LimitsFile
+from ..inbound.dependency import RateLimit, named_rules, require_depends
+from ..inbound.functions.connection_functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import AppRoute, RouteMiddleware, example_path, walk
+from ..inbound.startup.route_names import require_names
+from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
 from ..quota_text import as_text
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 """The methods that are checked for a route that takes any."""
@@ -76,18 +86,20 @@ _Limits: TypeAlias = tuple[tuple[str, ...], bool, tuple[str, ...]]
 
 def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
     """The limits of a route for one method."""
-    middlewares = [each for each in route.middlewares if isinstance(each.app, RateLimitMiddleware)]
-    scopes = [_scope(route, each, method) for each in middlewares]
-    plans = [each.app.rule_table.plan_for(scope) for each, scope in zip(middlewares, scopes)]
-    charging = [named_rule(rule, each) for plan, each in zip(plans, middlewares) if plan for rule in plan.rules]
-    enforced = [rule for rule in charging if not rule.shadow]
-    rules = [rule for rule in enforced if rule.quota or (rule.messages and route.is_websocket)]
+    rules, is_exempt = list[CompiledRule](), False
+    for middleware in route.middlewares:
+        if isinstance(middleware.app, RateLimitMiddleware):
+            table, scopes = middleware.app.rule_table, list(_scopes(route, middleware, method))
+            plans = [plan.rules if plan else () for plan in map(table.plan_for, scopes)]
+            charging = [rule for rule in plans[0] if all(rule in others for others in plans) and not rule.shadow]
+            rules += [named_rule(rule, middleware) for rule in charging if rule.quota or route.is_websocket]
+            is_exempt = is_exempt or all(map(table.exempts, scopes))
     rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in named[call]]
-    is_exempt = any(each.app.rule_table.exempts(scope) for each, scope in zip(middlewares, scopes))
-    silent = [rule for rule in rules if rule.key_watch.is_silent]
-    limiting = [rule for rule in rules if not rule.key_watch.is_silent]
-    texts, silent_texts = ([_limit_text(rule, route) for rule in some] for some in (limiting, silent))
-    return tuple(texts), is_exempt and not any(rule.quota for rule in rules), tuple(silent_texts)
+    texts: tuple[list[str], list[str]] = ([], [])
+    for rule in rules:
+        quotas = quotas_as_text(rule, with_messages=route.is_websocket)
+        texts[rule.key_watch.is_silent].append(f"{rule.name}: {quotas}")
+    return tuple(texts[0]), is_exempt and not any(rule.quota for rule in rules), tuple(texts[1])
 
 
 def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
@@ -96,16 +108,18 @@ def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
     return replace(rule, name=f"{DEFAULT_NAME} {middleware.place}") if is_own and middleware.place else rule
 
 
-def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:
-    """A request for a route as a middleware around it would see it."""
-    path, base = (example_path(each) or each for each in (route.path, middleware.base))
+def _scopes(route: AppRoute, middleware: RouteMiddleware, method: str) -> Iterator[Scope]:
+    """Requests for a route as a middleware around it would see them.
+
+    A rule for some paths of the route only does not match all of them: one has dots in its parameters, and one has
+    none, and slashes where the route allows them.
+    """
     kind = "websocket" if route.is_websocket else "http"
-    scope = {"type": kind, "path": path.removeprefix(base), "root_path": "", "headers": []}
-    return {**scope, "method": method} if method else scope
-
-
-def _limit_text(rule: CompiledRule, route: AppRoute) -> str:
-    return f"{rule.name}: {quotas_as_text(rule, with_messages=route.is_websocket)}"
+    for rest, dot in (":path}", "."), (":path}/more", ""):
+        templates = [text.replace(":path}", rest) for text in (route.path, middleware.base)]
+        path, base = [(example_path(each) or each).replace("any.", f"any{dot}") for each in templates]
+        scope = {"type": kind, "path": path.removeprefix(base), "root_path": "", "headers": []}
+        yield {**scope, "method": method} if method else scope
 
 
 def quotas_as_text(rule: CompiledRule, *, with_messages: bool = True) -> str:
@@ -122,3 +136,93 @@ def quotas_as_text(rule: CompiledRule, *, with_messages: bool = True) -> str:
 
 def _is_of_fastapi(route: AppRoute) -> bool:
     return str(getattr(route.endpoint, "__module__", "")).partition(".")[0] == "fastapi"
+
+
+# Mistakes in valid limits
+
+
+def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
+    """The mistakes in quotas that are charged together, each at a cost."""
+    for quota in quotas:
+        if cost > quota.most:
+            yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
+    for number, quota in enumerate(quotas):
+        for other, strict in enumerate(quotas):
+            if number != other and dominates(strict, quota) and (number > other or not dominates(quota, strict)):
+                yield f"{as_text(quota)!r} never decides, because {as_text(strict)!r} is always stricter: remove it"
+                break
+
+
+def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
+    """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
+    rules, problems = list[CompiledRule](), list[str]()
+    for require in (require_depends, require_names):  # without these, the app would not start within a middleware
+        try:
+            require(app)
+        except ConfigurationError as error:
+            problems.append(str(error))
+    middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
+    limiting = [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
+    for middleware in limiting:
+        table = middleware.app.rule_table
+        rules += [named_rule(rule, middleware) for rule in table.charging]
+        problems += [*unused_rules(table.rules, middleware.app.app), *_mistakes(table.rules, table.charging)]
+    problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
+    rules += [rule for named in named_rules(app).values() for rule in named]
+    return rules, [*problems, *_findings_of(rules)]
+
+
+def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
+    """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
+    options = LimitsFile(path, USUAL).options
+    rules = [*options.table(options.defaults(Failures()), "", None).charging]
+    return rules, [*_mistakes(rules, rules), *_findings_of(rules)]
+
+
+def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
+    for rule in rules:
+        if not callable(rule.quota):
+            cost = 1 if callable(rule.cost) else rule.cost
+            yield from [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
+
+
+def _mistakes(rules: Sequence[CompiledRule], charging: Sequence[CompiledRule]) -> Iterator[str]:
+    """Rules of a middleware that a client evades, or that never decide: its own quota is stricter for the same keys."""
+    yield from evadable_rules(rules)
+    yield from evadable_limits(charging)
+    own = next((rule for rule in charging if rule.source is None), None)
+    if own is None or callable(own.quota):
+        return
+    for rule in charging:
+        if rule is own or rule.is_final or rule.shadow or not rule.quota or callable(rule.quota) or rule.key != own.key:
+            continue
+        is_own = callable(rule.cost) or rule.cost != own.cost or "OPTIONS" in (rule.methods or ())
+        if not is_own and all(any(dominates(strict, each) for strict in own.quota) for each in rule.quota):
+            yield f"{rule.name}: it never decides, because {as_text(own.quota)!r} for all requests is always stricter"
+
+
+def dominates(strict: Quota, quota: Quota) -> bool:
+    """Whether ``quota`` never refuses what ``strict`` admits, whatever requests come; false if that is uncertain."""
+    if isinstance(quota, FixedWindow):
+        periods = quota.period_us / strict.period_us
+        if isinstance(strict, FixedWindow) and (
+            periods.is_integer() or (1 / periods).is_integer()
+        ):  # they end together
+            return strict.limit * max(periods, 1) <= quota.limit
+        return most_within(strict, quota.period) <= quota.limit
+    if isinstance(quota, RollingWindow):
+        return most_within(strict, quota.period + quota.period / quota.buckets) <= quota.limit
+    at_once = 2 * strict.limit if isinstance(strict, FixedWindow) else strict.most
+    return quota.burst_allowance_factor == 1.0 and at_once <= quota.burst and _rate(strict) <= _rate(quota)
+
+
+def most_within(quota: Quota, seconds: float) -> float:
+    """An upper bound of the units that a quota admits in any interval of ``seconds``."""
+    if isinstance(quota, TokenBucket):
+        return quota.burst + seconds * _rate(quota)
+    periods = seconds / quota.period
+    return quota.limit * (math.floor(periods) + 2 if isinstance(quota, FixedWindow) else math.ceil(periods))
+
+
+def _rate(quota: Quota) -> float:
+    return quota.limit / quota.period

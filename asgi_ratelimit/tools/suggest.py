@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 from ..algorithms import ALGORITHMS, unused
-from ..errors import ConfigurationError
 from ..inbound.rule_table import RuleTable
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
 from .logs import LoggedRequest
-from .replay import LOGGED_KEY, MOST_PATHS, scope_of
+from .replay import scope_of
 
 WINDOWS = ("second", "minute", "hour", "day")
 SHARES = (0.0, 0.001, 0.01, 0.05)
@@ -26,60 +26,18 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 KINDS = {"bucket": "", "rolling": " rolling", "fixed": " fixed"}
 """The kinds of quota, and how their texts end."""
 
-
-@dataclass(slots=True)
-class Uses:
-    """The times at which a client came, in microseconds and in order."""
-
-    times: array[float] = field(default_factory=lambda: array("d"))
-
-    def most_within(self, period_us: float) -> int:
-        """The most requests in any interval of less than ``period_us``."""
-        times, first, most = self.times, 0, 0
-        for last, time in enumerate(times):
-            while time - times[first] >= period_us:
-                first += 1
-            most = max(most, last - first + 1)
-        return most
-
-    def refused(self, quota: Quota, at_most: float = math.inf) -> int:
-        """How many of the requests a quota would refuse; counting ends at ``at_most``."""
-        take, state, refused = ALGORITHMS[type(quota)].take, unused(quota, self.times[0]), 0
-        for time in self.times:
-            after, _ = take(quota, state, time, 1.0, 0.0, 0.0)
-            if after is not None:
-                state = after
-                continue
-            refused += 1
-            if refused >= at_most:
-                break
-        return refused
+Times: TypeAlias = "array[float]"
+"""The times at which a client came, in microseconds and in order."""
 
 
-UsesByKey: TypeAlias = Mapping[str, Uses]
-
-
-def uses_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, dict[str, Uses]]:
-    """The uses of each client under each rule, by the name of the rule."""
-    groups: dict[str, dict[str, Uses]] = {rule.name: {} for rule in limits.charging}
-    keys, of_path = dict[str, str | None](), dict[tuple[str, str], list[dict[str, Uses]]]()
+def times_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, dict[str, Times]]:
+    """The times of each client under each rule, by the name of the rule."""
+    groups: dict[str, dict[str, Times]] = {rule.name: {} for rule in limits.charging}
     for request in requests:
-        time_us, logged, method, path = request
-        charging = of_path.get((method, path))
-        if charging is None:
-            if len(of_path) >= MOST_PATHS:
-                of_path.clear()
-            plan = limits.plan_for(scope_of(request))
-            charging = of_path[method, path] = [groups[rule.name] for rule in plan.rules] if plan else []
-        if logged not in keys:
-            keys[logged] = LOGGED_KEY.of(scope_of(request))
-        if (key := keys[logged]) is None:
-            continue
-        for by_key in charging:
-            uses = by_key.get(key)
-            if uses is None:
-                uses = by_key[key] = Uses()
-            uses.times.append(time_us)
+        time_us, key, _, _ = request
+        plan = limits.plan_for(scope_of(request))
+        for rule in plan.rules if plan and key else ():
+            groups[rule.name].setdefault(key, array("d")).append(time_us)
     return groups
 
 
@@ -101,73 +59,66 @@ class Suggestion:
     choices: tuple[Choice, ...]
 
 
-def suggest(uses: UsesByKey, shares: Sequence[float] = SHARES, kind: str = "bucket") -> list[Suggestion]:
+def suggest(clients: Mapping[str, Times], shares: Sequence[float] = SHARES, kind: str = "bucket") -> list[Suggestion]:
     """For each window that is no longer than the log, the least limits that refuse at most these shares of clients.
 
-    Limits have two digits, rounded up. Raises ``ConfigurationError`` for a kind that is not in ``KINDS``.
+    Limits have two digits, rounded up, and are of a kind in ``KINDS``.
     """
-    if kind not in KINDS:
-        raise ConfigurationError(f"--kind must be one of {', '.join(KINDS)}, not {kind!r}: --kind rolling")
-    if not uses:
+    if not clients:
         return []
-    span_us = max([each.times[-1] for each in uses.values()]) - min([each.times[0] for each in uses.values()])
+    span_us = max([times[-1] for times in clients.values()]) - min([times[0] for times in clients.values()])
     windows = [window for window in WINDOWS if UNITS[window] * SECOND_US <= max(span_us, SECOND_US)]
-    return [_suggestion(uses, shares, window, KINDS[kind]) for window in windows]
+    return [_suggestion([*clients.values()], shares, window, KINDS[kind]) for window in windows]
 
 
-def _suggestion(uses: UsesByKey, shares: Sequence[float], window: str, suffix: str) -> Suggestion:
-    search = _Search(uses, window, suffix)
-    most = sorted([each.most_within(UNITS[window] * SECOND_US) for each in uses.values()])
-    quantiles = tuple([most[math.ceil(share * len(most)) - 1] for share in QUANTILES])
-    limits = dict.fromkeys([_rounded_up(search.least(math.floor(share * len(uses)))) for share in shares])
-    return Suggestion(window, quantiles, tuple(map(search.choice, limits)))
+def _suggestion(clients: Sequence[Times], shares: Sequence[float], window: str, suffix: str) -> Suggestion:
+    period_us = UNITS[window] * SECOND_US
+    most = sorted([_most_within(times, period_us) for times in clients])
+    # A client that never uses more than the limit within twice the period is never refused by any kind of quota.
+    within_two = [(_most_within(times, 2 * period_us), times) for times in clients]
 
+    def refused(limit: int, at_most: float = math.inf) -> list[int]:
+        (quota,) = parse_quotas(f"{limit}/{window}{suffix}")
+        return [_refused(times, quota, at_most) for most, times in within_two if most > limit]
 
-class _Search:
-    """Finds the least limits for a window."""
+    @cache
+    def refused_clients(limit: int) -> int:
+        return sum(refused(limit, 1))
 
-    def __init__(self, uses: UsesByKey, window: str, suffix: str) -> None:
-        # A client that never uses more than the limit within twice the period is never refused by any kind of quota.
-        period_us = 2 * UNITS[window] * SECOND_US
-        self._by_use = sorted([(each.most_within(period_us), each) for each in uses.values()], key=_most, reverse=True)
-        self._text = "{:d}/" + window + suffix
-        self._refused: dict[int, int] = {}
-
-    def least(self, clients: int) -> int:
-        """The least limit that refuses at most ``clients`` clients."""
-        low, high = 1, self._by_use[0][0]
+    def least(allowed: int) -> int:
+        low, high = 1, max([most for most, _ in within_two])
         while low < high:
             middle = (low + high) // 2
-            if self._refused_clients(middle) <= clients:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+            low, high = (low, middle) if refused_clients(middle) <= allowed else (middle + 1, high)
+        return _rounded_up(low)
 
-    def choice(self, limit: int) -> Choice:
-        """A limit, and what it refuses."""
-        refused = [uses.refused(self._quota(limit)) for uses in self._above(limit)]
-        return Choice(self._text.format(limit), sum([each > 0 for each in refused]), sum(refused))
-
-    def _refused_clients(self, limit: int) -> int:
-        if limit not in self._refused:
-            quota = self._quota(limit)
-            self._refused[limit] = sum([uses.refused(quota, 1) for uses in self._above(limit)])
-        return self._refused[limit]
-
-    def _above(self, limit: int) -> Iterable[Uses]:
-        """The uses of clients that may be refused."""
-        for most, uses in self._by_use:
-            if most <= limit:
-                return
-            yield uses
-
-    def _quota(self, limit: int) -> Quota:
-        return parse_quotas(self._text.format(limit))[0]
+    limits = dict.fromkeys([least(math.floor(share * len(clients))) for share in shares])
+    choices = [Choice(f"{each}/{window}{suffix}", refused_clients(each), sum(refused(each))) for each in limits]
+    return Suggestion(window, tuple([most[math.ceil(share * len(most)) - 1] for share in QUANTILES]), tuple(choices))
 
 
-def _most(item: tuple[int, Uses]) -> int:
-    return item[0]
+def _most_within(times: Times, period_us: float) -> int:
+    """The most requests in any interval of less than ``period_us``."""
+    first = most = 0
+    for last, time in enumerate(times):
+        while time - times[first] >= period_us:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def _refused(times: Times, quota: Quota, at_most: float) -> int:
+    """How many of the requests a quota would refuse; counting ends at ``at_most``."""
+    take, state, refused = ALGORITHMS[type(quota)].take, unused(quota, times[0]), 0
+    for time in times:
+        after, _ = take(quota, state, time, 1.0, 0.0, 0.0)
+        if after is not None:
+            state = after
+            continue
+        refused += 1
+        if refused >= at_most:
+            break
+    return refused
 
 
 def _rounded_up(limit: int) -> int:

@@ -42,7 +42,6 @@ OPTIONAL = {
     "opentelemetry",
     "prometheus_client",
     "requests",
-    "rich",
     "uvicorn",
 }
 

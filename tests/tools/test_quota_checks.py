@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from asgi_ratelimit import Quota, RateLimitMiddleware, Rule, parse_quotas
 from asgi_ratelimit.keys import header
-from asgi_ratelimit.tools.quota_checks import dominates, findings, rules_of
+from asgi_ratelimit.tools.coverage import dominates, findings, rules_of
 from tests.support.asgi import ok
 from tests.support.replaying import admitted_at
 

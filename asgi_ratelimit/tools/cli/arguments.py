@@ -6,21 +6,16 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, NoReturn
 
-from ...errors import QuotaError
 from ...inbound.functions.function_arguments import takes
-from ...quota_text import parse_period
+from .output import warn
 
 Options = argparse.Namespace
 
-_UNKNOWN_COMMAND = re.compile(r"argument command: invalid choice: '(.*?)' \((.*)\)")
-_WORD = re.compile(r"[a-z-]+")
 _PATH_OF_MODULE = re.compile(r"(?:(.*)/)?(\w+)\.py(?::([\w.]*))?")
 
 
@@ -42,31 +37,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit."""
-        unknown = _UNKNOWN_COMMAND.search(message)
-        near = get_close_matches(unknown[1], _WORD.findall(unknown[2]), 1) if unknown else []
-        if unknown and near:
-            message = f"{unknown[1]!r} is not a command, did you mean {near[0]!r}?"
-            self.example = self._example_of(near[0])
-        print(f"error: {message}: {self.example}", file=sys.stderr)
+        warn(f"{message}: {self.example}", "error")
         self.exit(2)
-
-    def _example_of(self, command: str) -> str:
-        """The example of a command of this parser."""
-        lists: list[dict[str, Parser]] = [
-            each.choices for each in self._actions if isinstance(each, argparse._SubParsersAction)
-        ]
-        return next(parsers[command].example for parsers in lists if command in parsers)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-
-
-def add_app(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where an app is found."""
-    parser.add_argument("--app-dir", default=".", help="the folder of the module (default: here)")
-    parser.add_argument("--factory", action="store_true", help="the attribute is a function that makes the app")
 
 
 def load_app(options: Options, example: str) -> Any:
@@ -80,15 +57,24 @@ def load_app(options: Options, example: str) -> Any:
         app: Any = import_module(module)
         for name in attribute.split("."):
             app = getattr(app, name)
-        return _made(app) if options.factory else _checked(app)
+        if options.factory:
+            if not callable(app) or not takes(app, 0):
+                raise ValueError("it is not a function without arguments that makes the app: leave out --factory")
+            app = app()
+        if not callable(app) or not takes(app, 3):
+            hint = ", but a function that makes one needs --factory" if callable(app) and takes(app, 0) else ""
+            raise ValueError(f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send{hint}")
+        return app
+    except ModuleNotFoundError as error:
+        start = " ".join(example.split()[:2])
+        raise ValueError(f"no app at {options.app!r}: {error}: {start} {options.app} --app-dir src") from error
     except (ImportError, AttributeError, ValueError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
-            folder, start = str(Path(options.app_dir).resolve()), " ".join(example.split()[:2])
-            hint = f"no module {error.name!r} in {folder!r}: {start} {options.app} --app-dir src"
-            raise ValueError(f"no app at {options.app!r}: {hint}") from error
         raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
-        raise ValueError(f"no app at {options.app!r}: {_raised(error)}: {example}") from error
+        place = extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
+        raised = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{where}"
+        raise ValueError(f"no app at {options.app!r}: {raised}: {example}") from error
 
 
 def require_no_path(app: str, example: str) -> None:
@@ -96,31 +82,9 @@ def require_no_path(app: str, example: str) -> None:
     path = _PATH_OF_MODULE.fullmatch(app)
     if path is not None:
         folder, module, attribute = path.groups()
-        meant, start = f"{module}:{attribute or 'app'}", " ".join(example.split()[:2])
-        folder = f" --app-dir {folder}" if folder else ""
-        raise ValueError(f"no app at {app!r}, did you mean {meant!r}?: {start} {meant}{folder}")
-
-
-def _raised(error: BaseException) -> str:
-    """What an app has raised, and where, in one line."""
-    place = extract_tb(error.__traceback__)[-1]
-    where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{where}"
-
-
-def _made(factory: Any) -> Any:
-    """The app that a function returns. Raises ``ValueError`` for anything else, and if the function returns no app."""
-    if not callable(factory) or not takes(factory, 0):
-        raise ValueError("it is not a function without arguments that makes the app: leave out --factory")
-    return _checked(factory())
-
-
-def _checked(app: Any) -> Any:
-    """``app``, if it may be an ASGI app; ``ValueError`` otherwise."""
-    if callable(app) and takes(app, 3):
-        return app
-    hint = ", but a function that makes one needs --factory" if callable(app) and takes(app, 0) else ""
-    raise ValueError(f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send{hint}")
+        meant = f"{module}:{attribute or 'app'}"
+        command = f"{' '.join(example.split()[:2])} {meant}" + (f" --app-dir {folder}" if folder else "")
+        raise ValueError(f"no app at {app!r}, did you mean {meant!r}?: {command}")
 
 
 def add_folder(folder: str) -> None:
@@ -143,16 +107,3 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"it must be a whole number above 0, not {text!r}")
     return int(text)
-
-
-def seconds_of(option: str, text: str) -> float:
-    """The seconds of a duration such as ``1h`` or ``10 minutes``. Raises ``ValueError``, which names the option."""
-    try:
-        return parse_period(text)
-    except QuotaError:
-        raise ValueError(f"{option} must be a duration, not {text!r}: {option} 1h, {option} '10 minutes'") from None
-
-
-def listed(words: Sequence[str]) -> str:
-    """Words as a list in a sentence: ``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

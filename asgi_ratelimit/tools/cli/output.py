@@ -1,4 +1,4 @@
-"""The output of commands: tables, progress bars and JSON. It has colours in a terminal if rich is installed."""
+"""The output of commands: tables, progress, warnings and JSON. None of it can control a terminal."""
 
 from __future__ import annotations
 
@@ -16,58 +16,49 @@ RIGHT = ">"
 """The first character of the name of a column whose values are right-aligned."""
 
 
+def say(text: str) -> None:
+    """Print lines of text, ``printable``."""
+    print(*map(printable, text.split("\n")), sep="\n")
+
+
+def warn(text: str, word: str = "warning") -> None:
+    """Print lines on standard error, ``printable``."""
+    print(*map(printable, f"{word}: {text}".split("\n")), sep="\n", file=sys.stderr)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print a table; the values are shown by ``text``."""
+    """Print a table; the values are shown by ``text``, and the names of the columns in bold in a terminal."""
+    names = [text(column.lstrip(RIGHT).upper()) for column in columns]
     shown = [[text(value) for value in row] for row in rows]
-    rich = _rich_tables() if sys.stdout.isatty() else None
-    if rich is not None:
-        rich(columns, shown)
-        return
-    names = [column.lstrip(RIGHT).upper() for column in columns]
     widths = [max(map(len, each)) for each in zip(names, *shown)]
     aligns = [RIGHT if column.startswith(RIGHT) else "<" for column in columns]
-    for row in [names, *shown]:
-        print("  ".join([f"{value:{align}{width}}" for value, align, width in zip(row, aligns, widths)]).rstrip())
-
-
-def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]]], None] | None:
-    """A function that prints tables with rich; ``None`` without rich."""
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-    except ImportError:
-        return None
-
-    def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        table = Table(header_style="bold", box=None, pad_edge=False)
-        for column in columns:
-            table.add_column(escape(column.lstrip(RIGHT)), justify="right" if column.startswith(RIGHT) else "left")
-        for row in rows:
-            table.add_row(*map(escape, row))
-        Console().print(table)
-
-    return show
+    for number, row in enumerate([names, *shown]):
+        line = "  ".join([f"{value:{align}{width}}" for value, align, width in zip(row, aligns, widths)]).rstrip()
+        print(f"\x1b[1m{line}\x1b[0m" if number == 0 and sys.stdout.isatty() else line)
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar that grows with each call of the function, if standard error is a terminal and rich is installed."""
+def progress(what: str) -> Iterator[Callable[[int], None]]:
+    """A line on standard error, if that is a terminal, that says how much is done: each call of the function adds."""
+    done, is_terminal = 0, sys.stderr.isatty()
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if is_terminal:
+            print(f"\r{what}: {done:,}", end="", file=sys.stderr, flush=True)
+
     try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda _: None
-        return
-    is_hidden = not total or not sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=is_hidden) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+        advance(0)
+        yield advance
+    finally:
+        if is_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; infinity and NaN become ``null``."""
-    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    """Print a value as JSON in ASCII; infinity and NaN become ``null``."""
+    print(json.dumps(_plain(value), indent=2))
 
 
 def _plain(value: Any) -> Any:
@@ -80,12 +71,8 @@ def _plain(value: Any) -> Any:
 
 def text(value: object) -> str:
     """A value in a table: large whole numbers with commas, other numbers with at most 6 digits, texts ``printable``."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() else f"{value:.6g}"
+    if isinstance(value, (int, float)):
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:.6g}"
     return "" if value is None else printable(str(value))
 
 
@@ -94,9 +81,14 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join([each if each.isprintable() else repr(each)[1:-1] for each in text])
 
 
-def counted(number: int, word: str, plural: str = "") -> str:
+def counted(number: int, word: str) -> str:
     """A number of things: ``1 client``, ``2,000 clients``."""
-    return f"{number:,} {word if number == 1 else plural or f'{word}s'}"
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def share(part: int, whole: int) -> str:

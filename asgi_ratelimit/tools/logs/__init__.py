@@ -1,7 +1,6 @@
 """Logs of requests: access logs, and logs of JSON."""
 
-from .json_lines import fields_of
-from .log_reading import LogReader
-from .requests import LoggedRequest
+from .lines import LoggedRequest, fields_of
+from .reading import LogReader
 
 __all__ = ["LogReader", "LoggedRequest", "fields_of"]

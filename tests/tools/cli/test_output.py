@@ -46,28 +46,11 @@ def log(tmp_path: Path) -> str:
     return str(tmp_path / "access.log")
 
 
-def test_a_terminal_shows_colours_and_a_bar(log: str) -> None:
-    """By rich; a client's name is no markup."""
+def test_a_terminal_shows_bold_names_and_the_progress(log: str) -> None:
+    """Elsewhere, output is plain text."""
     shown = in_a_terminal("-m", "asgi_ratelimit", "what-if", log, "--rule", "/ 2/minute")
-    assert "\x1b[1m" in shown
-    assert "replaying" in shown
-    assert "203.0.113.7" in shown
-
-
-def test_without_rich_a_terminal_shows_plain_text(log: str) -> None:
-    """The same table."""
-    code = "import sys; sys.modules['rich.console'] = None; from asgi_ratelimit.tools.cli import main; sys.exit(main())"
-    shown = in_a_terminal("-c", code, "what-if", log, "--rule", "/ 2/minute")
-    assert "\x1b" not in shown
-    assert "RULE  QUOTA     REQUESTS  REFUSED" in shown
-
-
-def test_markup_is_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What clients choose does not colour a table."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    output.print_table(("[b]who", ">n"), [("[red]me[/red]", 1)])
-    shown = capsys.readouterr().out
-    assert all(text in shown for text in ("[b]who", "[red]me[/red]"))
+    assert "\x1b[1mRULE  QUOTA     REQUESTS  REFUSED" in shown
+    assert "\rlines replayed: 0" in shown
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -79,6 +62,28 @@ def test_a_key_cannot_control_a_terminal(
     output.print_table(("key", ">n"), [("\x1b]0;title\x07\nme\x9b31m", 1)])
     shown = capsys.readouterr().out
     assert r"\x1b]0;title\x07\nme\x9b31m" in shown
+
+
+def test_nothing_that_is_read_controls_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither clients, paths and names of fields, nor values, in tables, errors and JSON."""
+    evil = "\x1b]0;pwned\x07\x9b2J\u202e\ud800"
+    entry = {"time": 1791640536, "client": evil, "path": "/"}
+    logs = {
+        "client": [entry] * 5,
+        "field": [{evil: 1, "time": 1, "path": "/"}],
+        "value": [{**entry, "time": evil}],
+        "method": [{**entry, "method": evil}],
+    }
+    for name, entries in logs.items():
+        (tmp_path / name).write_text("\n".join(map(json.dumps, entries)))
+        for more in ([], ["--json"]):
+            assert main(["what-if", str(tmp_path / name), "--rule", "/ 2/minute", *more]) in (0, 2)
+    (tmp_path / "text").write_text(f"{evil[:-1]} - - {LOG}")
+    main(["what-if", str(tmp_path / "text"), "--rule", "/ 2/minute"])
+    out, err = capsys.readouterr()
+    assert "pwned" in out
+    assert "pwned" in err
+    assert all(each == "\n" or each.isprintable() for each in out + err)
 
 
 def test_completion_offers_commands() -> None:
@@ -112,7 +117,15 @@ def test_a_reader_that_has_seen_enough_is_no_error(log: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["peek"], ["what-if", "a", "--nonsense"], ["top", "--scan", "0"]]
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["peek"],
+        ["what-if", "a", "--nonsense"],
+        ["buckets", "--scan", "0"],
+        ["suggest", "a", "--kind", "leaky"],
+    ],
 )
 def test_arguments_that_cannot_be_parsed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One line, which ends with a right command; exit code 2."""
@@ -125,7 +138,7 @@ def test_arguments_that_cannot_be_parsed(arguments: list[str], capsys: pytest.Ca
     assert ": asgi-ratelimit " in err
 
 
-@pytest.mark.parametrize("command", ["check", "history", "peek", "set", "suggest", "top", "what-if"])
+@pytest.mark.parametrize("command", ["check", "history", "peek", "set", "suggest", "buckets", "what-if"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With an example."""
     with pytest.raises(SystemExit) as ended:

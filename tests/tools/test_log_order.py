@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.tools.logs import ordering
-from asgi_ratelimit.tools.logs.ordering import Ordered
+from asgi_ratelimit.tools.logs import reading
+from asgi_ratelimit.tools.logs.reading import Ordered
 
 S = 1_000_000.0
 
@@ -52,7 +52,7 @@ def test_requests_of_a_key_that_follow_one_another_came_at_about_one_time() -> N
 def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: int) -> None:
     """No request is lost, and none comes before an earlier one; those that are too late are counted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordering, "WINDOW", window)
+        patch.setattr(reading, "WINDOW", window)
         ordered = Ordered([[at(second * S) for second in seconds]])
         read = [each[0] for each in ordered]
     assert len(read) == len(seconds)
@@ -65,7 +65,7 @@ def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: i
 
 def test_what_is_far_out_of_order_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets the time of what came before."""
-    monkeypatch.setattr(ordering, "WINDOW", 4)
+    monkeypatch.setattr(reading, "WINDOW", 4)
     ordered = Ordered([[at(time + 0.5) for time in (10 * S, 20 * S, 30 * S, 40 * S, 1 * S, 50 * S, 60 * S, 70 * S)]])
     assert [each[0] for each in ordered] == [
         10 * S + 0.5,

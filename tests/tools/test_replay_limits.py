@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asgi_ratelimit import ConfigurationError, QuotaError, TokenBucket
-from asgi_ratelimit.tools.replay import LOGGED_KEY, limits_of
+from asgi_ratelimit.tools.replay import limits_of
 
 
 def scope(method: str, path: str, key: str = "k") -> dict[str, object]:
@@ -35,22 +35,3 @@ def test_what_is_no_rule(text: str) -> None:
     with pytest.raises((ConfigurationError, QuotaError), match=r"/minute") as raised:
         limits_of(None, [text])
     assert repr(text) in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        ("203.0.113.7", "203.0.113.7"),
-        ("2001:db8::1:2:3:4", "2001:db8::/64"),
-        ("::ffff:203.0.113.7", "203.0.113.7"),
-        ("[2001:db8::7]", "2001:db8::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("203.0.113.7:52342", "203.0.113.7"),
-        ("user:1:2", "user:1:2"),
-        ("7:8", "7:8"),
-        ("", None),
-    ],
-)
-def test_addresses_count_as_they_do_for_client_ip(key: str, text: str | None) -> None:
-    """IPv6 addresses by their networks; all other keys as they are."""
-    assert LOGGED_KEY.of(scope("GET", "/", key)) == text

@@ -74,6 +74,15 @@ def test_peek_shows_what_a_key_has_used(redis_url: str, run: Callable[..., Any])
     assert (code, table.splitlines()[1].split()[:2]) == (0, ["per-day", "2"])
 
 
+def test_peek_shows_the_limit_that_is_in_force(redis_url: str, run: Callable[..., Any]) -> None:
+    """That of the program, or the one that was set in its place, with who did it."""
+    serve(redis_url)
+    assert run("peek", "shop", "192.0.2.1", "--json")[1]["in_force"] == "2/hour"
+    run("set", "shop", "9/minute", "--by", "ann")
+    shown = run("peek", "shop", "192.0.2.1")[1].splitlines()
+    assert (shown[0], shown[2].split()[0]) == ("in force: 9/minute, set by ann", "per-hour")
+
+
 def test_peek_finds_nothing(redis_url: str, run: Callable[..., Any]) -> None:
     """Exit code 1, for another key, another name or another prefix."""
     used(redis_url, "/login", "10/day", KEY)
@@ -89,7 +98,7 @@ def test_reset_makes_a_key_as_good_as_new(redis_url: str, run: Callable[..., Any
     assert run("reset", "/login", KEY, "--quota", "10/day") == (0, "reset: per-day\n")
     assert run("reset", "/login", KEY) == (0, "reset: per-hour\n")
     assert run("reset", "/login", KEY, "--json") == (1, {"reset": []})
-    assert [each["key"] for each in run("top", "--json")[1]["buckets"]] == ["other"]
+    assert [each["key"] for each in run("buckets", "--json")[1]["buckets"]] == ["other"]
 
 
 def test_block_and_unblock(redis_url: str, run: Callable[..., Any]) -> None:
@@ -183,13 +192,13 @@ def test_a_store_without_programs_is_warned_of(
     assert capsys.readouterr() == (done, NO_PROGRAM)
 
 
-def test_top_shows_who_uses_most(redis_url: str, run: Callable[..., Any]) -> None:
+def test_buckets_show_who_uses_most(redis_url: str, run: Callable[..., Any]) -> None:
     """With keys and names of any kind; blocks are none of them."""
     used(redis_url, "a b:c", "10/day rolling", "ann é{}", 9)
     used(redis_url, "/login", "100/day burst 50", KEY, 10)
     used(redis_url, "/login", "100/day burst 50", "k" * 300, 20)
     run("block", "/login", "blocked", "--for", "1h")
-    _, shown = run("top", "--json")
+    _, shown = run("buckets", "--json")
     assert [(each["name"], each["quota"], round(each["used"])) for each in shown["buckets"]] == [
         ("/login", "per-day", 20),
         ("/login", "per-day", 10),
@@ -197,7 +206,7 @@ def test_top_shows_who_uses_most(redis_url: str, run: Callable[..., Any]) -> Non
     ]
     assert [each["key"] for each in shown["buckets"]][1:] == [KEY, "ann é{}"]
     assert re.fullmatch("#[0-9a-f]{32}", shown["buckets"][0]["key"])
-    _, table = run("top", "--name", "/login", "--count", "1")
+    _, table = run("buckets", "--name", "/login", "--count", "1")
     assert table.splitlines()[1].split()[0] == "/login"
     assert len(table.splitlines()) == 2
 
@@ -214,6 +223,7 @@ def test_limits_are_changed_live(redis_url: str, run: Callable[..., Any]) -> Non
     assert shown["overrides"]["/login"]["until"] is None
     _, table = run("history")
     assert table.splitlines()[1].split() == ["/login", "shadow", "unset", "bob"]
+    assert run("set", "/login", "off", "--json") == (0, {"name": "/login", "quota": "off"})
     assert run("unset", "/login") == (0, "'/login' is no longer overridden\n")
     assert run("unset", "/login") == (1, "'/login' was not overridden\n")
 
@@ -231,7 +241,7 @@ def test_a_name_that_nobody_has_used_is_told(redis_url: str, capsys: pytest.Capt
         assert capsys.readouterr() == (f"{name!r} is 5/s\n", warning)
 
 
-@pytest.mark.parametrize("command", [["top"], ["peek", "shop", KEY], ["reset", "shop", KEY]])
+@pytest.mark.parametrize("command", [["buckets"], ["peek", "shop", KEY], ["reset", "shop", KEY]])
 def test_a_prefix_under_which_nothing_is_stored_is_told(
     redis_url: str, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,7 +253,7 @@ def test_a_prefix_under_which_nothing_is_stored_is_told(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("command", [["peek", "shpo", KEY], ["reset", "shpo", KEY], ["top", "--name", "shpo"]])
+@pytest.mark.parametrize("command", [["peek", "shpo", KEY], ["reset", "shpo", KEY], ["buckets", "--name", "shpo"]])
 def test_a_name_without_buckets_is_told(redis_url: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """If nobody has used it in the last hour."""
     serve(redis_url)
@@ -257,8 +267,8 @@ WRONG = [
     (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
     (["peek", "a", "b", "--store", "http://localhost"], "is not a URL of a Redis"),
     (["peek", "a", "b", "--store", "redis://localhost:1/0", "--quota", "5"], "'5'"),
-    (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "--for must be a duration, not 'long'"),
-    (["set", "a", "5/s", "--for", "long", "--store", "redis://localhost:1/0"], "--for must be a duration, not 'long'"),
+    (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "'long'"),
+    (["set", "a", "5/s", "--for", "long", "--store", "redis://localhost:1/0"], "'long'"),
     (["set", "a", "often", "--store", "redis://localhost:1/0"], "'often'"),
 ]
 

@@ -201,7 +201,6 @@ def test_suggest_proposes_limits(log: str, capsys: pytest.CaptureFixture[str]) -
         (["what-if", "/nowhere", "--quota", "5/s"], "/nowhere"),
         (["what-if", "MAIN", "--quota", "5/s"], "is a request, such as"),
         (["suggest", "LOG", "--refuse", "150%"], "--refuse must be a share of clients from 0% to below 100%"),
-        (["suggest", "LOG", "--kind", "leaky"], "--kind must be one of bucket, rolling, fixed"),
         (["suggest", "LOG", "--rule", "/login 5/minute"], "--rule of suggest is a path without a quota, not '/login 5"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -1,0 +1,204 @@
+"""The commands ``what-if`` and ``suggest``, which read logs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...buckets import as_bytes, digest
+from ...inbound.rule_table import RuleTable
+from ...inbound.rules import constant_quotas
+from ..logs import LogReader, fields_of
+from ..replay import Replay, limits_of, limits_of_file
+from ..suggest import KINDS, QUANTILES, SHARES, Suggestion, suggest, times_of
+from .arguments import add_folder, add_json, positive
+from .output import Row, counted, listed, moment, print_json, print_table, progress, say, share, warn
+
+_SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
+_WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
+
+SHORT = 10.0
+"""Seconds of a period, below which fractions of seconds matter."""
+
+SHOWN = 10
+"""Clients and moments that a report shows by default."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands."""
+    for name, run, what, rule, example in (
+        ("what-if", what_if, "replay a log under limits, and show who would have been refused", "/login 5/s", _WHAT_IF),
+        ("suggest", suggest_limits, "propose limits by what the clients in a log use", "POST /login", _SUGGEST),
+    ):
+        parser = commands.add_parser(name, help=what, example=example)
+        parser.set_defaults(run=run)
+        parser.add_argument("log", nargs="+", help="access logs or logs of JSON, also in gzip; - is the input")
+        parser.add_argument("--key", default="client", help="whose a request is: client, user, all, or field:NAME")
+        parser.add_argument("--field", action="append", default=[], help="a field of a log of JSON, such as time=ts")
+        parser.add_argument("--rule", action="append", default=[], help=f'such as "{rule}"; may be repeated')
+        add_json(parser)
+    parser.add_argument("--refuse", action="append", help='a share of clients, such as "1%%"; may be repeated')
+    parser.add_argument("--kind", default="bucket", choices=KINDS, help="of quota: bucket (default), rolling or fixed")
+    parser = commands.choices["what-if"]
+    parser.add_argument("--quota", help='a quota for every request, such as "100/minute"')
+    parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
+    parser.add_argument("--top", type=positive, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
+    parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
+
+
+def _reader(options: argparse.Namespace, limits: RuleTable) -> LogReader:
+    needs_method = any(rule.methods for rule in limits.rules)
+    return LogReader(options.log, options.key, fields_of(options.field), needs_method)
+
+
+def what_if(options: argparse.Namespace) -> int:
+    """Replay logs, and print who would have been refused."""
+    limits = _limits(options)
+    reader, replay = _reader(options, limits), Replay(limits)
+    logger = logging.getLogger("asgi_ratelimit")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # blocks are not those of live keys
+    try:
+        with progress("lines replayed") as reader.advance:
+            asyncio.run(replay.run(reader.requests()))
+    finally:
+        logger.setLevel(level)
+    report = replay.report(options.top, _hashed() if options.hide_keys else str)
+    report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
+    if replay.keyless:
+        warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
+    unused = [name for name, counts in replay.rules.items() if not counts]
+    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.charging)))
+    if options.json:
+        print_json(report)
+    else:
+        _show(report)
+    return 0
+
+
+def _limits(options: argparse.Namespace) -> RuleTable:
+    """The limits to try out. Raises ``ValueError`` if there are none, or too many."""
+    has_rules = bool(options.rule) or options.quota is not None
+    if has_rules == (options.config is not None):
+        problem = "a file says all rules: remove --rule and --quota" if has_rules else "nothing to try out"
+        raise ValueError(f"{problem}: {_WHAT_IF}, or --config limits.toml")
+    if has_rules:
+        return limits_of(options.quota, options.rule)
+    add_folder(".")  # for the functions that the file names
+    return limits_of_file(options.config)
+
+
+def _hashed() -> Callable[[str], str]:
+    """A hash function whose results nobody can compare with those of other runs."""
+    salt = secrets.token_bytes(16)
+    return lambda key: digest(salt + as_bytes(key))[:12]
+
+
+def _show(report: dict[str, Any]) -> None:
+    """Print a report as tables."""
+    requests, clients, refused = report["requests"], report["clients"], report["refused_clients"]
+    say(
+        f"{counted(requests, 'request')} of {counted(clients, 'client')}, "
+        f"{moment(report['from'])} to {moment(report['to'])} UTC\n"
+        f"would be refused: {counted(report['refused'], 'request')} ({share(report['refused'], requests)}), "
+        f"of {counted(refused, 'client')} ({share(refused, clients)})\n"
+    )
+    rules, top, worst = list[Row](), list[Row](), list[Row]()
+    for rule in report["rules"]:
+        name = f"{rule['name']} (shadow)" if rule["shadow"] else rule["name"]
+        of_clients = rule["clients"], rule["refused_clients"], share(rule["refused_clients"], rule["clients"])
+        rules.append((name, rule["quota"], *_refusals(rule), *of_clients))
+        top += [(rule["name"], each["key"], *_refusals(each), moment(each["first"])) for each in rule["top"]]
+    worst += [(moment(each["from"]), each["seconds"], *_refusals(each)) for each in report["worst"]]
+    numbers = (">requests", ">refused", ">share")
+    print_table(("rule", "quota", *numbers, ">clients", ">refused clients", ">share"), rules)
+    if top:
+        print()
+        print_table(("rule", "client", *numbers, "first refusal"), top)
+        print()
+        print_table(("worst moments", ">seconds", *numbers), worst)
+
+
+def _refusals(counts: dict[str, Any]) -> Row:
+    return counts["requests"], counts["refused"], share(counts["refused"], counts["requests"])
+
+
+def _warn(reader: LogReader, unused: Sequence[str], is_short: bool) -> None:
+    """Report on standard error what makes a replay inexact; ``is_short``: a limit has a period of only some seconds."""
+    if reader.unreadable:
+        warn(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
+    if reader.late:
+        warn(f"{counted(reader.late, 'request')} came so late in the log as to count at a later time")
+    if reader.in_whole_seconds and is_short:
+        warn(
+            "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
+            "too low; a log with fractions is exact"
+        )
+    if unused:
+        warn(f"no request is for {listed(unused)}")
+
+
+def suggest_limits(options: argparse.Namespace) -> int:
+    """Print limits for the requests of a log, and which clients each of them would refuse."""
+    for rule in options.rule:
+        if rule.split()[-1:] in ([], ["exempt"]) or re.search(r" \d+(\.\d+)?/\w+$", rule):
+            raise ValueError(f'--rule of suggest is a path without a quota, not {rule!r}: --rule "POST /login"')
+    limits = limits_of(None if options.rule else "1/s", [f"{rule} 1/s" for rule in options.rule])
+    shares = [_as_share(text) for text in options.refuse or ()] or SHARES
+    reader = _reader(options, limits)
+    with progress("lines read") as reader.advance:
+        times = times_of(reader.requests(), limits)
+    _warn(reader, [name for name, clients in times.items() if not clients], is_short=True)
+    report = []
+    for name, clients in times.items():
+        totals = {"clients": len(clients), "requests": sum(map(len, clients.values()))}
+        suggestions = suggest(clients, shares, options.kind)
+        report.append({"rule": name, **totals, "windows": [_plain(each) for each in suggestions]})
+        if not options.json:
+            say(f"{name if options.rule else 'all requests'}: {_of(totals)}\n")
+            _show_suggestions(suggestions, **totals)
+    if options.json:
+        print_json(report)
+    return 0
+
+
+def _of(totals: dict[str, int]) -> str:
+    return f"{counted(totals['requests'], 'request')} of {counted(totals['clients'], 'client')}"
+
+
+def _as_share(text: str) -> float:
+    """A share of clients that was written as ``1%`` or ``0.01``. Raises ``ValueError``."""
+    try:
+        part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part < 1:  # true for NaN, too
+        raise ValueError(f"--refuse must be a share of clients from 0% to below 100%, not {text!r}: --refuse 1%")
+    return part
+
+
+def _plain(suggestion: Suggestion) -> dict[str, Any]:
+    use = {f"{quantile:g}": most for quantile, most in zip(QUANTILES, suggestion.quantiles)}
+    return {"window": suggestion.window, "use": use, "limits": [asdict(choice) for choice in suggestion.choices]}
+
+
+def _show_suggestions(suggestions: Sequence[Suggestion], clients: int, requests: int) -> None:
+    """Print suggestions as two tables: what clients use, and what limits would do."""
+    if not suggestions:
+        return
+    columns = [f">{100 * quantile:.0f} % of clients" for quantile in QUANTILES[:-1]]
+    used = [(f"busiest {each.window}", *each.quantiles) for each in suggestions]
+    print_table(("units in its", *columns, ">the busiest"), used)
+    print()
+    choices = [choice for each in suggestions for choice in each.choices]
+    of_clients = [(each.refused_clients, share(each.refused_clients, clients)) for each in choices]
+    of_requests = [(each.refused_requests, share(each.refused_requests, requests)) for each in choices]
+    rows = [(each.quota, *some, *others) for each, some, others in zip(choices, of_clients, of_requests)]
+    print_table(("limit", ">refused clients", ">share", ">refused requests", ">share"), rows)
+    print()

@@ -1,0 +1,281 @@
+"""The commands on a live store: on its limits (``set``, ``unset``, ``history``), its buckets, and its blocks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import heapq
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, TypeAlias
+
+from ...dashboard import Summary, summary
+from ...decision import Charge, Take
+from ...errors import ConfigurationError
+from ...inbound import Blocks
+from ...keys import header
+from ...overrides import Override, Overrides
+from ...quota_text import RESERVED_NAMES, as_quotas, parse_period
+from ...stores import RedisStore
+from ...stores.redis.scan import Scan, StoredBucket
+from .arguments import add_json, positive
+from .output import Row, duration, listed, moment, print_json, print_table, progress, say, warn
+
+VARIABLE = "ASGI_RATELIMIT_STORE"
+TIMEOUT = 2.0
+"""Seconds in which the store has to answer: only the person who typed a command waits for it."""
+
+MOST = 1_000_000
+"""Keys of a store that ``buckets`` reads by default."""
+SHOWN = 20
+
+_STORE = "--store redis://localhost:6379/0"
+_HASH = re.compile("[0-9a-f]{32}")
+_NO_PROGRAM = (
+    "no program has reported a request on this store in the last hour: none has had one yet, or has ended before its "
+    "first report without closing its store, or programs use another URL or prefix"
+)
+
+Command: TypeAlias = Callable[[RedisStore, argparse.Namespace], Awaitable[bool]]
+"""Returns whether there was something to do or to show; the exit code is 1 if there was nothing."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands."""
+    for name, run, what, arguments in (
+        ("peek", peek, "show what a key has used, and the limit that is in force", "NAME KEY"),
+        ("buckets", buckets, "show the keys that have used the most", ""),
+        ("reset", reset, "give a key all of its quotas again", "NAME KEY"),
+        ("block", block, "refuse a key for a time", 'NAME KEY --for "1 hour"'),
+        ("unblock", unblock, "let a key pass again", "NAME KEY"),
+        ("set", set_limit, "change a limit by its name, in all programs on the store", "NAME 10/minute --for 1h"),
+        ("unset", unset, "remove a change, so that the limit of the program applies again", "NAME"),
+        ("history", history, "show what was changed, by whom and when", ""),
+    ):
+        typed = arguments.replace("NAME", '"default POST /login"').replace("KEY", "203.0.113.7")
+        parser = commands.add_parser(
+            name, help=what, example=f"asgi-ratelimit {name} {typed} {_STORE}".replace("  ", " ")
+        )
+        parser.set_defaults(run=partial(_run, run))
+        parser.add_argument("--store", default=os.environ.get(VARIABLE), help=f"its URL (default: that in {VARIABLE})")
+        parser.add_argument("--prefix", default="rl", help="the prefix of the store's keys (default: rl)")
+        add_json(parser)
+        if "NAME" in arguments:
+            parser.add_argument("name", help="the name of the rule or limiter, as routes lists it")
+        if "KEY" in arguments:
+            parser.add_argument("key", help="whose bucket: an address, or what the key function returns")
+            parser.add_argument("--hash", action="store_true", help="the key is what a client sends, to be hashed")
+        if run in (peek, reset):
+            parser.add_argument("--quota", help="the quota, so that the store is not searched for it")
+        if run is set_limit:
+            parser.add_argument("quota", help='"10/minute"; or shadow, which enforces nothing; or off, for no limit')
+        if "--for" in arguments:
+            parser.add_argument("--for", dest="lasting", required=run is block, help='how long, such as "1 hour"')
+        if run in (set_limit, unset):
+            parser.add_argument("--by", default=_user(), help="whom the history names (default: you)")
+    parser = commands.choices["buckets"]
+    parser.add_argument("--name", help="only those of this rule or limiter")
+    parser.add_argument("--count", type=positive, default=SHOWN, help=f"how many to show (default: {SHOWN})")
+    parser.add_argument("--scan", type=positive, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return None
+
+
+def _run(command: Command, options: argparse.Namespace) -> int:
+    """Run a command on the store. Raises ``ConfigurationError`` without one, and ``StoreError`` if it is silent."""
+    if not options.store:
+        raise ConfigurationError(f"which store? {_STORE}, or {VARIABLE}")
+    if options.store.startswith("memory:"):
+        raise ConfigurationError(f"{options.store!r} is the memory of one process, which no other can see: {_STORE}")
+    if getattr(options, "hash", False):
+        options.key = header("x").key_of(options.key)  # the hash is the same for all names
+
+    async def run() -> int:
+        store = RedisStore(options.store, prefix=options.prefix, timeout=TIMEOUT, on_error="deny")
+        try:
+            is_done = await command(store, options)
+            if not is_done or command in (set_limit, block):
+                _warn(await summary(store), options, is_block=command is block)
+            return 0 if is_done else 1
+        finally:
+            await store.aclose()
+
+    return asyncio.run(run())
+
+
+def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool) -> None:
+    """Warn of what programs have not used in the last hour: the store, the name, a key that is no hash, a block."""
+    name, key = getattr(options, "name", None), getattr(options, "key", "")
+    names = sorted({rule.name for rule in recent.rules})
+    keys = [each.key or "" for each in recent.keys if each.rule == name]
+    if not names:
+        warn(_NO_PROGRAM)
+    elif name is not None and name not in names:
+        near = get_close_matches(name, names, 1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        warn(f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}{hint}")
+    elif key and keys and all(map(_HASH.fullmatch, keys)) and not _HASH.fullmatch(key):
+        warn(f"the keys of {name!r} are hashes of what clients send, as header() and cookie() make them: --hash")
+    elif is_block and not any(rule.has_penalty for rule in recent.rules if rule.name == name):
+        warn(
+            f"{name!r} has no Penalty, so it does not check for blocks, and lets the key pass: "
+            'Rule(..., penalty=Penalty("10 minutes", after=5))'
+        )
+
+
+def _answer(options: argparse.Namespace, text: str, **values: Any) -> None:
+    """Print what a command has done, as text or as JSON."""
+    if options.json:
+        print_json(values)
+    else:
+        say(text)
+
+
+async def set_limit(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Change a limit."""
+    seconds = None if options.lasting is None else parse_period(options.lasting)
+    await Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by)
+    lasting = "" if seconds is None else f" for {duration(seconds)}"
+    _answer(options, f"{options.name!r} is {options.quota}{lasting}", name=options.name, quota=options.quota)
+    return True
+
+
+async def unset(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Undo a change."""
+    had_one = await Overrides(store).unset(options.name, by=options.by)
+    _answer(options, f"{options.name!r} {'is no longer' if had_one else 'was not'} overridden", unset=had_one)
+    return had_one
+
+
+async def history(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Print what applies now, and the latest changes."""
+    overrides, changes = await Overrides(store).all(), await Overrides(store).history()
+    if options.json:
+        past = [{**_plain(each), "before": _plain(each.before), "after": _plain(each.after)} for each in changes]
+        print_json({"overrides": {name: _plain(each) for name, each in overrides.items()}, "history": past})
+        return True
+    untils = ["unset" if each.until is None else moment(each.until) for each in overrides.values()]
+    rows: list[Row] = [(name, each.text, until, each.by) for (name, each), until in zip(overrides.items(), untils)]
+    print_table(("name", "is now", "until", "by"), rows)
+    print()
+    texts = [["(the program's)" if end is None else end.text for end in (each.before, each.after)] for each in changes]
+    rows = [(moment(each.at), each.name, *ends, each.by) for each, ends in zip(changes, texts)]
+    print_table(("changed", "name", "from", "to", "by"), rows)
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """An override, a change or a bucket as plain values."""
+    if isinstance(value, Override):
+        return {"quota": value.text, "until": value.until, "by": value.by, "at": value.at}
+    return None if value is None else {name: each for name, each in asdict(value).items() if name != "bucket"}
+
+
+async def peek(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Print the limit that is in force, the buckets of a key, and its block."""
+    stored = await _of_key(store, options)
+    blocked_for = await Blocks(store=store, name=options.name).blocked_for(options.key)
+    override = (await Overrides(store).all()).get(options.name)
+    own = next((rule.quotas for rule in (await summary(store)).rules if rule.name == options.name), "")
+    in_force = own if override is None else override.text
+    if options.json:
+        values = {"in_force": in_force or None, "blocked_for": blocked_for}
+        print_json({**values, "buckets": [_plain(each) for each in stored]})
+        return bool(stored or blocked_for)
+    if in_force:
+        say(f"in force: {in_force}" + (f", set by {override.by}" if override and override.by else ""))
+    if stored:
+        print_table(_COLUMNS[2:], [_row(each)[2:] for each in stored])
+    if blocked_for:
+        print(f"blocked for {duration(blocked_for)}")
+    if not stored and not blocked_for:
+        say(_nothing(options))
+    return bool(stored or blocked_for)
+
+
+def _nothing(options: argparse.Namespace) -> str:
+    return f"{options.key!r} has used nothing of {options.name!r}"
+
+
+async def _of_key(store: RedisStore, options: argparse.Namespace) -> list[StoredBucket]:
+    """The buckets of a key: that of the named quota, or those that a search of the whole store finds."""
+    if options.quota is None:
+        return (await _scanned(options, options.key, sys.maxsize))[0]
+    stored = []
+    for quota in as_quotas(options.quota):
+        charge = Charge(quota, options.key, 1, options.name)
+        state = (await store.peek(Take((charge,)))).states[0]
+        used = quota.most - state.remaining
+        if used:
+            stored.append(StoredBucket(charge.bucket, options.name, quota.name, options.key, used, state.reset_after))
+    return stored
+
+
+async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> tuple[list[StoredBucket], Scan]:
+    """The buckets among the first keys of the store, except those of blocks."""
+    scan = Scan(options.store, prefix=options.prefix, timeout=TIMEOUT)
+    search = asyncio.create_task(scan.buckets(options.name, key, most=most))
+    with progress("keys looked at") as advance:
+        shown = 0
+        while not (await asyncio.wait([search], timeout=0.2))[0]:
+            advance(scan.looked - shown)
+            shown = scan.looked
+    return [each for each in search.result() if each.quota not in RESERVED_NAMES], scan
+
+
+async def reset(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Forget the buckets of a key."""
+    stored: list[Any] = await _of_key(store, options)
+    await store.reset(stored)  # a store needs no more than the buckets
+    names = [each.quota for each in stored]
+    _answer(options, f"reset: {', '.join(names)}" if names else _nothing(options), reset=names)
+    return bool(names)
+
+
+async def block(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Block a key, unless it is blocked."""
+    is_new = await Blocks(store=store, name=options.name).block(options.key, parse_period(options.lasting))
+    done = f"is blocked for {options.lasting}" if is_new else "was blocked before"
+    _answer(options, f"{options.key!r} {done}", blocked=is_new)
+    return is_new
+
+
+async def unblock(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Lift the block of a key."""
+    blocks = Blocks(store=store, name=options.name)
+    was_blocked = await blocks.blocked_for(options.key) > 0.0
+    await blocks.lift(options.key)
+    done = "may pass again" if was_blocked else "was not blocked"
+    _answer(options, f"{options.key!r} {done}", was_blocked=was_blocked)
+    return was_blocked
+
+
+async def buckets(store: RedisStore, options: argparse.Namespace) -> bool:
+    """Print the keys that have used the most units."""
+    stored, scan = await _scanned(options, None, options.scan)
+    most = heapq.nlargest(options.count, stored, key=lambda each: (each.used, each.reset_after))
+    if options.json:
+        print_json({"is_whole": scan.is_whole, "buckets": [_plain(each) for each in most]})
+        return bool(most)
+    print_table(_COLUMNS, map(_row, most))
+    if not scan.is_whole:
+        print(f"of the first {scan.looked:,} keys of the store: --scan {10 * options.scan}")
+    return bool(most)
+
+
+_COLUMNS = ("name", "key", "quota", ">used", "full again in")
+
+
+def _row(each: StoredBucket) -> Row:
+    return each.name, each.key, each.quota, round(each.used, 3), duration(each.reset_after)

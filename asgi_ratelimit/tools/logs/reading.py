@@ -1,0 +1,245 @@
+"""Reads logs: their files, their format, the order of their requests; and counts the lines that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+import re
+import sys
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigurationError
+from ...quotas import SECOND_US
+from . import lines as formats
+from .lines import UNREADABLE, Fields, LoggedRequest, ParseLine
+
+STDIN = "-"
+LONGEST = 1 << 14
+"""The most bytes of a line; a longer one is unreadable, and is not kept."""
+
+STEP = 4096
+"""The lines between two reports of the progress."""
+
+LOOKS = 100
+"""The number of lines by which the format is found."""
+
+WINDOW = 20_000
+"""The number of requests that are sorted at a time; one that is further out of place gets the time of those before
+it."""
+
+QUIET = 20
+"""The most requests in a second for which consecutive requests with one key are assumed to have come at about one time.
+
+In a busier second, the requests of others between them show better when they came.
+"""
+
+RUN_US = SECOND_US / 4
+"""The time within which they came."""
+
+_WITHOUT_TIME = re.compile(r'\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
+"""A line of uvicorn, or of its workers in gunicorn, as they log by default."""
+
+
+@dataclass(slots=True)
+class LogReader:
+    """Reads the requests of logs, in the order of their times, and counts.
+
+    ``names`` are files, plain or in gzip; ``-`` is the standard input. ``key`` says whose a request is: ``client``,
+    ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are names of fields in such a log; with
+    ``needs_method``, there must be one for the method. ``advance`` is called with the number of
+    lines that have been read since the last call.
+    """
+
+    names: Sequence[str]
+    key: str = "client"
+    fields: Fields = field(default_factory=dict)
+    needs_method: bool = False
+    advance: Callable[[int], None] = lambda _: None
+    lines: int = 0
+    """Lines that have been read."""
+    unreadable: int = 0
+    """Lines among them that are not requests."""
+    late: int = 0
+    """Requests so far out of order that their time is not exact."""
+    in_whole_seconds: bool = False
+    """Whether the times are whole seconds, over which the requests were spread."""
+
+    def __post_init__(self) -> None:
+        if len({*self.names}) < len(self.names):
+            raise ConfigurationError(f"{' '.join(self.names)}: a log that is named twice counts twice")
+
+    def requests(self) -> Iterator[LoggedRequest]:
+        """All requests.
+
+        Raises ``ConfigurationError`` for a log of which less than half can be read, and for an empty one; ``OSError``.
+        """
+        ordered = Ordered([self._requests(name) for name in self.names])
+        yield from ordered
+        self.late, self.in_whole_seconds = ordered.late, ordered.in_whole_seconds
+        if not self.lines:
+            raise ConfigurationError(f"{' and '.join(self.names)} is empty; lines are such as{_EXAMPLES}")
+
+    def _requests(self, name: str) -> Iterator[LoggedRequest]:
+        lines = lines_of(name)
+        first = list(islice(lines, LOOKS))
+        parse, read, unreadable, problem = self._parser(first), 0, 0, ""
+        for line in chain(first, lines):
+            read += 1
+            if read % STEP == 0:
+                self.advance(STEP)
+            try:
+                request = parse(line)
+            except UNREADABLE as error:
+                unreadable += 1
+                if line.strip():
+                    problem = problem or f"{line[:200]!r}: {error}"
+                if unreadable == read == len(first):
+                    raise ConfigurationError(_nothing_in(name, first, problem)) from error
+            else:
+                yield request
+        self.lines += read
+        self.unreadable += unreadable
+        if unreadable * 2 > read:
+            raise ConfigurationError(
+                f"only {read - unreadable:,} of the {read:,} lines of {name} can be read as requests. Remove the "
+                f"others, if they are none. The first one is\n    {problem}"
+            )
+
+    def _parser(self, first: Sequence[str]) -> ParseLine:
+        """The parser of the format in which most of these lines are, the first of a log."""
+        entries = [formats.object_in(line) for line in first if _reads(formats.object_in, line)]
+        counts = {read: len([line for line in first if _reads(read, line)]) for read in formats.FORMATS}
+        best = max(counts, key=lambda read: counts[read])
+        if len(entries) > counts[best]:
+            return formats.json_parser(entries, self.key, self.fields, needs_method=self.needs_method)
+        return formats.text_parser(best, self.key)
+
+
+def lines_of(name: str) -> Iterator[str]:
+    """The lines of a file, without their ends; a line that is too long is empty.
+
+    Raises ``OSError`` for a file that cannot be read, or is damaged.
+    """
+    with sys.stdin.buffer if name == STDIN else Path(name).open("rb") as file:
+        source: Any = file
+        start = source.peek(3)
+        if start.startswith(b"\xef\xbb\xbf"):
+            source.read(3)
+        elif start.startswith(b"\x1f\x8b"):
+            source = gzip.GzipFile(fileobj=file)
+        try:
+            for line in iter(partial(source.readline, LONGEST), b""):
+                rest = line
+                while len(rest) == LONGEST and not rest.endswith(b"\n"):
+                    rest = source.readline(LONGEST)
+                yield line.rstrip(b"\r\n").decode("utf-8", "replace") if rest is line else ""
+        except (zlib.error, EOFError, gzip.BadGzipFile) as error:
+            raise OSError(f"{name} is damaged: {error}") from error
+
+
+_EXAMPLES = f"\n    {formats.EXAMPLE}\n    {formats.JSON_EXAMPLE}"
+
+
+def _reads(read: Callable[[str], Any], line: str) -> bool:
+    try:
+        read(line)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
+    """What is wrong with a log whose first lines are unreadable, and what to do with one of a usual kind."""
+    sample = next((line for line in first if line.strip()), "")
+    hint = ""
+    if "\0" in sample or "\ufffd" in sample:
+        hint = "it is not text in UTF-8, or compressed otherwise than with gzip: decompress it, and read it as -"
+    elif any(_WITHOUT_TIME.search(line) for line in first):
+        hint = "uvicorn logs no times, but docker logs -t and a format with %(asctime)s do: docs/what-if.md#logs"
+    elif sample.lstrip() in ("[", "{") or sample.startswith("[{"):
+        hint = f"each line has to be an object of JSON: jq -c '{'.[]' if sample.lstrip()[0] == '[' else '.'}'"
+    for count in range(1, 9):
+        words = f"([^ ]+ +){{{count}}}"
+        prefix = re.match(words, sample)
+        if prefix and any(_reads(read, sample[prefix.end() :]) for read in (*formats.FORMATS, formats.object_in)):
+            hint = (
+                f"{prefix[0]!r} stands before the line of the server, as syslog, kubectl and docker put it there: "
+                f"sed -E 's/^{words}//' access.log | asgi-ratelimit what-if - ..."
+            )
+            break
+    return f"no line of {name} is a request, such as{_EXAMPLES}\nbut {problem or repr('')}" + (hint and f"\n{hint}")
+
+
+_time_of, _key_of = itemgetter(0), itemgetter(1)
+
+
+class Ordered:
+    """The requests of one or several logs in the order of their times.
+
+    A server logs a request when it is answered, so many are a little out of order. Requests from logs in whole seconds
+    are spread over their second, and ``in_whole_seconds`` is set. ``late`` counts requests that came more than a window
+    too late: they get the time of the latest request before them.
+    """
+
+    def __init__(self, logs: Sequence[Iterable[LoggedRequest]]) -> None:
+        self._requests = iter(logs[0]) if len(logs) == 1 else heapq.merge(*logs, key=_time_of)
+        self.late = 0
+        self.in_whole_seconds = False
+
+    def __iter__(self) -> Iterator[LoggedRequest]:
+        last = 0.0
+        for block in self._blocks():
+            requests = block
+            if block and not any(each[0] % SECOND_US for each in block):
+                self.in_whole_seconds = True
+                requests = list(_spread(block))
+            if requests and requests[0][0] < last:  # the rest of a second that fills more than a window
+                requests = [(max(each[0], last), *each[1:]) for each in requests]
+            last = requests[-1][0] if requests else last
+            yield from requests
+
+    def _blocks(self) -> Iterator[list[LoggedRequest]]:
+        """The requests in blocks, in order, and with one second in two blocks only if it fills more than a window."""
+        pending, latest = list[LoggedRequest](), 0.0
+        while True:
+            read = list(islice(self._requests, WINDOW))
+            pending += read
+            pending.sort(key=_time_of)
+            late = bisect_left(pending, latest, key=_time_of)
+            if late:
+                self.late += late
+                pending[:late] = [(latest, *each[1:]) for each in pending[:late]]
+            if len(read) < WINDOW:
+                yield pending
+                return
+            half = len(pending) // 2
+            latest = pending[half][0] // SECOND_US * SECOND_US
+            ready = bisect_left(pending, latest, key=_time_of)
+            if not ready and half >= WINDOW:
+                ready = half
+            yield pending[:ready]
+            del pending[:ready]
+
+
+def _spread(requests: Sequence[LoggedRequest]) -> Iterator[LoggedRequest]:
+    """Spread requests in whole seconds over their seconds: evenly, except for those of one key in a quiet second.
+
+    There, consecutive ones with one key, such as a page and what it loads, come at about one time.
+    """
+    for at, group in groupby(requests, key=_time_of):
+        same = list(group)
+        by_key = len(same) <= QUIET
+        runs = [list(run) for _, run in groupby(same, key=_key_of)] if by_key else [[each] for each in same]
+        step = SECOND_US / len(runs)
+        for number, run in enumerate(runs):
+            within = min(step, RUN_US) / len(run)
+            for place, (_, key, method, path) in enumerate(run):
+                yield at + (number * step + place * within) // 1.0, key, method, path

@@ -1,0 +1,252 @@
+"""Replays: the decisions of limits on the requests of a log, with the package's own rules, store and arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.types import Scope
+
+from ..buckets import DEFAULT_NAME
+from ..decision import Decision
+from ..errors import ConfigurationError, QuotaError
+from ..inbound import Rule
+from ..inbound.config import USUAL, LimitsFile
+from ..inbound.functions.connection_functions import Failures
+from ..inbound.penalties.strikes import apply_penalties
+from ..inbound.responses.refusal_answers import LimitUnavailable
+from ..inbound.rule_table import Defaults, RuleTable
+from ..inbound.rules import CompiledRule
+from ..keys.base import PathKey, ScopeKey
+from ..quota_text import parse_quotas
+from ..quotas import SECOND_US
+from ..stores import MemoryStore
+from .coverage import quotas_as_text
+from .logs import LoggedRequest
+
+MOST_PARTS = 4096
+"""The most parts of the time that are counted; among at most ``SHOWN_PARTS``, the worst moments are found."""
+SHOWN_PARTS = 60
+
+_RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
+_EXEMPT = "exempt"
+
+
+class LoggedKey(ScopeKey):
+    """The key of a request as the log has it."""
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        return scope["client"][0] or None
+
+
+LOGGED_KEY = LoggedKey()
+
+
+def scope_of(request: LoggedRequest) -> Scope:
+    """The scope of a request of a log."""
+    _, key, method, path = request
+    scope = {"type": "http", "method": method, "path": path, "client": (key, 0), "headers": []}
+    return {**scope, "root_path": "", "query_string": b""}
+
+
+def limits_of(quota: str | None, texts: Sequence[str]) -> RuleTable:
+    """The limits of a quota for all requests, and of rules such as ``"POST /login 5/minute"``, one text each.
+
+    Raises ``QuotaError`` and ``ConfigurationError``.
+    """
+    return RuleTable(quota, [_rule(text) for text in texts], Defaults(DEFAULT_NAME, LOGGED_KEY))
+
+
+def limits_of_file(path: str) -> RuleTable:
+    """The limits of a file, as ``RateLimitMiddleware(config=...)`` reads it.
+
+    Keys are those of the log, except for parameters of the path: a log has no headers. Raises ``ConfigurationError``.
+    """
+    options = LimitsFile(path, USUAL).options
+    rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
+    options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
+    return options.table(options.defaults(Failures()), "", None)
+
+
+def _rule(text: str) -> Rule:
+    words = text.split()
+    at = next((number for number, word in enumerate(words[:2]) if word.startswith("/")), None)
+    if at is None or words[at + 1 :] == []:
+        raise ConfigurationError(f"{text!r} is not a path and a quota: {_RULES}")
+    methods, path, quota = words[:at], words[at], " ".join(words[at + 1 :])
+    try:
+        quotas = None if quota == _EXEMPT else parse_quotas(quota)
+    except QuotaError as error:
+        raise QuotaError(f"in {text!r}: {error}") from error
+    return Rule(path, quotas, methods=methods[0].split(",") if methods else None, name=" ".join([*methods, path]))
+
+
+@dataclass(slots=True)
+class Count:
+    """How many requests of a key, or of a part of the time, there were, how many were refused, and when first."""
+
+    requests: int = 0
+    refused: int = 0
+    first_us: float = 0.0
+
+    def add(self, time_us: float, is_refused: bool) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.refused += is_refused
+        if is_refused and self.refused == 1:
+            self.first_us = time_us
+
+
+class Timeline:
+    """The counts of equal parts of the time, which last a second at first; two become one when there are too many."""
+
+    def __init__(self) -> None:
+        self.start_us = self.end_us = 0.0
+        self._width = 1
+        self._parts: dict[int, Count] = {}
+
+    def add(self, time_us: float, is_refused: bool) -> None:
+        """Count a request; times come in order."""
+        self.start_us, self.end_us = self.start_us or time_us, time_us
+        self._part(int((time_us // SECOND_US - self.start_us // SECOND_US) // self._width)).add(time_us, is_refused)
+        while len(self._parts) > MOST_PARTS:
+            self._widen(2)
+
+    def worst(self, count: int) -> list[dict[str, float]]:
+        """The parts with the most refusals, among at most ``SHOWN_PARTS``, the worst one first."""
+        self._widen(-(-(max(self._parts, default=0) + 1) // SHOWN_PARTS))
+        worst = sorted(self._parts.items(), key=lambda item: -item[1].refused)[:count]
+        start, width = self.start_us // SECOND_US, float(self._width)
+        return [
+            {"from": start + at * width, "seconds": width, "requests": part.requests, "refused": part.refused}
+            for at, part in worst
+            if part.refused
+        ]
+
+    def _widen(self, times: int) -> None:
+        parts, self._parts, self._width = self._parts, {}, self._width * times
+        for at, part in parts.items():
+            joined = self._part(at // times)
+            joined.requests += part.requests
+            joined.refused += part.refused
+
+    def _part(self, at: int) -> Count:
+        return self._parts.setdefault(at, Count())
+
+
+class _LogClock:
+    """A clock that shows the time of the latest request of a log."""
+
+    time_us = 0
+
+    def now_us(self) -> int:
+        return self.time_us
+
+
+class Replay:
+    """Decides the requests of a log under the rules of ``limits``, and counts.
+
+    ``requests`` and ``refused`` count all of them. ``unlimited`` counts those that no rule charges, and ``keyless``
+    those among them that have no key in the log. ``delayed`` counts those that would have waited for their slots.
+    ``clients`` says, by the key of the log, who was refused. ``rules`` are the counts by the names of the rules, and
+    by keys.
+    """
+
+    def __init__(self, limits: RuleTable) -> None:
+        self._limits = limits
+        self._clock = _LogClock()
+        self._store = MemoryStore(max_keys=10**12, clock=self._clock)  # none is ever forgotten
+        self.requests = self.refused = self.unlimited = self.keyless = self.delayed = 0
+        self.clients: dict[str, bool] = {}
+        self.rules: dict[str, dict[str, Count]] = {rule.name: {} for rule in limits.charging}
+        self.timeline = Timeline()
+
+    async def run(self, requests: Iterable[LoggedRequest]) -> None:
+        """Replay the requests, which must come in the order of their times."""
+        for request in requests:
+            time_us, key, _, _ = request
+            self._clock.time_us = int(time_us)
+            is_refused = await self._refuses(request)
+            self.requests += 1
+            self.refused += is_refused
+            if key:
+                self.clients[key] = is_refused or self.clients.get(key, False)
+            self.timeline.add(time_us, is_refused)
+
+    async def _refuses(self, request: LoggedRequest) -> bool:
+        """Whether a request is refused."""
+        scope = scope_of(request)
+        plan = self._limits.plan_for(scope)
+        try:
+            planned = None if plan is None else await plan.evaluate(scope)
+        except LimitUnavailable:  # a function failed whose rule then lets nobody pass
+            planned = None
+        if planned is None or not planned[2]:
+            self.unlimited += 1
+            self.keyless += not request[1]
+            return False
+        layout, _, takes = planned
+        decisions = self._store.take(takes)
+        if layout.is_enforced:
+            decisions[0] = self._delayed(layout.max_delays, decisions[0])
+            if layout.checks_blocks:
+                await apply_penalties(self._store, decisions[0])  # a refusal stays one, and may block the key
+        for decision in decisions:
+            self._count(decision)
+        return bool(layout.is_enforced) and not decisions[0].allowed
+
+    def _delayed(self, max_delays: Sequence[float], decision: Decision) -> Decision:
+        """A decision after the wait that rules allow."""
+        if decision.allowed or not max_delays:
+            return decision
+        refusing = zip(decision.states, max_delays)
+        max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
+        (decision,) = self._store.take([replace(decision.take, max_wait=max_wait)])
+        self.delayed += decision.allowed
+        return decision
+
+    def _count(self, decision: Decision) -> None:
+        """Count a decision, once for each of its rules."""
+        states = zip(decision.charges, decision.states)
+        refusing = set() if decision.allowed else {charge.name for charge, state in states if not state.allowed}
+        for name, key in {charge.name: charge.key for charge in decision.charges}.items():
+            counts = self.rules[name]  # type: ignore[index]  # a plan names all
+            counts.setdefault(key, Count()).add(decision.now_us, name in refusing)
+
+    def report(self, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
+        """The results, with the ``top`` clients of each rule and moments; ``shown`` turns a key into text.
+
+        Times are in seconds since the epoch.
+        """
+        return {
+            "requests": self.requests,
+            "refused": self.refused,
+            "unlimited": self.unlimited,
+            "delayed": self.delayed,
+            "clients": len(self.clients),
+            "refused_clients": sum(self.clients.values()),
+            "from": self.timeline.start_us / SECOND_US,
+            "to": self.timeline.end_us / SECOND_US,
+            "rules": [self._rule(rule, top, shown) for rule in self._limits.charging],
+            "worst": self.timeline.worst(top),
+        }
+
+    def _rule(self, rule: CompiledRule, top: int, shown: Callable[[str], str]) -> dict[str, Any]:
+        counts = self.rules[rule.name]
+        refused = [(-each.refused, each.first_us, key) for key, each in counts.items() if each.refused]
+        worst = [(key, counts[key].requests, -number, time_us) for number, time_us, key in sorted(refused)[:top]]
+        return {
+            "name": rule.name,
+            "quota": quotas_as_text(rule),
+            "shadow": rule.shadow,
+            "requests": sum([each.requests for each in counts.values()]),
+            "refused": sum([each.refused for each in counts.values()]),
+            "clients": len(counts),
+            "refused_clients": len(refused),
+            "top": [
+                {"key": shown(key), "requests": requests, "refused": number, "first": time_us / SECOND_US}
+                for key, requests, number, time_us in worst
+            ],
+        }
