@@ -78,6 +78,8 @@ class Section:
     recorded_us: float = -math.inf
     read_us: float = -math.inf
     """When ``record`` was last read."""
+    is_doubted: bool = False
+    """Whether the store has refused a request since then: its charge may have changed."""
     is_changing: bool = False
     """Whether a request is about to change by which rates its buckets are charged."""
 

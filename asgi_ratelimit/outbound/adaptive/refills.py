@@ -47,7 +47,8 @@ class Rate(NamedTuple):
             return False
         if self.is_sure and not other.is_sure:
             return True
-        is_alike = self.refills == other.refills and self.burst == other.burst
+        is_refused = self.burst > 0.0 and not self.refills
+        is_alike = is_refused or (self.refills == other.refills and self.burst == other.burst)
         return is_alike and self.period >= other.period * (1.0 - EQUAL)
 
 

@@ -50,6 +50,9 @@ AHEAD_S = 5.0
 LEAST_BURST = 2.0
 """The smallest burst of which slots are booked: a single unit bears no request that comes late."""
 
+TINY_PERIOD = 1.5
+"""How many times as long the period of a smaller burst is here, so that a request may come late by half a unit."""
+
 ASKED_S = 0.01
 """As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
 
@@ -226,9 +229,7 @@ class Admission:
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
         """Whether the store has room for a request, now or soon; if not, it waits in the model again."""
-        is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
-        is_unsure = any(need.purpose == "units" and not _is_sure(need.bucket) for need in needs)
-        if (is_unknown or is_unsure) and (yield from self._read(call)):
+        if self._must_read(call, needs) and (yield from self._read(call)):
             with self._locked as model:
                 model.again(call, self._now_us())
             return False
@@ -253,10 +254,16 @@ class Admission:
             self._hold(call, needs, states)
             model.again(call, self._now_us())
         yield from self.leave(call)
-        is_spent = any(need.purpose == "units" and not state.allowed for need, state in zip(needs, states))
-        if is_spent and self._now_us() - call.route.section.read_us > LOOK_EVERY_US:  # its charge may have changed
-            yield from self._read(call)
         return False
+
+    def _must_read(self, call: Call, needs: Sequence[Need]) -> bool:
+        """Whether another process may know more about the buckets of a request, or charge them by another rate."""
+        section = call.route.section
+        if any(need.purpose == "units" and not _is_sure(need.bucket) for need in needs):
+            return True
+        if section.is_doubted:
+            return self._now_us() - section.read_us > LOOK_EVERY_US
+        return not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
 
     def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
         """Take what a request needs, at a slot that is near.
@@ -329,11 +336,12 @@ class Admission:
             elif purpose == "units":
                 wait_us = min(wait_us, LOOK_EVERY_US)
             bucket.held_until_us = now_us + wait_us
+            call.route.section.is_doubted |= purpose in ("units", "pause")
 
     def _read(self, call: Call) -> Flow[bool]:
         """Whether another process has learned more about a request's route; then that is adopted."""
         section = call.route.section
-        section.read_us = self._now_us()
+        section.read_us, section.is_doubted = self._now_us(), False
         with contextlib.suppress(StoreError):
             record = yield from self._written(call)
             if record is not None and record != section.record:
@@ -495,7 +503,8 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     name = f"learned-{_hash(f'{bucket} {limit} {period} {refills} {burst}')}"
     quota: Quota
     if refills:
-        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
+        slower = TINY_PERIOD if 0.0 < burst < LEAST_BURST else 1.0
+        quota = TokenBucket(limit, period * slower, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
     else:
         if burst:
             units, seconds = limit / period, math.ceil(period / limit)
