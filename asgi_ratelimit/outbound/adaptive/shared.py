@@ -259,6 +259,8 @@ class Admission:
     def _must_read(self, call: Call, needs: Sequence[Need]) -> bool:
         """Whether another process may know more about the buckets of a request, or charge them by another rate."""
         section = call.route.section
+        if self._documents is None:
+            return False
         if any(need.purpose == "units" and not _is_sure(need.bucket) for need in needs):
             return True
         if section.is_doubted:
