@@ -63,6 +63,8 @@ class Bucket:
     held_until_us: float = 0.0
     booked_until_us: float = 0.0
     asking: float = math.inf
+    rate: Rate | None = None
+    """How all processes charge it in a store, if they do."""
 
     @property
     def remaining(self) -> float | None:
@@ -233,7 +235,7 @@ class ReportedBucket(PioneerBucket):
     may be late, and in any order, so within an epoch the least that one of them says counts.
 
     ``window_us`` is the length of the longest window that an answer has reported. With ``is_next_unit``, answers say
-    when the next unit comes back, and not when all are back. ``rate`` is how all processes charge it in a store.
+    when the next unit comes back, and not when all are back.
     """
 
     cost: float = 1.0
@@ -242,7 +244,6 @@ class ReportedBucket(PioneerBucket):
     is_next_unit: bool = False
     resets: Resets = field(default_factory=Resets)
     small: SmallBurst = field(default_factory=SmallBurst)
-    rate: Rate | None = None
     reported: float = math.inf
     """The units that were left according to the latest answer."""
     spent_until_us: float = 0.0
@@ -255,7 +256,7 @@ class ReportedBucket(PioneerBucket):
     """When this epoch began."""
     updated_us: float = 0.0
     """Up to when the units that came back one by one are in ``available``."""
-    last_sent_us: float = 0.0
+    used_us: float = 0.0
     lowest: float = math.inf
     """The least that answers have reported since there was no request under way."""
 
@@ -277,7 +278,7 @@ class ReportedBucket(PioneerBucket):
             return now_us + max(self._missing_us(), shortest_us)
         if self.reset_at_us == math.inf:
             self.reset_is_assumed = True
-            self.reset_at_us = max(self.last_sent_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
+            self.reset_at_us = max(self.used_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
         return self.reset_at_us
 
     def not_before(self, now_us: float) -> float:
@@ -301,7 +302,7 @@ class ReportedBucket(PioneerBucket):
             self.available = min(self.available + self.cost, self.limit)
 
     def send(self, now_us: float) -> int:
-        self.last_sent_us = now_us
+        self.used_us = now_us
         return super().send(now_us)
 
     def end(self, epoch: int, now_us: float) -> None:
@@ -372,13 +373,6 @@ class ReportedBucket(PioneerBucket):
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
         return Rate(self.limit, _rounded(period_us / SECOND_US), refills, is_sure, burst)
-
-    def is_idle(self, now_us: float) -> bool:
-        if not super().is_idle(now_us):
-            return False
-        if self.refill:
-            return self.available + (now_us - self.updated_us) * self.refill >= self.limit
-        return self.reset_at_us == math.inf or self.reset_at_us <= now_us
 
     def _learn_size(self, report: ServerLimit, now_us: float, sent_us: float, is_refused: bool) -> None:
         limit = math.inf if report.limit is None else report.limit

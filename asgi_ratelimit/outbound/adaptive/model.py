@@ -40,10 +40,13 @@ FORGET_AFTER_US = 600 * SECOND_US
 BEFORE_A_BAN = 0.9
 """At this part of the answers that lead to a ban, a host is left alone."""
 
+EVERYTHING = "everything"
+"""The name of the bucket of all requests to a host."""
+
 OnChange = Callable[[str, Bucket, ChangeKind, str], None]
 """Called with a host, a bucket, and a change: its kind, and a text."""
 
-T = TypeVar("T")
+T = TypeVar("T", "Host", "Route", ReportedBucket)
 
 
 class LearnedLimit(NamedTuple):
@@ -102,6 +105,10 @@ class Route:
     waits_for: Bucket | None = None
     used_us: float = 0.0
 
+    def is_idle(self, now_us: float) -> bool:
+        """Whether nothing is lost when the route is forgotten."""
+        return not self.queue and self.section.pioneer.is_idle(now_us)
+
     def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; while nothing is known about the route, those of its section or host."""
         known = self.buckets if self.is_known else self.section.buckets or host.shared
@@ -128,6 +135,12 @@ class Host:
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
     sections: dict[str, Section] = field(default_factory=dict)
     buckets: OrderedDict[str, ReportedBucket] = field(default_factory=OrderedDict)
+    used_us: float = math.inf
+    """A host is forgotten only if there are too many."""
+
+    def is_idle(self, _now_us: float) -> bool:
+        """Whether no request waits."""
+        return not any(route.queue for route in self.routes.values())
 
     @property
     def has_routes(self) -> bool:
@@ -181,8 +194,7 @@ class Model:
         key = host.profile.routes.route(method, path)
         route = host.routes.get(key)
         if route is None:
-            old_us = now_us - FORGET_AFTER_US
-            _forget(host.routes, lambda each: each.used_us < old_us, lambda each: not _is_used(each))
+            _forget(host.routes, now_us)
             route = host.routes[key] = Route(key, _section(host, key, path, now_us), used_us=now_us)
         host.routes.move_to_end(key)
         self.hosts.move_to_end(host_name)
@@ -313,10 +325,10 @@ class Model:
             _release(host, pioneer, now_us)
 
     def _new_host(self, name: str, now_us: float) -> Host:
-        _forget(self.hosts, lambda _: False, lambda each: not any(map(_is_used, each.routes.values())), MAX_HOSTS)
+        _forget(self.hosts, now_us, MAX_HOSTS)
         quota = (Bucket("declared quota"),) if self._has_quota else ()
         hidden = hidden_buckets(self._profile)
-        host = self.hosts[name] = Host(name, self._profile, PioneerBucket("everything"), hidden, quota)
+        host = self.hosts[name] = Host(name, self._profile, PioneerBucket(EVERYTHING), hidden, quota)
         if not host.has_routes:
             host.everything.probe(now_us)
         return host
@@ -325,9 +337,8 @@ class Model:
         """The bucket of this name."""
         bucket = host.buckets.get(key)
         if bucket is None:
-            old_us = now_us - FORGET_AFTER_US
-            _forget(host.buckets, lambda each: each.last_sent_us < old_us, lambda each: each.is_idle(now_us))
-            bucket = host.buckets[key] = ReportedBucket(key, last_sent_us=now_us)
+            _forget(host.buckets, now_us)
+            bucket = host.buckets[key] = ReportedBucket(key, used_us=now_us)
             bucket.probe(now_us)
         host.buckets.move_to_end(key)
         return bucket
@@ -457,11 +468,6 @@ def probed(call: Call) -> list[tuple[PioneerBucket, int]]:
     return [(bucket, epoch) for bucket, epoch in call.admitted if isinstance(bucket, PioneerBucket)]
 
 
-def _is_used(route: Route) -> bool:
-    """Whether a request of a route waits."""
-    return bool(route.queue)
-
-
 def _section(host: Host, key: str, path: str, now_us: float) -> Section:
     """The section of a path: its first segment, or, if the profile distinguishes routes, the route itself."""
     name = key if host.has_routes else f"/{path.strip('/').partition('/')[0][:64]}"
@@ -482,13 +488,11 @@ def _major(call: Call) -> str:
     return route.major
 
 
-def _forget(
-    items: OrderedDict[str, T], is_old: Callable[[T], bool], may_go: Callable[[T], bool], most: int = MAX_ROUTES
-) -> None:
+def _forget(items: OrderedDict[str, T], now_us: float, most: int = MAX_ROUTES) -> None:
     """Forget the oldest items, a few at a time: those that are old, or above ``most``. Others become the newest."""
     for key in [key for key, _ in zip(items, range(4))]:
-        is_above = len(items) >= most
-        if (is_above or is_old(items[key])) and may_go(items[key]):
+        each, is_above = items[key], len(items) >= most
+        if each.is_idle(now_us) and (is_above or each.used_us < now_us - FORGET_AFTER_US):
             del items[key]
         elif is_above:
             items.move_to_end(key)

@@ -41,6 +41,11 @@ class Rate(NamedTuple):
     is_sure: bool = True
     burst: float = 0.0
 
+    @property
+    def is_tiny(self) -> bool:
+        """Whether the burst is so small that it bears no request that comes late."""
+        return 0.0 < self.burst < 2.0
+
     def covers(self, other: Rate) -> bool:
         """Whether this rate is at least as certain as another one, and admits no more."""
         if self.limit != other.limit or self.is_sure < other.is_sure:

@@ -1,9 +1,9 @@
 """What a request needs from the store, and what its answer writes there, for all transports on that store.
 
-A request is one take, at the time at which it is sent: it charges the declared quota, and, if processes share the store,
-the buckets that it needs, as answers have reported them, on condition that none of them is paused. The first request of
-an unknown route is the pioneer of all processes: it holds a lease, a bucket of one, until it has its answer. What the
-answer reports goes into a small document, which the others read.
+A request is one take, at the time at which it is sent: it charges the declared quota, and, if processes share the
+store, the buckets that it needs, as answers have reported them, on condition that none of them is paused. The first
+request of an unknown route is the pioneer of all processes: it holds a lease, a bucket of one, until it has its answer.
+What the answer reports goes into a small document, which the others read.
 
 All charges of a host have one key, so a request is one take, and on a cluster one call.
 """
@@ -47,11 +47,8 @@ SHORT_S = 0.05
 AHEAD_S = 5.0
 """The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one."""
 
-LEAST_BURST = 2.0
-"""The smallest burst of which slots are booked: a single unit bears no request that comes late."""
-
 TINY_PERIOD = 1.5
-"""How many times as long the period of a smaller burst is here, so that a request may come late by half a unit."""
+"""How many times as long the period is of a burst that bears no late request, which then may be late by half a unit."""
 
 ASKED_S = 0.01
 """As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
@@ -261,7 +258,7 @@ class Admission:
         section = call.route.section
         if self._documents is None:
             return False
-        if any(need.purpose == "units" and not _is_sure(need.bucket) for need in needs):
+        if not all(rate.is_sure for rate in _rates(needs)):
             return True
         if section.is_doubted:
             return self._now_us() - section.read_us > LOOK_EVERY_US
@@ -281,7 +278,7 @@ class Admission:
         is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
         if is_all and ahead_s > 0.0:
             wait_s = AHEAD_S
-        if any(_is_tiny(need.bucket) for need in needs if need.purpose == "units"):
+        if any(rate.is_tiny for rate in _rates(needs)):
             wait_s, booked = 0.0, set()
         while True:
             take = Take(charges, min(wait_s, left_s), on_error=self._on_error)
@@ -299,9 +296,7 @@ class Admission:
         """Whether slots of a bucket are booked for more than a moment."""
         if self._quotas:
             return need.purpose == "quota"
-        bucket = need.bucket
-        rate = bucket.rate if need.purpose == "units" and isinstance(bucket, ReportedBucket) else None
-        return rate is not None and rate.refills
+        return any(rate.refills for rate in _rates([need]))
 
     def _refusals(self, pauses: Sequence[Need]) -> Flow[Sequence[QuotaState]]:
         """The states of pauses, if one of them has begun while a request has waited for its slot."""
@@ -336,7 +331,7 @@ class Admission:
                 wait_us = min(wait_us, FIRST_POLL_US * 2.0**call.polls, LONGEST_POLL_US)
                 call.polls = min(call.polls + 1, 10)
             elif purpose == "units":
-                wait_us = min(wait_us, LOOK_EVERY_US)
+                wait_us = min(wait_us, LOOK_EVERY_US if bucket.rate and bucket.rate.is_sure else FIRST_POLL_US)
             bucket.held_until_us = now_us + wait_us
             call.route.section.is_doubted |= purpose in ("units", "pause")
 
@@ -394,40 +389,32 @@ class Admission:
         """Charge buckets by other rates from now on, in all processes.
 
         A bucket that is charged by another rate is another bucket of the store, which knows of no request yet. So the
-        units that the server counts are taken from it first, or all, if there is an old bucket. At last, that one is
-        filled: processes that still charge it are refused, and read the document. What was left of it shows how many
-        units are really used, and the new one gets the others back.
+        old one is filled first: processes that still charge it are refused, and read the document. What was left of it
+        shows how many units may really be used, which are taken from the new one before others know of that.
         """
         host, record = call.host.name, (yield from self._written(call))
         known = {limit.name: limit.rate for limit in record.limits} if record else {}
         if record and all(_covers(known.get(bucket.name), rate) for bucket, rate in rates.items()):
             self._adopt(call, record)
             return
-        fills = dict[ReportedBucket, Decision | None]()
         for bucket, rate in rates.items():
-            charge = learned_charge(host, bucket.name, rate, bucket.cost)
-            most = charge.quota.most
-            fills[bucket] = yield from self._fill(charge, most if olds[bucket] else bucket.limit - bucket.reported)
+            old, used = olds[bucket], bucket.limit - bucket.reported
+            if old is not None:
+                closed = learned_charge(host, bucket.name, old, bucket.cost)
+                used = max(used, closed.quota.most - (yield from self._fill(closed, closed.quota.most)))
+            yield from self._fill(learned_charge(host, bucket.name, rate, bucket.cost), used)
         with self._locked:
             for bucket, rate in rates.items():
                 bucket.rate = rate
         yield from self._write(call, min_age_s=0.0)
-        for bucket, fill in fills.items():
-            old = olds[bucket]
-            if old is not None and fill is not None:
-                closed = learned_charge(host, bucket.name, old, bucket.cost)
-                rest = yield from self._fill(closed, closed.quota.most)
-                used = closed.quota.most - (rest.granted if rest else 0.0)
-                kept = max(bucket.limit - bucket.reported, used) - (fill.charges[0].quota.most - fill.granted)
-                yield CallStore(self._store, settle(self._store, fill, [min(max(kept, 0.0), fill.granted)]))
 
-    def _fill(self, charge: Charge, units: float) -> Flow[Decision | None]:
-        """Take so many units of a bucket, or what is left of it."""
+    def _fill(self, charge: Charge, units: float) -> Flow[float]:
+        """Take so many units of a bucket, or what is left of it; return how many that is."""
         if units < 1.0:
-            return None
+            return 0.0
         take = Take((replace(charge, cost=units),), best_effort=True, on_error="allow")
         decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
-        return decisions[0] if decisions[0].allowed else None
+        return decisions[0].granted
 
     def _write(self, call: Call, min_age_s: float) -> Flow[None]:
         """Write the document about the route of a request, if it says something new, or is old."""
@@ -477,14 +464,9 @@ def _rate_of(bucket: ReportedBucket) -> Rate | None:
     return learned
 
 
-def _is_tiny(bucket: Bucket) -> bool:
-    """Whether the burst of a bucket is so small that no slots of it are booked."""
-    return isinstance(bucket, ReportedBucket) and bucket.rate is not None and 0.0 < bucket.rate.burst < LEAST_BURST
-
-
-def _is_sure(bucket: Bucket) -> bool:
-    """Whether it is certain how the units of a bucket come back."""
-    return isinstance(bucket, ReportedBucket) and bucket.rate is not None and bucket.rate.is_sure
+def _rates(needs: Sequence[Need]) -> list[Rate]:
+    """The rates by which learned buckets are charged."""
+    return [need.bucket.rate for need in needs if need.purpose == "units" and need.bucket.rate is not None]
 
 
 def _covers(known: Rate | None, learned: Rate | None) -> bool:
@@ -505,7 +487,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     name = f"learned-{_hash(f'{bucket} {limit} {period} {refills} {burst}')}"
     quota: Quota
     if refills:
-        slower = TINY_PERIOD if 0.0 < burst < LEAST_BURST else 1.0
+        slower = TINY_PERIOD if rate.is_tiny else 1.0
         quota = TokenBucket(limit, period * slower, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
     else:
         if burst:

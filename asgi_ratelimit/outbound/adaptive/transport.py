@@ -32,7 +32,7 @@ from ..sending.exchange import Discard, Send, can_be_sent_again
 from ..wrapping_transport import WrappingTransport
 from .bodies import BodyRule, ReadBody
 from .buckets import Bucket, PioneerBucket, known
-from .model import Call, Host, Model
+from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
 
 logger = logging.getLogger("asgi_ratelimit")
@@ -76,8 +76,8 @@ class AdaptiveTransport(WrappingTransport):
         self._wrap(transport, "AdaptiveTransport({})")
         if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
             raise ConfigurationError(f"retries must be a whole number of at least 0, not {retries!r}: retries=1")
-        longest = MAX_DELAY if max_delay is None else max_delay
-        if not isinstance(longest, int | float) or not 0 <= longest < math.inf:
+        self._longest_s = MAX_DELAY if max_delay is None else max_delay
+        if not isinstance(self._longest_s, int | float) or not 0 <= self._longest_s < math.inf:
             raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=60.0")
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
@@ -85,10 +85,12 @@ class AdaptiveTransport(WrappingTransport):
         limiter = None
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
-        slots = SlotWaiter(self._store, departs_later=True)
-        self._sender = AdaptiveSender(
-            transport, self._profile, slots, limiter, retries, longest, Changes(hooks, slots.now_us)
-        )
+        self._slots = slots = SlotWaiter(self._store, departs_later=True)
+        self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
+        self._retries, self._bodies = retries, BodyRule(self._profile)
+        new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)
+        self._locked = LockedModel(new_model, slots.now_us)
+        self._admission = Admission(self._locked, slots, limiter)
         outbound_sources.add(self)
 
     def __repr__(self) -> str:
@@ -96,7 +98,8 @@ class AdaptiveTransport(WrappingTransport):
 
     def state(self) -> tuple[LearnedBucket, ...]:
         """The buckets that were learned: the units left, how many requests wait for each, and for how long."""
-        return self._sender.state()
+        with self._locked as model:
+            return tuple(_learned_buckets(model.hosts.values(), self._now_us()))
 
     def outbound_rows(self) -> Iterator[Row]:
         """The rows that are published: one for each bucket."""
@@ -116,7 +119,7 @@ class AdaptiveTransport(WrappingTransport):
         if not self._serves:
             self._check_client(request, is_async=False)
         publish_counts(self._store)
-        return run_sync(self._sender.send(request))
+        return run_sync(self._send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
@@ -124,7 +127,7 @@ class AdaptiveTransport(WrappingTransport):
             self._check_client(request, is_async=True)
         running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
         publish_counts(self._store)
-        return await run_async(self._sender.send(request))
+        return await run_async(self._send(request))
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
@@ -142,40 +145,15 @@ class AdaptiveTransport(WrappingTransport):
             if self._owns_store:
                 await self._store.aclose()
 
-
-class AdaptiveSender:
-    """Sends the requests of one transport when their servers allow it; ``limiter`` has the declared quota, if any."""
-
-    def __init__(
-        self,
-        transport: Any,
-        profile: Profile,
-        slots: SlotWaiter,
-        limiter: Limiter | None,
-        retries: int,
-        longest_s: float,
-        on_change: Changes,
-    ) -> None:
-        self._transport = transport
-        self._profile = profile
-        self._slots = slots
-        self._retries = retries
-        self._longest_s = longest_s
-        self._bodies = BodyRule(profile)
-        self.now_us = slots.now_us
-        new_model = partial(Model, profile, on_change, has_quota=limiter is not None)
-        self._locked = LockedModel(new_model, slots.now_us)
-        self._admission = Admission(self._locked, slots, limiter)
-
-    def send(self, request: Any) -> Flow[Any]:
+    def _send(self, request: Any) -> Flow[Any]:
         """Send a request, perhaps several times, and return its answer."""
-        call = self._call(request, self.now_us())
+        call = self._call(request, self._now_us())
         attempts, waited_us = 0, 0.0
         try:
             while True:
-                since_us = self.now_us()
+                since_us = self._now_us()
                 yield from self._wait(call, is_first=attempts > 0)
-                waited_us += self.now_us() - since_us
+                waited_us += self._now_us() - since_us
                 attempts += 1
                 response, is_refused = yield from self._exchange(call, request)
                 if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
@@ -186,17 +164,12 @@ class AdaptiveSender:
         finally:
             self._locked.end(call)
 
-    def state(self) -> tuple[LearnedBucket, ...]:
-        """The buckets that were learned, and who waits for them."""
-        with self._locked as model:
-            return tuple(learned_buckets(model.hosts.values(), self.now_us()))
-
     def _may_be_sent_again(self, call: Call, request: Any) -> bool:
         """Whether the whole body is at hand, and its turn can come in time."""
         if not can_be_sent_again(request):
             return False
         with self._locked as model:
-            return model.not_before(call, self.now_us()) <= call.deadline_us
+            return model.not_before(call, self._now_us()) <= call.deadline_us
 
     def _call(self, request: Any, now_us: float) -> Call:
         url = request.url
@@ -211,7 +184,7 @@ class AdaptiveSender:
     def _wait(self, call: Call, *, is_first: bool) -> Flow[None]:
         """Wait until the limits of the server, as far as they are known, and the declared quota allow one request."""
         with self._locked as model:
-            model.ask(call, self.now_us(), is_first=is_first)
+            model.ask(call, self._now_us(), is_first=is_first)
         try:
             while True:
                 yield from self._wait_until_admitted(call)
@@ -219,7 +192,7 @@ class AdaptiveSender:
                     return
         except BaseException as error:
             with self._locked as model:
-                model.left(call, self.now_us())
+                model.left(call, self._now_us())
             if not isinstance(error, GeneratorExit):
                 yield from self._admission.leave(call)
             raise
@@ -234,7 +207,7 @@ class AdaptiveSender:
                 wake_up.set(call.at_us)
         while True:
             with self._locked as model:
-                now_us = self.now_us()
+                now_us = self._now_us()
                 model.woke(call, now_us)
                 if call.is_admitted:
                     return
@@ -253,41 +226,29 @@ class AdaptiveSender:
             if self._bodies.wants(response):
                 body = yield ReadBody(response)
             report = self._report_of(response, body)
-        except GeneratorExit:
-            self._died(call)
-            raise
-        except BaseException:
-            self._died(call)
-            yield from self._admission.died(call)
-            if response is not None:
-                yield Discard(response, read=False)
-            raise
-        with self._locked as model:
-            paused = model.answered(call, response.status_code, report, self.now_us())
-        try:
+            with self._locked as model:
+                paused = model.answered(call, response.status_code, report, self._now_us())
             yield from self._admission.answered(call, paused)
-        except GeneratorExit:
-            raise
-        except BaseException:
-            yield Discard(response, read=False)
+        except BaseException as error:
+            with self._locked as model:
+                if call.is_sent:
+                    model.died(call, self._now_us())
+            if not isinstance(error, GeneratorExit):
+                yield from self._admission.died(call)
+                if response is not None:
+                    yield Discard(response, read=False)
             raise
         return response, report.is_throttled
 
-    def _died(self, call: Call) -> None:
-        with self._locked as model:
-            model.died(call, self.now_us())
-
     def _report_of(self, response: Any, body: Any) -> ServerLimits:
-        clock = self._slots.clock or SystemClock()
-        now = clock.now_us() / SECOND_US
-        headers = response.headers
-        return parse(response.status_code, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
+        status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
+        return parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
 
     def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:
-        now_us = float((self._slots.clock or SystemClock()).now_us())
+        now_us = float(self._clock.now_us())
         take = Take((Charge(LEARNED, call.host.name, name=NAME),), self._longest_s)
         wait_us = take.max_wait_us + max(ready_us - call.deadline_us, 0.0)
-        state = TokenBucketState(LEARNED.burst + (ready_us - self.now_us()) * LEARNED.rate, now_us, now_us, 0.0)
+        state = TokenBucketState(LEARNED.burst + (ready_us - self._now_us()) * LEARNED.rate, now_us, now_us, 0.0)
         return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))
 
 
@@ -311,7 +272,8 @@ class Changes:
 
     def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
         """Report a change."""
-        logger.info("%s: %s: %s", host, bucket.name, text)
+        is_serious = kind == "paused" and bucket.name == EVERYTHING
+        logger.log(logging.WARNING if is_serious else logging.INFO, "%s: %s: %s", host, bucket.name, text)
         if not self._hooks:
             return
         paused_for = bucket.paused_us(self._now_us()) / SECOND_US
@@ -343,7 +305,7 @@ class LearnedBucket:
     is_unknown: bool
 
 
-def learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
+def _learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
     """All buckets of all hosts, except those that neither limit nor hold up anyone."""
     for host in hosts:
         pioneers = dict.fromkeys(route.section.pioneer for route in host.routes.values())
