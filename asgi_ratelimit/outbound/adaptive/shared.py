@@ -25,8 +25,8 @@ from ...buckets import as_bytes, digest
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import ConfigurationError, RateLimitError, StoreError
 from ...limiter import Limiter
-from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
-from ...stores import reset, settle
+from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
+from ...stores import MemoryStore, reset, settle
 from ...stores.documents import documents
 from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, background_loop, pace_timeout, sleep, take_all
 from ...waiting.forks import reset_in_child
@@ -52,6 +52,9 @@ TINY_PERIOD = 1.5
 
 ASKED_S = 0.01
 """As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
+
+TOGETHER_S = 0.001
+"""Requests may leave earlier by so much: timers are no more exact, and each late one would lower the rate."""
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
@@ -163,6 +166,8 @@ class Admission:
         self._quotas = () if limiter is None else limiter.quotas
         self._on_error: OnError | None = None if self._quotas else "local"
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
+        self._left = MemoryStore(clock=slots.clock)
+        """The declared quota once more, as of the times at which the requests of this process have really left."""
         self._documents = None
         if not slots.store.in_process:
             with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
@@ -242,16 +247,25 @@ class Admission:
                 pauses = list(self._pauses_of(call))
                 paused = yield from self._refusals(pauses)
                 needs, states, is_allowed = (pauses, paused, False) if paused else (needs, states, True)
-            quota = [need.charge for need in needs if need.purpose == "quota"]
-            if is_allowed and quota:
-                yield from self._slots.depart(quota)
         if is_allowed:
+            yield from self._depart(needs)
             return True
         with self._locked as model:
             self._hold(call, needs, states)
             model.again(call, self._now_us())
         yield from self.leave(call)
         return False
+
+    def _depart(self, needs: Sequence[Need]) -> Flow[None]:
+        """Wait behind requests that have left late, so that no interval has more of them than the declared quota."""
+        charges = [need.charge for need in needs if need.purpose == "quota"]
+        leaving = tuple([charge for charge in charges if not isinstance(charge.quota, FixedWindow)])
+        while leaving:
+            take = Take(leaving, TOGETHER_S)
+            (decision,) = yield CallStore(self._left, take_all(self._left, take))
+            if decision.allowed:
+                return
+            yield from sleep(self._slots.clock, decision.retry_after * SECOND_US)
 
     def _must_read(self, call: Call, needs: Sequence[Need]) -> bool:
         """Whether another process may know more about the buckets of a request, or charge them by another rate."""
