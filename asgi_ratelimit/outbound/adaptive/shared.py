@@ -557,4 +557,6 @@ def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) ->
         most, period, refills, is_sure, burst = rate
         known = Rate(float(most), float(period), bool(refills), bool(is_sure), float(burst))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
+    if not (limit >= 0.0 and cost >= 0.0):  # true for NaN, too
+        raise ValueError("a limit and a cost are numbers from 0 up")
     return LearnedLimit(str(name), float(limit), float(cost), known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -58,6 +59,30 @@ def test_the_secondary_limit_of_github_without_a_time() -> None:
     caller = Caller(lambda path, number: answers.pop() if answers else 200, profile="auto")
     assert caller.get(REPO) == [200]
     assert caller.service.times == [0.0, 60.1]
+
+
+@pytest.mark.parametrize("size", [0, 100_000], ids=["short", "long"])
+def test_a_chunked_body(size: int) -> None:
+    """It is read as far as limits may stand in it, and the caller gets all of it."""
+    text = json.dumps({"message": "You have exceeded a secondary rate limit.", "more": "x" * size}).encode()
+
+    async def parts() -> Any:
+        for first in range(0, len(text), 1000):
+            yield text[first : first + 1000]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers = {"x-github-request-id": "1", "content-type": "application/json"}
+        return httpx.Response(403, headers=headers, content=parts())
+
+    async def main() -> tuple[bytes, float]:
+        transport = AdaptiveTransport(httpx.MockTransport(answer), profile="github", retries=0)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api.example") as client:
+            content = (await client.get(REPO)).content
+        return content, max([bucket.paused_for for bucket in transport.state()], default=0.0)
+
+    content, paused_for = asyncio.run(main())
+    assert content == text
+    assert (paused_for > 50.0) == (not size)
 
 
 def test_a_200_that_is_a_refusal() -> None:

@@ -236,6 +236,14 @@ def test_what_is_learned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_a_refusal_of_everything_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Others are at the level INFO."""
+    headers = {"retry-after": "1", "x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
+    Caller(lambda path, number: (429, headers), retries=0).get(CHANNEL)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("WARNING", "api.example: everything: refused, paused for 1 s")
+
+
 def test_the_state_shows_the_buckets_and_who_waits() -> None:
     """Limits, what remains, queues, and when the next one goes."""
     caller = Caller(lambda path, number: (200, bucket_headers(0, 5)))

@@ -143,9 +143,7 @@ class ModelMachine(RuleBasedStateMachine):
         assert self.calls == self.sent == []
         for host in self.model.hosts.values():
             pioneers = [host.everything, *host.hidden, *(route.section.pioneer for route in host.routes.values())]
-            assert all(
-                (bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*pioneers, *host.buckets.values())
-            )
+            assert all((bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*pioneers, *host.buckets.values()))
 
 
 class HiddenLimitsMachine(ModelMachine):
