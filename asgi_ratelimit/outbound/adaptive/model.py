@@ -162,6 +162,8 @@ class Call:
     deadline_us: float = math.inf
     at_us: float = math.inf
     loop: AbstractEventLoop | None = None
+    soonest_us: float = 0.0
+    """The declared quota lets it go no sooner, because of those that wait before it."""
     is_admitted: bool = False
     is_sent: bool = False
     sent_us: float = 0.0

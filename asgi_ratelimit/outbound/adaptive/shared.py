@@ -173,6 +173,11 @@ class Admission:
             with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
                 self._documents = documents(slots.store)
 
+    def least_wait_us(self, ahead: int) -> float:
+        """How long a request with so many others before it waits for the declared quota at least."""
+        waits_s = [(ahead - quota.most) * quota.period / quota.limit for quota in self._quotas]
+        return max([0.0, *waits_s]) * SECOND_US
+
     def enter(self, call: Call) -> Flow[bool]:
         """Whether an admitted request is sent now; if not, it waits in the model again."""
         needs = [*self._charges_of(call), *self._pauses_of(call)]

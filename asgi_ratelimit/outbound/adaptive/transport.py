@@ -185,6 +185,8 @@ class AdaptiveTransport(WrappingTransport):
         """Wait until the limits of the server, as far as they are known, and the declared quota allow one request."""
         with self._locked as model:
             model.ask(call, self._now_us(), is_first=is_first)
+            ahead = 0 if is_first else len(call.route.queue)
+            call.soonest_us = self._now_us() + self._admission.least_wait_us(ahead)
         try:
             while True:
                 yield from self._wait_until_admitted(call)
@@ -211,8 +213,8 @@ class AdaptiveTransport(WrappingTransport):
                 model.woke(call, now_us)
                 if call.is_admitted:
                     return
-                is_too_late = max(model.not_before(call, now_us), now_us + 1) > call.deadline_us
-                ready_us = model.ready_at(call, now_us)
+                is_too_late = max(model.not_before(call, now_us), call.soonest_us, now_us + 1) > call.deadline_us
+                ready_us = max(model.ready_at(call, now_us), call.soonest_us)
             if is_too_late:
                 raise self._too_late(call, max(ready_us, call.deadline_us + 1))
             yield Sleep(call.wake_up)
