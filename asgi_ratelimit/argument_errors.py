@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from .clock import Clock
 from .errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Instead: TypeAlias = "str | Callable[[Mapping[str, Any]], str]"
-"""What to use instead of a keyword; a function makes it from all keywords of the call."""
-
-OF_STORES: Mapping[str, Instead] = {"clock": "which belongs to the store, store=MemoryStore(clock=clock)"}
-OF_LIMITERS: Mapping[str, Instead] = {"limit": "did you mean 'quota'?", **OF_STORES}
-
 _UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you mean '\w+'\?)?")
 """Python 3.13 has a suggestion of its own."""
 
 
-def shows_use(use: str, **instead: Instead) -> Callable[[F], F]:
+def shows_use(use: str) -> Callable[[F], F]:
     """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit what is decorated.
 
     It decorates functions, also asynchronous ones, constructors, and classes whose constructor is generated.
-    ``instead`` says what to use instead of keywords that somebody may expect.
     """
 
     def checks(target: F) -> F:
@@ -42,7 +35,7 @@ def shows_use(use: str, **instead: Instead) -> Callable[[F], F]:
                 return target(*args, **kwargs)
             except TypeError as error:
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
-                    raise ConfigurationError(f"{_explained(str(error), target, instead, kwargs)}: {use}") from None
+                    raise ConfigurationError(f"{_explained(str(error), target)}: {use}") from None
                 raise
 
         if not inspect.iscoroutinefunction(target):
@@ -57,19 +50,14 @@ def shows_use(use: str, **instead: Instead) -> Callable[[F], F]:
     return checks
 
 
-def _explained(
-    problem: str, target: Callable[..., Any], instead: Mapping[str, Instead], given: Mapping[str, Any]
-) -> str:
+def _explained(problem: str, target: Callable[..., Any]) -> str:
     """Python's message about the arguments, and what an unknown keyword may mean."""
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return problem
     message, keyword = unknown.groups()
-    parameters = inspect.signature(target).parameters.keys() - {"self"}
-    near = get_close_matches(keyword, parameters, 1)
-    hint = instead.get(keyword, f"did you mean {near[0]!r}?" if near else "")
-    hint = hint if isinstance(hint, str) else hint(given)
-    return f"{message}, {hint}" if hint else message
+    near = get_close_matches(keyword, inspect.signature(target).parameters.keys() - {"self"}, 1)
+    return f"{message}, did you mean {near[0]!r}?" if near else message
 
 
 def checked_flag(name: str, flag: bool) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from functools import cache
 
 from .clock import monotonic_us
@@ -15,22 +14,12 @@ PAGE = "docs/warnings.md"
 REPORT_EVERY_US = 60_000_000
 """The least number of microseconds between two reports of the same failure."""
 
-PACKAGE = __name__.partition(".")[0]
-
 logger = logging.getLogger("asgi_ratelimit")
 
 
 def see(section: str) -> str:
     """The end of a warning, which names a section of that page."""
     return f"({PAGE}#{section})"
-
-
-def calling_line() -> str:
-    """The file and line of the program that has called into this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 @cache

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 from ..quotas import TokenBucket
-from .waits import FITS_US, NEVER, Booked, whole_wait
+from .waits import FITS_US, NEVER, NEVER_US, NOISE_US, Booked
 
 
 class TokenBucketState(NamedTuple):
@@ -67,14 +68,18 @@ def drained(quota: TokenBucket, used: float, elapsed: float) -> float:
 
 
 def time_until(quota: TokenBucket, used: float, target: float) -> float:
-    """The exact microseconds until ``used`` has drained to ``target`` units."""
+    """The microseconds until ``used`` has drained to ``target`` units, rounded up; 0 if that is noise."""
     if used <= target:
         return 0.0
     if quota.slow_rate == quota.rate or target >= quota.floor:
-        return (used - target) / quota.rate
-    if used <= quota.floor:
-        return (used - target) / quota.slow_rate
-    return (used - quota.floor) / quota.rate + (quota.floor - target) / quota.slow_rate
+        exact = (used - target) / quota.rate
+    elif used <= quota.floor:
+        exact = (used - target) / quota.slow_rate
+    else:
+        exact = (used - quota.floor) / quota.rate + (quota.floor - target) / quota.slow_rate
+    if exact <= FITS_US:
+        return 0.0
+    return float(ceil(exact - NOISE_US)) if exact < NEVER_US else NEVER
 
 
 def take(
@@ -92,9 +97,9 @@ def take(
     burst, after, wait = quota.burst, left + cost, 0.0
     if after > burst:
         if cost > burst:
-            wait = NEVER if max_wait <= 0.0 else whole_wait(time_until(quota, left, quota.slack))
+            wait = NEVER if max_wait <= 0.0 else time_until(quota, left, quota.slack)
         else:
-            wait = whole_wait(time_until(quota, left, burst - cost + quota.slack))
+            wait = time_until(quota, left, burst - cost + quota.slack)
         if wait > max_wait or wait == NEVER:
             return None, wait
     if min_wait > wait:
@@ -152,12 +157,12 @@ def available(quota: TokenBucket, state: TokenBucketState, now: float) -> tuple[
     units = int(burst - left + quota.slack + quota.rate * FITS_US) if left <= burst else 0
     if units + 1.0 > burst:
         return units, 0.0
-    return units, whole_wait(time_until(quota, left, burst - units - 1.0 + quota.slack))
+    return units, time_until(quota, left, burst - units - 1.0 + quota.slack)
 
 
 def reset_us(quota: TokenBucket, state: TokenBucketState, now: float) -> float:
     """Microseconds until the bucket is as good as never used, so that its state no longer matters."""
-    return whole_wait(time_until(quota, drained(quota, state.used, now - state.at), 0.0))
+    return time_until(quota, drained(quota, state.used, now - state.at), 0.0)
 
 
 def booked_ahead(quota: TokenBucket, state: TokenBucketState, now: float) -> float:

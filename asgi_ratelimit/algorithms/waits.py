@@ -18,15 +18,6 @@ NOISE_US: Final = 1e-4
 for a time fits when that time is over, however the doubles are rounded."""
 
 
-def whole_wait(exact_us: float) -> float:
-    """A wait as whole microseconds, rounded up; 0 if it is noise, and infinity if it is never over."""
-    if exact_us <= FITS_US:
-        return 0.0
-    if exact_us >= NEVER_US:
-        return NEVER
-    return float(math.ceil(exact_us - NOISE_US))
-
-
 class Booked(NamedTuple):
     """A charge of ``cost`` units for the time ``slot``; ``at`` and ``place`` are of when it was booked."""
 

@@ -2,9 +2,8 @@
 
 from .minute_recordings import ALL, Recording, recording_in
 from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, added, document_of
-from .published_sources import Row, outbound_sources
 from .publishing import Publisher, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
-from .rule_counts import RESULTS, Counts, RuleCounts, counts_of
+from .rule_counts import RESULTS, Counts, Row, RuleCounts, counts_of, outbound_sources
 from .waits import BOUNDS_NS, WaitTimes
 
 __all__ = [

@@ -13,8 +13,7 @@ from heapq import nlargest
 from typing import Any, TypeAlias
 
 from .minute_recordings import Recording, encoded, most_cells
-from .published_sources import Row
-from .rule_counts import RESULTS, RuleCounts
+from .rule_counts import RESULTS, Row, RuleCounts
 from .waits import WaitTimes
 
 FORMAT = 1

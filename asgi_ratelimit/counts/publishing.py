@@ -21,8 +21,7 @@ from ..stores.documents import documents
 from ..stores.name_owners import owned
 from ..stores.shared_time import shared_time
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
-from .published_sources import Row, outbound_sources
-from .rule_counts import counts_of
+from .rule_counts import Row, counts_of, outbound_sources
 from .waits import WaitTimes
 
 SECOND_US = 1_000_000

@@ -6,8 +6,10 @@ A request adds to two of them, and calls no function of this package for that. W
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
+from typing import Any, Protocol, TypeAlias
+from weakref import ref
 
 from ..decision import Charge, Decision
 from ..quota_text import RESERVED_NAMES
@@ -106,3 +108,37 @@ def counts_of(store: Store) -> Counts:
             if counts is None:
                 counts = _counts[store] = Counts()
     return counts
+
+
+Row: TypeAlias = dict[str, Any]
+"""The published values of one queue or bucket; JSON can represent all of them."""
+
+
+class OutboundSource(Protocol):
+    """An object with queues or limits that are published."""
+
+    def outbound_rows(self) -> Iterable[Row]:
+        """The rows to publish now; called from any thread."""
+        ...
+
+
+class OutboundSources:
+    """The sources of this process; they are held weakly."""
+
+    def __init__(self) -> None:
+        self._sources: list[ref[OutboundSource]] = []
+
+    def add(self, source: OutboundSource) -> None:
+        """Publish the rows of this object too, for as long as it lives."""
+        self._sources.append(ref(source, self._sources.remove))
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of all of them."""
+        for reference in list(self._sources):
+            source = reference()
+            if source is not None:
+                yield from source.outbound_rows()
+
+
+outbound_sources = OutboundSources()
+"""Those of this process."""

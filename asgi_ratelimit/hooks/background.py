@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ..logs import FailureLog
 from ..waiting import background_loop
-from ..waiting.forks import reset_in_child
+from ..waiting.background_loop import reset_in_child
 
 MAX_CALLS = 1000
 """The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""

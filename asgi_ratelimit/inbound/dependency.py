@@ -21,7 +21,6 @@ from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store
 from ..stores.name_owners import register
-from . import misplaced_arguments
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
@@ -29,10 +28,8 @@ from .functions.function_arguments import CostFunction, QuotaFunction, address_k
 from .functions.injected_parameters import InjectedParameters
 from .functions.lacking_depends import (
     require_called_keys,
-    require_no_decorator,
     require_no_default,
     require_no_factory,
-    used_as_decorator,
 )
 from .penalties.penalty import Penalty
 from .plan import Plan
@@ -45,8 +42,7 @@ from .startup.app_routes import walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.name_conflicts import require_agreement
 from .startup.route_names import NamedLimit, RouteNames, names_by_limit
-from .startup.startup_warnings import warn_of_costs, warn_of_second_charges, warn_of_workers
-from .startup.total_charges import require_few_charges
+from .startup.startup_warnings import warn_of_workers
 
 _MOST_PLANS = 16
 """The most apps with one limit whose plans are kept."""
@@ -80,7 +76,6 @@ class RateLimit(NamedLimit):
 
     @shows_use(
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
-        **misplaced_arguments.DEPENDENCY,
     )
     def __init__(
         self,
@@ -99,14 +94,12 @@ class RateLimit(NamedLimit):
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
             raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
-        require_no_decorator(quota)
         name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
         rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
-        warn_of_costs(self.rules)
         if self._own is not None and not self.names.unnamed:
             self._plan_with(self._own)
 
@@ -146,8 +139,6 @@ class RateLimit(NamedLimit):
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
-        named = [replace(rule, name=name) for rule, name in zip(rules, self.names.after("unnamed"))]
-        require_few_charges(named, "each request")
 
     def __repr__(self) -> str:
         names = ["" if rule.name == UNNAMED else f", name={rule.name!r}" for rule in self.rules]
@@ -187,15 +178,14 @@ class RateLimit(NamedLimit):
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
-            raise (await self._refusal(limits, enforcer.store)).with_handler(scope)
+            raise (await self._refusal(limits)).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision
 
-    async def _refusal(self, limits: RequestLimits, store: Store) -> RateLimited:
+    async def _refusal(self, limits: RequestLimits) -> RateLimited:
         """The error for the last decision, after everything that the request had taken by then was given back."""
-        *earlier, decision = limits.decisions
-        warn_of_second_charges(decision, [each for each, of in zip(earlier, limits.stores) if of is store])
+        decision = limits.decisions[-1]
         await limits.refund_all()
         own = {name: rule.on_limited for name, rule in zip(self.names.current, self.rules) if rule.on_limited}
         return RateLimited(limits, decision, own_answer_of(decision, own))
@@ -266,8 +256,6 @@ def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
 def require_depends(app: Any) -> None:
     """Raise ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
     for route in walk(app):
-        if isinstance(route.endpoint, RateLimit):
-            raise used_as_decorator(route.endpoint.rules[0].quota)
         for function in (route.endpoint, *route.dependencies):
             require_no_default(function)
         for dependency in route.dependencies:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from ..keys.base import KeyFunction
 from ..limiter import publish_counts
 from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
-from .functions.function_failures import Failures
+from .functions.connection_functions import Failures
 from .penalties.block_checks import BlockCheck
 from .penalties.strikes import apply_penalties
 from .plan import Layout, Planned, in_parts
@@ -65,9 +65,9 @@ class Enforcer:
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
-    async def take(
+    def take(
         self, planned: Planned, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
-    ) -> list[Decision]:
+    ) -> Decisions | Awaitable[list[Decision]]:
         """The decision on each planned take. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
@@ -75,25 +75,41 @@ class Enforcer:
         """
         layout, _, takes = planned
         if not takes:  # only its messages are limited
-            return []
+            return Decisions()
         if not self.is_published:
             self.is_published = True
             publish_counts(self.store, by_app=True)
-        since_ns = monotonic_ns()
+        observer, since_ns = outer or self, monotonic_ns()
         answer = self._take_parts(takes) if layout.is_split else self.store.take(takes)
-        decisions = answer if type(answer) is Decisions else await answer
+        if type(answer) is not Decisions or not layout.is_final:
+            return self._finished(layout, answer, scope, since_ns, receiving, observer)
+        self.counts.count(answer)
+        if observer.is_observed:
+            observer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
+        return answer
+
+    async def _finished(
+        self,
+        layout: Layout,
+        answer: Awaitable[list[Decision]],
+        scope: Scope,
+        since_ns: int,
+        receiving: Receiving | None,
+        observer: Enforcer,
+    ) -> list[Decision]:
+        """The decisions of a store on a server, or those that do not stand as they are."""
+        decisions = await answer
         taken_ns, waited = monotonic_ns() - since_ns, None
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
         if not layout.is_final:
-            decisions, waited = await self._finished(layout, decisions, receiving, outer or self)
+            decisions, waited = await self._changed(layout, decisions, receiving, observer)
         self.counts.count(decisions)
-        observer = outer or self
         if observer.is_observed:
             observer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
         return decisions
 
-    async def _finished(
+    async def _changed(
         self, layout: Layout, decisions: Sequence[Decision], receiving: Receiving | None, outer: Enforcer
     ) -> tuple[list[Decision], float | None]:
         """The decisions after the wait, after penalties, and with those of shadow rules marked.

@@ -20,15 +20,14 @@ from ..keys.path_patterns import own_root_path
 from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
-from ..stores import Store
-from ..stores.name_owners import register_instead
-from . import misplaced_arguments
+from ..stores import Decisions, Store
+from ..stores.name_owners import register
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_depends
 from .enforcer import Enforcer
+from .functions.connection_functions import Failures
 from .functions.function_arguments import CostFunction, QuotaFunction
-from .functions.function_failures import Failures
 from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
 from .plan import Plan, Planned
@@ -46,8 +45,6 @@ from .startup.route_names import require_names
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import (
     has_limited_route,
-    warn_of_costs,
-    warn_of_duplicate,
     warn_of_evadable_rules,
     warn_of_no_limits,
     warn_of_rules,
@@ -79,7 +76,6 @@ class RateLimitMiddleware:
     @logs_errors
     @shows_use(
         'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")',
-        **misplaced_arguments.MIDDLEWARE,
     )
     def __init__(
         self,
@@ -111,12 +107,11 @@ class RateLimitMiddleware:
         self._store = as_store(store)
         self._failures, self._root, self._place = Failures(observers, counts_of(self._store)), own_root_path(app), ""
         defaults = self._defaults(self._options)
-        self.rule_table = self._options.checked_table(defaults, self._root, self._store)
+        self.rule_table = self._options.table(defaults, self._root, self._store)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
-        warn_of_costs(self.rule_table.charging)
         if self._options.name is not None:
             self._own_names(self.rule_table)
         self._take_over_table(self.rule_table)
@@ -148,7 +143,8 @@ class RateLimitMiddleware:
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
-        register_instead(self._store, self, quotas, self._is_about_to_follow, messages)
+        is_peer = self._is_about_to_follow
+        register(self._store, self, quotas, unlisted=messages, instead=True, is_peer=is_peer)
 
     def _is_about_to_follow(self, other: object) -> bool:
         """Whether another middleware reads the same file, and has not read the same version of it."""
@@ -178,7 +174,6 @@ class RateLimitMiddleware:
             self._take_over_table(table)
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table
-        warn_of_costs(table.charging)
         warn_of_rules(table.rules if self._has_started else (), self.app)
         warn_of_evadable_rules(table.rules, table.charging)
 
@@ -202,7 +197,8 @@ class RateLimitMiddleware:
                     receive = receiving = Receiving(scope, receive)
                 planned = plan.evaluate_constant(scope) if plan.is_constant else await plan.evaluate(scope)
                 if planned is not None:
-                    decisions = await self._enforcer.take(planned, scope, receiving)
+                    answer = self._enforcer.take(planned, scope, receiving)
+                    decisions = answer if type(answer) is Decisions else await answer
                     if not planned[0].is_plain:
                         app, decisions = self._around(app, planned, decisions)
         except (AccessDenied, LimitUnavailable) as error:
@@ -276,8 +272,6 @@ class RateLimitMiddleware:
             self._enforcer.name = self._enforcer.refusal.name = self._place
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
-        if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
-            warn_of_duplicate(self._enforcer.name)
         if outer is None and self.limits_nothing:
             warn_of_no_limits()
         self._own_names(self.rule_table)

@@ -155,10 +155,10 @@ class Layout:
         """Everything that a request with these keys and costs takes; ``tags`` are those of the keys."""
         takes = []
         for layouts, checks, max_wait, on_error in self._takes:
-            charges = [
-                planned_charge(quota, keys[number], costs[rule], name, f"{prefix}{tags[number]}}}")  # type: ignore[arg-type]  # it has one
-                for quota, prefix, name, number, rule in layouts
-            ]
+            charges = []
+            for quota, prefix, name, number, rule in layouts:  # a comprehension is one more call
+                charge = planned_charge(quota, keys[number], costs[rule], name, f"{prefix}{tags[number]}}}")  # type: ignore[arg-type]  # it has one
+                charges.append(charge)
             for checked, number in checks:
                 charges.append(block_check(checked.name, keys[number], checked.penalty))  # type: ignore[arg-type]  # it has one
             if max_wait:

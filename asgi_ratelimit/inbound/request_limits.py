@@ -70,7 +70,9 @@ class RequestLimits:
                 if self.waited:
                     headers = [*headers, delay(self.waited)]
                 own = [*message.get("headers", ())]
-                message = {**message, "headers": [*own, *_without_a_second_legacy_set(own, headers)]}
+                if len(headers) != 2 or headers[0][0] in LEGACY_NAMES:  # not those of the draft alone
+                    headers = _without_a_second_legacy_set(own, headers)
+                message = {**message, "headers": [*own, *headers]}
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 
     def answer_with(self, answer: Callable[[Send], Awaitable[None]] | None) -> None:
@@ -136,8 +138,7 @@ def _without_a_second_legacy_set(own: Iterable[Header], headers: Sequence[Header
 
     Those of the draft are lists, and several fields of one name make one list.
     """
-    is_draft_alone = len(headers) == 2 and headers[0][0] not in LEGACY_NAMES
-    if is_draft_alone or LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
+    if LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
         return headers
     return [each for each in headers if each[0] not in LEGACY_NAMES]
 

@@ -20,6 +20,7 @@ from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas
 from .delays import checked_max_delay
+from .functions.connection_functions import Failures
 from .functions.function_arguments import (
     CostFunction,
     QuotaFunction,
@@ -28,12 +29,10 @@ from .functions.function_arguments import (
     checked_quota,
     takes_bytes,
 )
-from .functions.function_failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
 from .rules import CompiledRule, Rule, as_methods, as_on_error, name_of_messages
 from .startup.name_conflicts import require_agreement
-from .startup.total_charges import require_few_charges_together
 
 LONGEST_CACHED = 256
 """The most characters of a method and path that are kept beside their plan; for longer ones only a digest is kept."""
@@ -127,12 +126,6 @@ class RuleTable:
         self._root = root
         self.constant_plan = self._plan_of(self._own) if self._own and not self.rules else None
         """The plan of all requests except CORS preflights, if there is only the middleware's own quota."""
-
-    def require_few_charges(self) -> None:
-        """Raise ``ConfigurationError`` for rules that charge some request more than one take may, without overrides."""
-        own = _charging([rule for rule in self.declared if rule.source is None])
-        rules = [rule for rule in self.declared if rule.source is not None]
-        require_few_charges_together(own, rules, _selected)
 
     def limit_texts(self) -> dict[str, str]:
         """The limits of the rules as the program sets them, as text by name."""

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, checked_actual
 from ..errors import StoreError
-from ..keys.program_functions import called
+from ..keys.base import called
 from ..stores import Store, settle
 from .plan import SettleRule
 from .request_limits import FINAL, STARTS

@@ -145,14 +145,6 @@ class Networks:
         return False
 
 
-def meant_network(text: str) -> str:
-    """The network of an address with a prefix, such as ``10.0.0.0/8`` for ``10.0.0.5/8``; empty for other texts."""
-    try:
-        return str(ip_network(text, strict=False)) if "/" in text else ""
-    except ValueError:
-        return ""
-
-
 def is_wide(text: str) -> bool:
     """Whether a network contains a considerable part of all public addresses, as 0.0.0.0/0 or one half of it does."""
     if text.isalpha():

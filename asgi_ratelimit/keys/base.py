@@ -1,4 +1,7 @@
-"""What a key is: a function of the connection. The package's own keys read the bare ASGI scope."""
+"""What a key is, a function of the connection, and calls of such functions.
+
+The package's own keys read the bare ASGI scope.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ..buckets import as_key, short_key
+from ..clock import monotonic_ns
 from ..errors import ConfigurationError
+from ..logs import warn_once
 
 Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
@@ -114,4 +119,29 @@ def header_name(name: str, example: str) -> bytes:
         return name.lower().encode()
     raise ConfigurationError(
         f"the name of a header has letters, digits and hyphens, and neither spaces nor a colon, not {name!r}: {example}"
+    )
+
+
+BLOCKING_NS = 5_000_000
+"""A function without ``async`` that takes this many nanoseconds of the event loop causes a warning."""
+
+
+async def called(function: Any, *arguments: object) -> Any:
+    """The result of a function, sync or async."""
+    started_ns = monotonic_ns()
+    result = function(*arguments)
+    if hasattr(result, "__await__"):
+        return await result
+    if monotonic_ns() - started_ns > BLOCKING_NS:
+        _warn_of_blocking(function)
+    return result
+
+
+def _warn_of_blocking(function: object) -> None:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    module = getattr(function, "__module__", type(function).__module__)
+    warn_once(
+        "a-function-that-blocks",
+        f"the function {module}.{name} took more than {BLOCKING_NS // 1_000_000} ms on the event loop, while all other "
+        "requests waited: make it async, or return what is in memory",
     )

@@ -11,8 +11,7 @@ from starlette.types import Scope
 
 from ..buckets import short_key
 from ..errors import ConfigurationError
-from .base import KeyFunction, PathKey, ScopeKey, bind, is_dependency, key_text, lacks_its_call
-from .program_functions import called
+from .base import KeyFunction, PathKey, ScopeKey, bind, called, is_dependency, key_text, lacks_its_call
 
 _OF_DEPENDENCIES = (
     "write one dependency of all parts, def account(login: Login, ip: Annotated[str, Depends(client_ip())]) -> str: "

@@ -2,14 +2,13 @@
 
 from ..stores.store_arguments import as_store
 from .charges import Cost, Key, checked_name
-from .counting import CallCounts, publish_counts
+from .counting import count, publish_counts
 from .limiter import Limiter, UnownedLimiter, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
 
 __all__ = [
-    "CallCounts",
     "Cost",
     "Key",
     "Limiter",
@@ -20,6 +19,7 @@ __all__ = [
     "UnownedLimiter",
     "as_store",
     "checked_name",
+    "count",
     "count_take",
     "publish_counts",
 ]

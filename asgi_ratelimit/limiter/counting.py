@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from asyncio import _get_running_loop
 
 from ..clock import SystemClock
 from ..counts import counts_of, publish, publish_on, reset_publishers
@@ -16,33 +15,6 @@ def count(store: Store, decision: Decision) -> None:
     """Count a decision for the names of its charges."""
     counts_of(store).count((decision,))
     publish_counts(store)
-
-
-class CallCounts:
-    """Counts the calls of one name on a store; for calls with one charge, this costs hardly anything."""
-
-    __slots__ = ("_needs_event_loop", "_store", "of_all", "rule")
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._needs_event_loop = store.in_process
-        self.of_all = counts_of(store)
-        self.rule = self.of_all[name]
-
-    def count(self, decision: Decision) -> None:
-        """Count a decision."""
-        is_plain = decision.allowed and not (decision.degraded or decision.shadow)
-        if is_plain and len(decision.take.charges) == 1:
-            self.count_admitted(decision.take.charges[0].bucket)
-        else:
-            count(self._store, decision)
-
-    def count_admitted(self, bucket: str) -> None:
-        """Count an admitted call with one charge."""
-        self.rule.requests.append(bucket)
-        self.rule.admitted += 1
-        if not self.of_all.is_published and (not self._needs_event_loop or _get_running_loop() is not None):
-            publish_counts(self._store)
 
 
 def publish_counts(store: Store, *, by_app: bool = False) -> None:

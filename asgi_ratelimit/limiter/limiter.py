@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..algorithms import booked_ahead
-from ..argument_errors import OF_LIMITERS, checked_flag, shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
@@ -40,7 +40,7 @@ from .charges import (
     of_one_key,
     settled_units,
 )
-from .counting import CallCounts
+from .counting import count
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, REDEEMED, Ticket
 
@@ -54,7 +54,7 @@ class Limiter:
     name and store: a limiter owns its name for as long as the program refers to it.
     """
 
-    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")', **OF_LIMITERS)
+    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")')
     def __init__(
         self,
         quota: QuotaLike,
@@ -81,7 +81,6 @@ class Limiter:
     def _begin(self, quotas: tuple[Quota, ...]) -> None:
         """Make what belongs to its name."""
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
-        self._counts = CallCounts(self.store, self.name)
         self._slots = SlotWaiter(self.store, renewed=self.live.renewed)
 
     @property
@@ -326,7 +325,7 @@ class Limiter:
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
             decision = replace(decision, shadow=True)
-        self._counts.count(decision)
+        count(self.store, decision)
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision if word is None else counted(decision)
@@ -338,9 +337,9 @@ class Limiter:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
         except PaceTimeout as error:
-            self._counts.count(error.decision)
+            count(self.store, error.decision)
             raise
-        self._counts.count(wait.decision)
+        count(self.store, wait.decision)
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.

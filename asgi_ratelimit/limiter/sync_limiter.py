@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ..argument_errors import OF_LIMITERS, shows_use
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..decision import Decision
 from ..hooks import Hook
@@ -40,7 +40,7 @@ class SyncLimiter:
     All threads of a process share one event loop in the background, and so the store's connections.
     """
 
-    @shows_use('SyncLimiter("10/s burst 20", store="redis://localhost", name="api")', **OF_LIMITERS)
+    @shows_use('SyncLimiter("10/s burst 20", store="redis://localhost", name="api")')
     def __init__(
         self,
         quota: QuotaLike,

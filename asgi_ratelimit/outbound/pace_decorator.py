@@ -13,13 +13,12 @@ from ..argument_errors import shows_use
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError
 from ..hooks import Hook
-from ..limiter import CallCounts, Cost, Key, Limiter, UnownedLimiter
+from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
 from ..waiting import SlotWaiter
 from .call_arguments import Resolve, depends_on_call, from_call, warn_of_argument_name
-from .decorator_order import warn_of_route
 from .margin import reads_with_margin
 from .paced_functions import CallWaiter, TakeOfCall, wrapper_for
 
@@ -38,7 +37,7 @@ EVEN_BURST = 1.0
 """The burst of a quota whose text does not name one: calls are spaced evenly."""
 
 
-@shows_use('@pace("10/s", key=lambda account: account.id)', limit="did you mean 'quota'?")
+@shows_use('@pace("10/s", key=lambda account: account.id)')
 def pace(
     quota: QuotaLike,
     *,
@@ -100,14 +99,13 @@ class Pace:
         self._waiter = SlotWaiter(limiter.store, margin=given.margin, renewed=limiter.live.renewed)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        warn_of_route(function)
         wrap, limiter = wrapper_for(function), self._limiter
         if self._given.key:
             warn_of_argument_name(self._given.key, function)
         if self._name is None:
             limiter = limiter.renamed(_name_of(function))
         take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
-        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter, CallCounts(limiter.store, limiter.name))
+        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter)
         paced = functools.wraps(function)(wrap(function, waiter))
         if self._name is not None:
             register_name(self._limiter, paced)

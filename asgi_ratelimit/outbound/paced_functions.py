@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..decision import Decision, Take
+from ..decision import Take
 from ..errors import ConfigurationError
-from ..limiter import CallCounts, Limiter, count_take
-from ..waiting import CallStore, PaceTimeout, Slot, SlotWaiter, run_sync
+from ..limiter import Limiter, count_take
+from ..waiting import CallStore, Flow, SlotWaiter, run_async, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -26,41 +26,16 @@ class CallWaiter:
     priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float] | None
     """``None`` if all calls have the same priority."""
     limiter: Limiter
-    counts: CallCounts
 
-    def count(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
-        """Let a call pass unconditionally, as an override says."""
-        return count_take(self.limiter, self.take_of(args, kwargs))
-
-    async def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Wait in a task."""
-        if self.limiter.live.word is not None:
-            await self.count(args, kwargs)
-            return
-        take, priority = self.take_of(args, kwargs), self._priority(args, kwargs)
-        with self.limiter.waiting_call() as wait:
-            wait.decision = await self.waiter.acquire(take, priority)
-
-    def acquire_in_thread(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Wait in a thread."""
-        limiter = self.limiter
+    def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[None]:
+        """Wait until the call may go; an override in words lets it pass unconditionally."""
+        limiter, take = self.limiter, self.take_of(args, kwargs)
         if limiter.live.word is not None:
-            CallStore(limiter.store, self.count(args, kwargs)).in_thread()
+            yield CallStore(limiter.store, count_take(limiter, take))
             return
-        flow = self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs))
-        if limiter.hooks:
-            with limiter.waiting_call() as wait:
-                wait.decision = run_sync(flow)
-            return
-        try:
-            decision = run_sync(flow)
-        except PaceTimeout as error:
-            self.counts.count(error.decision)
-            raise
-        self.counts.count(decision)
-
-    def _priority(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
-        return 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
+        priority = 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
+        with limiter.waiting_call() as wait:
+            wait.decision = yield from self.waiter.wait(take, priority)
 
 
 Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]
@@ -110,43 +85,20 @@ def _require_nothing_hidden(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    slots = waiter.waiter
-    acquire, take_of, start, many_callers = waiter.acquire, waiter.take_of, slots.start, slots.many_callers
-    live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
-
-    async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
-        turn = many_callers.turn()
-        if turn is not None:  # in a crowd, no further objects are made for a caller until then
-            try:
-                await turn
-            finally:
-                turn = None
-                many_callers.pass_turn()
-        if live.word is not None:
-            await count(args, kwargs)
-            return await function(*args, **kwargs)
-        take = take_of(args, kwargs)
-        try:
-            started = start(take)
-            slot = started if type(started) is Slot else await started
-        except PaceTimeout as error:
-            counts.count(error.decision)
-            raise
-        counts.count(slot.decision)
-        return await function(*args, **kwargs)
+    acquire = waiter.acquire
 
     async def paced(*args: Any, **kwargs: Any) -> Any:
-        await acquire(args, kwargs)
+        await run_async(acquire(args, kwargs))
         return await function(*args, **kwargs)
 
-    return paced_plainly if waiter.priority_of is None and not waiter.limiter.hooks else paced
+    return paced
 
 
 def _plain_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire = waiter.acquire_in_thread
+    acquire = waiter.acquire
 
     def paced(*args: Any, **kwargs: Any) -> Any:
-        acquire(args, kwargs)
+        run_sync(acquire(args, kwargs))
         return function(*args, **kwargs)
 
     return paced

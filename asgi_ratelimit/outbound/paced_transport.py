@@ -11,7 +11,7 @@ from ..hooks import Hook
 from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting import background_loop
+from ..waiting import background_loop, run_async, run_sync
 from .margin import reads_with_margin
 from .pace_decorator import EVEN_BURST, register_name
 from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler, unpaced
@@ -46,7 +46,7 @@ class PacedTransport(WrappingTransport):
     Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for an invalid key or cost.
     """
 
-    @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")', limit="did you mean 'quota'?")
+    @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")')
     def __init__(
         self,
         transport: Any,
@@ -90,7 +90,7 @@ class PacedTransport(WrappingTransport):
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return unpaced(self._transport.handle_request(request))
-        return self._sender.send_in_thread(paced)
+        return run_sync(self._sender.send(paced))
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
@@ -99,7 +99,7 @@ class PacedTransport(WrappingTransport):
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return unpaced(await self._transport.handle_async_request(request))
-        return await self._sender.send_in_task(paced)
+        return await run_async(self._sender.send(paced))
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ConfigurationError, QuotaError
-from ..quota_text import as_quotas
+from ..errors import ConfigurationError
 
 
 def checked_transport(transport: Any, example: str) -> Any:
@@ -23,17 +22,7 @@ def checked_transport(transport: Any, example: str) -> Any:
         raise ConfigurationError(
             f"{name} goes into a client, not around one such as {client}: httpx.Client(transport={right})"
         )
-    if _is_quota(transport):
-        raise ConfigurationError(f"the transport comes first, and {transport!r} is a quota: {right}")
     raise ConfigurationError(f"{name} wraps a transport of httpx or httpx2, not {transport!r}: {right}")
-
-
-def _is_quota(given: Any) -> bool:
-    try:
-        as_quotas(given)
-    except QuotaError:
-        return False
-    return True
 
 
 def sends(transport: Any) -> bool:

@@ -13,7 +13,7 @@ from ..errors import StoreError
 from ..stores import ByStore, Store
 from ..stores.documents import Documents, documents
 from ..stores.shared_time import shared_time
-from ..waiting.forks import reset_in_child
+from ..waiting.background_loop import reset_in_child
 from .override_document import EMPTY, NAME, Document, Override, unpacked
 from .repeating import EVERY, Repeating
 

@@ -12,7 +12,7 @@ from weakref import ref
 
 from ..logs import FailureLog
 from ..waiting import background_loop
-from ..waiting.forks import reset_in_child
+from ..waiting.background_loop import reset_in_child
 
 EVERY = 0.9
 """Seconds between two runs, so that a change is known everywhere within a second."""

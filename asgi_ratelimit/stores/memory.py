@@ -102,7 +102,7 @@ class MemoryStore(Store):
         with self._lock:
             now, decisions = float(self._now_ns() // 1000), Decisions()
             for take in takes:
-                decisions.append(self._take(take, now))  # a comprehension is one more call
+                decisions.append(self._take(take, now))
             return decisions
 
     async def peek(self, take: Take) -> Decision:
@@ -151,7 +151,10 @@ class MemoryStore(Store):
             if earlier is not None:
                 return repeated(earlier, take, now)
         charges, values = take.charges, self._values
-        states = [read(charge.quota, values.get(charge.bucket), now) for charge in charges]
+        states = []
+        for charge in charges:  # a comprehension is one more call
+            state = read(charge.quota, values.get(charge.bucket), now)
+            states.append(state)
         if take.best_effort:
             take = granting(take, most_at_once(charges, states, now))
             charges = take.charges

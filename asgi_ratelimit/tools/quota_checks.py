@@ -14,7 +14,7 @@ from ..errors import ConfigurationError
 from ..inbound import RateLimitMiddleware
 from ..inbound.config import USUAL, LimitsFile
 from ..inbound.dependency import named_rules, require_depends
-from ..inbound.functions.function_failures import Failures
+from ..inbound.functions.connection_functions import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
 from ..inbound.startup.route_names import require_names

@@ -1,32 +1,21 @@
 """One event loop in a background thread of each process, on which synchronous callers use asynchronous stores.
 
-It also looks after queues in which callers of several event loops wait. Those of a loop that was closed cannot leave,
-and nothing else would wake the others.
+A forked child forgets it, and everything that waits in its parent: those tasks and threads do not exist in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextvars import Context
-from threading import Lock, RLock, Thread
+from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from ..errors import ConfigurationError
 
 T = TypeVar("T")
-
-LOOK_EVERY_S = 0.9
-"""Seconds between two looks, so that callers of a closed event loop are dropped within a second."""
-
-
-class Watched(Protocol):
-    """Callers that wait for each other, on several event loops; a thread without one counts as another loop."""
-
-    def drop_dead(self) -> bool:
-        """Drop callers of closed event loops, and wake the next; return whether to look again, for other callers."""
-        ...
 
 
 class _Background:
@@ -35,8 +24,6 @@ class _Background:
     def __init__(self) -> None:
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watched: set[Watched] = set()
-        self._watched_lock = RLock()
 
     def loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -44,21 +31,6 @@ class _Background:
                 self._loop = asyncio.new_event_loop()
                 Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True).start()
             return self._loop
-
-    def watch(self, watched: Watched) -> None:
-        with self._watched_lock:
-            is_first = not self._watched
-            self._watched.add(watched)
-        if is_first:
-            loop = self.loop()
-            Context().run(loop.call_soon_threadsafe, loop.call_later, LOOK_EVERY_S, self._look)
-
-    def _look(self) -> None:
-        with self._watched_lock:
-            looked_at, self._watched = self._watched, set()
-        for each in looked_at:
-            if each.drop_dead():
-                self.watch(each)
 
 
 _background = _Background()
@@ -73,14 +45,6 @@ def replace() -> None:
 def loop() -> asyncio.AbstractEventLoop:
     """The background loop of this process."""
     return _background.loop()
-
-
-def watch(watched: Watched) -> None:
-    """Look once a second for callers of closed event loops, for as long as ``drop_dead`` asks for it.
-
-    The caller must not hold a lock that ``drop_dead``, ``leave`` or ``give_up`` takes: the thread may only just begin.
-    """
-    _background.watch(watched)
 
 
 def require_other_thread(coroutine: Coroutine[Any, Any, Any] | None = None) -> None:
@@ -126,3 +90,28 @@ def run_in_place(coroutine: Coroutine[Any, Any, T]) -> T:
         return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
     coroutine.close()
     raise RuntimeError("the store declares in_process=True, but one of its methods waited")
+
+
+class Resettable(Protocol):
+    """An object that can return to its initial state."""
+
+    def reset(self) -> None:
+        """Forget all callers, and replace all locks."""
+        ...
+
+
+_registered: WeakSet[Resettable] = WeakSet()
+
+
+def reset_in_child(resettable: Resettable) -> None:
+    """Call ``resettable.reset()`` in every child process that is forked from now on."""
+    _registered.add(resettable)
+
+
+def _reset() -> None:
+    replace()  # first, because the objects that are reset may use it at once
+    for resettable in list(_registered):
+        resettable.reset()
+
+
+os.register_at_fork(after_in_child=_reset)

@@ -1,8 +1,6 @@
 """A limit on how many callers of each key are active at a time: the others wait, first come, first served.
 
-A caller whose event loop is closed can never leave. So a new caller drops all such callers, and lets the next ones go.
-So does a look once a second, while callers of several event loops wait. A loop that is only stopped may run again, so
-its callers keep their places.
+A caller whose event loop was closed can never leave: the next one that comes drops it.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from ..clock import Clock, time_of
-from . import background_loop
+from .background_loop import reset_in_child
 from .flow_drivers import Flow, NewWakeUp, Sleep
-from .forks import reset_in_child
 from .wakeups import WakeUp
 
 
@@ -39,29 +36,20 @@ class Place:
 
 @dataclass(slots=True)
 class _Callers:
-    """The callers of one key. Each step takes as long for many callers as for few, while no event loop is closed."""
+    """The callers of one key. Each step takes as long for many callers as for few."""
 
     active: set[Place] = field(default_factory=set)
     waiting: dict[float, OrderedDict[Place, None]] = field(default_factory=dict)
     """The waiting callers by priority, in the order in which they came."""
-    loops: set[asyncio.AbstractEventLoop | None] = field(default_factory=set)
-    """The event loops of the callers that have waited or become active; ``None`` if threads have waited."""
 
     @property
     def count(self) -> int:
         """How many are active or waiting."""
         return len(self.active) + sum(map(len, self.waiting.values()))
 
-    def begin(self, place: Place) -> None:
-        """Let this caller be active."""
-        self.active.add(place)
-        if place.loop is not None:
-            self.loops.add(place.loop)
-
     def wait(self, place: Place) -> None:
         """Let this caller wait behind all callers of its priority."""
         self.waiting.setdefault(place.priority, OrderedDict())[place] = None
-        self.loops.add(place.loop)
 
     def is_waiting(self, place: Place) -> bool:
         """Whether this caller waits."""
@@ -76,26 +64,13 @@ class _Callers:
             if not queue:
                 del self.waiting[place.priority]
 
-    def drop_dead(self) -> None:
-        """Drop callers whose event loop is closed, if that keeps others waiting.
-
-        Dropping one may free its task, which then calls ``leave`` from here, so all loops are over copies.
-        """
-        closed = [loop for loop in list(self.loops) if loop is not None and loop.is_closed()]
-        self.loops.difference_update(closed)
-        dead = [place for place in list(self.active) if place.is_dead] if closed else []
-        if dead:
-            dead += [place for queue in list(self.waiting.values()) for place in list(queue) if place.is_dead]
-        for place in dead:
-            self.discard(place)
-
     def fill(self, limit: int) -> None:
         """Let as many callers go as there is room for, those of the highest priority first."""
         while self.waiting and len(self.active) < limit:
             following = next(iter(self.waiting[max(self.waiting)]))
             self.discard(following)
             if not following.is_dead:
-                self.begin(following)
+                self.active.add(following)
                 if following.wake_up is not None:
                     following.wake_up.set(0.0)
 
@@ -112,8 +87,6 @@ class ConcurrencyLimit:
         """Forget all callers."""
         self._lock = RLock()  # the garbage collector may call leave() in here, by closing a forgotten caller
         self._callers: dict[Hashable, _Callers] = {}
-        self._mixed: set[Hashable] = set()
-        """The keys whose callers wait on several event loops."""
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -151,35 +124,18 @@ class ConcurrencyLimit:
 
     def _enter(self, place: Place) -> bool:
         """Become active if the limit allows it. If it does not, and the place has a wake-up, wait in the queue."""
-        is_newly_mixed = False
         with self._lock:
-            callers = self._callers.get(place.key) or _Callers()
+            callers = self._callers.setdefault(place.key, _Callers())
             if len(callers.active) >= self.limit:
-                callers.drop_dead()
+                for dead in [each for each in callers.active if each.is_dead]:
+                    callers.discard(dead)
                 callers.fill(self.limit)
-            self._callers[place.key] = callers
             if len(callers.active) < self.limit:
-                callers.begin(place)
+                callers.active.add(place)
                 return True
             if place.wake_up is not None:
                 callers.wait(place)
-                if len(callers.loops) > 1 and place.key not in self._mixed:
-                    self._mixed.add(place.key)
-                    is_newly_mixed = True
-        if is_newly_mixed:
-            background_loop.watch(self)
         return False
-
-    def drop_dead(self) -> bool:
-        """Let those go who wait for callers of closed event loops; return whether callers of several loops wait."""
-        with self._lock:
-            for key in list(self._mixed):
-                callers = self._callers.get(key)
-                if callers is None or not callers.waiting:
-                    self._mixed.discard(key)
-                else:
-                    self._refill(key, callers)
-            return bool(self._mixed)
 
     def _is_waiting(self, place: Place) -> bool:
         with self._lock:
@@ -190,10 +146,7 @@ class ConcurrencyLimit:
         """How many callers are active or waiting."""
         with self._lock:
             callers = self._callers.get(key)
-            if callers is None:
-                return 0
-            self._refill(key, callers)
-            return callers.count
+            return 0 if callers is None else callers.count
 
     def leave(self, place: Place) -> None:
         """Stop being active, so that the next caller can go, or stop waiting; the place may already be gone."""
@@ -203,14 +156,5 @@ class ConcurrencyLimit:
                 return
             callers.discard(place)
             callers.fill(self.limit)
-            self._forget_if_empty(place.key, callers)
-
-    def _refill(self, key: Hashable, callers: _Callers) -> None:
-        """Let others go in place of callers of closed event loops."""
-        callers.drop_dead()
-        callers.fill(self.limit)
-        self._forget_if_empty(key, callers)
-
-    def _forget_if_empty(self, key: Hashable, callers: _Callers) -> None:
-        if not callers.active and self._callers.get(key) is callers:
-            del self._callers[key]
+            if not callers.active and self._callers.get(place.key) is callers:
+                del self._callers[place.key]

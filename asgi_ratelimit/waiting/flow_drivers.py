@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from ..clock import Clock, time_of
 from ..decision import Decision, Take
 from ..errors import StoreError
-from ..logs import calling_line, see
+from ..logs import see
 from ..stores import Store
-from ..stores.event_loops import LONGEST, keep, until_done_in_any_case
+from ..stores.event_loops import LONGEST, keep, running_loop, until_done_in_any_case
 from . import background_loop
 from .wakeups import LoopWakeUp, ThreadWakeUp
 
@@ -44,7 +44,11 @@ Flow: TypeAlias = Generator[Step, Any, T]
 
 
 async def run_async(flow: Flow[T]) -> T:
-    """Run a flow in a task, and return its result."""
+    """Run a flow in a task, and return its result. Raises ``ConfigurationError`` without asyncio."""
+    running_loop(
+        "a call that waits for its slot with async",
+        "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
+    )
     resume: Callable[[Any], Step] = flow.send
     result: Any = None
     while True:
@@ -241,9 +245,8 @@ def block(wake_up: ThreadWakeUp) -> None:
 def warn_of_blocked_loop() -> None:
     """Log, once for each process, that a call without ``async`` blocks an event loop while it waits."""
     logger.warning(
-        "the call at %s waits for its slot without async, and blocks the event loop that it was called on: wait "
+        "a call waits for its slot without async, and blocks the event loop that it was called on: wait "
         "with async, as Limiter.acquire and an async def under @pace do, or call it with asyncio.to_thread %s",
-        calling_line(),
         see("a-blocked-event-loop"),
     )
 

@@ -10,10 +10,9 @@ from threading import Lock, RLock
 from ..clock import SystemClock
 from ..counts import Row, outbound_sources
 from ..stores import ByStore, CameBack, Store, when_units_come_back
+from .background_loop import reset_in_child
 from .concurrency import ConcurrencyLimit
-from .forks import reset_in_child
 from .slots.call_spacing import ON_THE_WAY_US
-from .slots.many_callers import ManyCallers
 from .slots.slot_queues import SlotQueues
 from .wakeups import BucketWakeUps
 
@@ -54,7 +53,6 @@ class Waiters:
     """The callers that wait over one store: for booked slots, in front of their own keys, and to spend."""
 
     slots: SlotQueues
-    many_callers: ManyCallers = field(default_factory=ManyCallers)
     own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     """The first caller of each set of buckets is active, the others wait for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,16 +12,14 @@ from ..clock import SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..stores.event_loops import running_loop
-from .flow_drivers import BookSlot, Flow, TaskOrThread, block, run_async, sleep
+from .concurrency import Place
+from .flow_drivers import BookSlot, Flow, TaskOrThread, block, sleep
 from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
-from .slots.caller_queue import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
+from .slots.caller_queue import NewWaiter, TaskWaiter, Waiter, Waiting
 from .slots.departure_order import Departures
-from .slots.missed_slots import ANEW_AT_ONCE
-from .slots.slot import LATE_US, Slot
-from .slots.store_time import lead_us
+from .slots.slot import LATE_US, Slot, lead_us
 from .slots.unused_slots import UnusedSlots
 
 
@@ -44,14 +42,12 @@ class SlotWaiter:
         self.now_us = time_of(clock)
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
-        self._queues, self.many_callers = waiters.slots, waiters.many_callers
-        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots)
+        self._queues = waiters.slots
+        self._unused = UnusedSlots(store, waiters.slots)
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
-        self._waiting = Waiting(
-            self.clock, waiters.slots.decide, self._unused.give_back_at_once, margin, self._departs_later
-        )
+        self._waiting = Waiting(self.clock, self._unused.give_back_at_once, margin, self._departs_later)
         self._departures = Departures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take, renewed)
 
@@ -65,61 +61,14 @@ class SlotWaiter:
         return (yield from self.wait_for_slot(take, priority)).decision
 
     def wait_for_slot(self, take: Take, priority: float = 0.0) -> Flow[Slot]:
-        """Like ``wait``, but returns the slot."""
-        own = own_part(take)
-        if own is not None:
-            return (yield from self._wait_with_own_keys(take, own, priority))
-        slot: Slot = yield TaskOrThread(
-            partial(self.acquire_slot, take, priority), partial(self.acquire_slot_in_thread, take, priority)
-        )
-        return slot
-
-    async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
-        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
-        return (await self.acquire_slot(take, priority)).decision
-
-    async def acquire_slot(self, take: Take, priority: float = 0.0) -> Slot:
-        """Like ``acquire``, but returns the slot, whose decision is made when it is read."""
-        turn = self.many_callers.turn()
-        if turn is not None:
-            try:
-                await turn
-            finally:
-                self.many_callers.pass_turn()
-        slot = self.start(take, priority)
-        return slot if isinstance(slot, Slot) else await slot
-
-    def start(self, take: Take, priority: float = 0.0) -> Slot | Coroutine[Any, Any, Slot]:
-        """Like ``acquire``, in the caller's turn; returns the slot of a call that leaves at once, or a coroutine."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            running_loop(
-                "a call that waits for its slot with async",
-                "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
-            )
+        """Like ``wait``, but returns the slot, whose decision is made when it is read."""
         if len(take.charges) > 1 and (own := own_part(take)) is not None:
-            return run_async(self._wait_with_own_keys(take, own, priority))
+            return (yield from self._wait_with_own_keys(take, own, priority))
         slot = self._booking.slot_at_once(take, priority)
         if slot is not None and self._try_leave(take, slot):
             return slot
-        waiter = TaskWaiter(self._waiting, take, priority)
-        return self.sleep_in_task(waiter, slot)
-
-    def acquire_slot_in_thread(self, take: Take, priority: float = 0.0) -> Slot:
-        """Like ``acquire_slot``, but blocks this thread; for charges of one key."""
-        slot = self._booking.slot_at_once(take, priority)
-        if slot is not None and self._try_leave(take, slot):
-            return slot
-        waiter = ThreadWaiter(self._waiting, take, priority)
-        try:
-            self._booking.join(waiter, slot)
-            return self.sleep_in_thread(waiter)
-        except BaseException:
-            surplus = self._queues.give_up(waiter)
-            if surplus is not None:
-                self._unused.giving_back(surplus).in_thread()
-            raise
+        waiter = yield NewWaiter(self._waiting, take, priority)
+        return (yield from self._sleep(waiter, slot))
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
@@ -130,10 +79,6 @@ class SlotWaiter:
         if self._booking.answered is not None:
             self._booking.answered(decision, self.now_us() - sent_us)
         return decision
-
-    def may_go_again(self, slot: Slot) -> bool:
-        """Let a caller go now at a slot that repeats another one; return false if that is missed, or given back."""
-        return self.now_us() <= slot.until_us and self._queues.try_use(slot)
 
     def watch(self, answered: Callable[[Decision], None]) -> None:
         """Call a function with each decision of a remote store; callers get their slots before these come."""
@@ -175,39 +120,42 @@ class SlotWaiter:
         if surplus is not None:
             yield self._unused.giving_back(surplus)
 
-    async def sleep_in_task(self, waiter: TaskWaiter, slot: Slot | None = None) -> Slot:
-        """Sleep until a waiter leaves; return its slot. If it has not joined its queue, it joins first."""
+    def _sleep(self, waiter: Waiter, slot: Slot | None, before: Flow[None] | None = None) -> Flow[Slot]:
+        """Join the queue, with a slot or before one is booked, and sleep until a waiter leaves; return its slot.
+
+        ``before`` runs first. A caller that fails leaves the queue, and the newest slot goes back.
+        """
         try:
-            if waiter.queue is None:
-                self._booking.join(waiter, slot)
-            anew = 0
-            while True:
-                future = waiter.start_sleep()
-                slot = None if future is None else await future
-                if type(slot) is not Slot:
-                    slot = self._queues.take_slot(waiter, self.now_us())
-                if slot is not None:
-                    if waiter.has_left:
-                        return slot
-                    self._booking.book_anew(waiter, slot)
-                    anew += 1
-                    if anew % ANEW_AT_ONCE == 0:
-                        await asyncio.sleep(0)
+            self._booking.join(waiter, slot)
+            if before is not None:
+                yield from before
+            left: Slot = yield TaskOrThread(
+                partial(self._sleep_in_task, waiter), partial(self._sleep_in_thread, waiter)
+            )
         except GeneratorExit:  # the task is closed, so nothing more can be awaited
-            waiter.give_up()
-            self._give_up_at_once(waiter)
-            raise
-        except BaseException as error:
-            waiter.give_up()
             surplus = self._queues.give_up(waiter)
             if surplus is not None:
-                await self._unused.give_back_in_turn(surplus)
-            if waiter.under_way and isinstance(error, asyncio.CancelledError):
-                await self._booking.see_through(waiter)
+                self._unused.give_back_at_once(surplus)
             raise
+        except BaseException as error:
+            surplus = self._queues.give_up(waiter)
+            if surplus is not None:
+                yield self._unused.giving_back(surplus)
+            if isinstance(waiter, TaskWaiter) and waiter.under_way and isinstance(error, asyncio.CancelledError):
+                yield TaskOrThread(partial(self._booking.see_through, waiter), lambda: None)
+            raise
+        return left
 
-    def sleep_in_thread(self, waiter: ThreadWaiter) -> Slot:
-        """Like ``sleep_in_task``, but blocks this thread."""
+    async def _sleep_in_task(self, waiter: Any) -> Slot:
+        while True:
+            slot = self._queues.take_slot(waiter, await waiter.sleep())
+            if slot is not None:
+                if waiter.has_left:
+                    return slot
+                self._booking.book_anew(waiter, slot)
+                await asyncio.sleep(0)  # many may have missed their slots together
+
+    def _sleep_in_thread(self, waiter: Any) -> Slot:
         while True:
             block(waiter)
             slot = self._queues.take_slot(waiter, self.now_us())
@@ -228,23 +176,15 @@ class SlotWaiter:
             return slot
         waiter = yield NewWaiter(self._waiting, take, priority)
         waiter.waited_us = self.now_us() - came_us
-        self._booking.join(waiter, slot)
+        return (yield from self._sleep(waiter, slot, self._hold(place, slot)))
+
+    def _hold(self, place: Place, slot: Slot) -> Flow[None]:
+        """Keep the next caller of the own keys from booking until shortly before a slot."""
         try:
-            try:
-                ahead_us = max(AHEAD_US, self._waiting.lead_us)
-                yield from sleep(self.clock, slot.at_us - slot.since_us - ahead_us)
-            finally:
-                self._own_keys.leave(place)
-            left: Slot = yield TaskOrThread(partial(self.sleep_in_task, waiter), partial(self.sleep_in_thread, waiter))
-        except GeneratorExit:
-            self._give_up_at_once(waiter)
-            raise
-        except BaseException:
-            surplus = self._queues.give_up(waiter)
-            if surplus is not None:
-                yield self._unused.giving_back(surplus)
-            raise
-        return left
+            ahead_us = max(AHEAD_US, self._waiting.lead_us)
+            yield from sleep(self.clock, slot.at_us - slot.since_us - ahead_us)
+        finally:
+            self._own_keys.leave(place)
 
     def _try_leave(self, take: Take, slot: Slot) -> bool:
         """Record that a caller leaves at once, and return true; or return false if it has to wait."""
@@ -255,9 +195,3 @@ class SlotWaiter:
         if take.operation is not None and slot.repeats:
             return self._queues.try_use(slot)
         return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us, self._margin) == 0.0
-
-    def _give_up_at_once(self, waiter: Waiter) -> None:
-        """Leave the queue in code that cannot await anything."""
-        surplus = self._queues.give_up(waiter)
-        if surplus is not None:
-            self._unused.give_back_at_once(surplus)

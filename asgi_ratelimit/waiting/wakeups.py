@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from threading import Event, RLock, get_ident
-from typing import Any, Protocol
+from typing import Protocol
 
-from ..clock import Clock, elapsed_us, time_of, wait_for
+from ..clock import Clock, time_of, wait_for
 from ..decision import Charge
-from .forks import reset_in_child
-from .timers import TaskSleep, no_timers, timers_of
+from .background_loop import reset_in_child
 
 
 class WakeUp(Protocol):
@@ -28,11 +28,6 @@ class WakeUp(Protocol):
         """The event loop of the caller; ``None`` for a thread."""
         ...
 
-    @property
-    def is_dead(self) -> bool:
-        """Whether the caller can never wake, because its event loop is closed."""
-        ...
-
     def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the caller at ``at_us``, not at the time set before; ``now_us`` is the current time. Thread-safe."""
         ...
@@ -41,104 +36,64 @@ class WakeUp(Protocol):
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
-    __slots__ = ("_handle", "_now", "_thread", "_timers", "at_us", "decide", "loop", "sleeping", "timer")
+    __slots__ = ("_handle", "_now", "_sleeping", "_thread", "at_us", "loop")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
-        self.timer = 0
-        self.loop = loop = asyncio.get_running_loop()
-        if clock is None:
-            self._now, self._timers = elapsed_us, timers_of(loop)
-        else:
-            self._now = time_of(clock)
-            self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they work only with this clock
+        self.loop = asyncio.get_running_loop()
+        self._now = time_of(clock)
         self._thread = get_ident()
-        self.sleeping: TaskSleep | None = None
-        self.decide: Callable[[Any, float], Any] | None = None
+        self._sleeping: asyncio.Future[None] | None = None
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
-        if self.sleeping is None:  # it checks the time before it sleeps
+        if self._sleeping is None:  # it checks the time before it sleeps
             return
-        try:
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
             if get_ident() != self._thread:
                 self.loop.call_soon_threadsafe(self._set_timer)
-            elif now_us is None or at_us <= now_us or self.timer or (timers := self._timers()) is None:
-                self._set_timer(now_us)
             else:
-                timers.set(self, at_us)
-        except RuntimeError:  # the loop is closed, so nobody waits any longer
-            pass
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the event loop is closed."""
-        return self.loop.is_closed()
+                self._set_timer(now_us)
 
     async def sleep(self) -> float:
         """Sleep until the time that is set; return the current time."""
         try:
-            while (future := self.start_sleep()) is not None:
+            while (now_us := self._now()) < self.at_us:
+                self._sleeping = future = self.loop.create_future()
+                self._set_timer(now_us)
                 await future
-        except BaseException:
-            self.give_up()
-            raise
-        return self._now()
-
-    def start_sleep(self) -> TaskSleep | None:
-        """A future to await, or else to ``give_up``; ``None`` if the time that is set has come.
-
-        Its result is what the waiter has taken, or ``None``. It may end early, so the time has to be checked again.
-        """
-        if self.at_us < math.inf and self.at_us <= self._now():
-            return None
-        self.sleeping = future = TaskSleep(self.loop)
-        if self.at_us < math.inf:  # otherwise, the timer is set with the time
-            self._set_timer()
-        return future
-
-    def give_up(self) -> None:
-        """Note that the task no longer waits."""
-        self.sleeping = None
-        self._cancel_timer()
+            return now_us
+        finally:
+            self._sleeping = None
+            self._cancel_timer()
 
     def _set_timer(self, now_us: float | None = None) -> None:
-        if self.timer or self._handle is not None:
-            self._cancel_timer()
-        future = self.sleeping
+        self._cancel_timer()
+        future = self._sleeping
         if future is None or future.done():
             return
-        at_us = self.at_us
-        left_us = at_us - (self._now() if now_us is None else now_us)
+        left_us = self.at_us - (self._now() if now_us is None else now_us)
         if left_us <= 0:
-            self._end_sleep_soon()
+            future.set_result(None)
         elif left_us < math.inf:
-            timers = self._timers()
-            if timers is None:
-                self._handle = self.loop.call_later(left_us / 1e6, self._end_sleep_soon)
-            else:
-                timers.set(self, at_us)
+            self._handle = self.loop.call_later(left_us / 1e6, _end_sleep, future)
 
     def _cancel_timer(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        if self.timer and (timers := self._timers()) is not None:
-            timers.cancel(self)
 
-    def _end_sleep_soon(self) -> None:
-        self._handle = None
-        future, self.sleeping = self.sleeping, None
-        if future is not None and not future.done():
-            future.set_result(None)
+
+def _end_sleep(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class ThreadWakeUp:
     """The wake-up of a thread."""
 
-    is_dead = False
     loop = None
 
     def __init__(self, clock: Clock | None) -> None:
@@ -180,8 +135,6 @@ class BucketWakeUps:
         with self._lock:
             for bucket in buckets:
                 wake_ups = self._by_bucket.setdefault(bucket, OrderedDict())
-                while wake_ups and (oldest := next(iter(wake_ups))).is_dead:
-                    wake_ups.pop(oldest, None)
                 wake_ups[wake_up] = None
                 self._by_bucket[bucket] = wake_ups  # a caller that was dropped may have removed the empty one
 

@@ -101,20 +101,6 @@ def test_a_limit_is_no_decorator() -> None:
         async def endpoint() -> None: ...
 
 
-def test_its_class_is_no_decorator() -> None:
-    """The function below ``@RateLimit`` would be its quota."""
-    endpoint: Any = hello
-    with pytest.raises(ConfigurationError, match=r'RateLimit is not a decorator.*Depends\(RateLimit\("5/minute"\)\)'):
-        RateLimit(endpoint)
-
-
-async def test_its_class_is_no_decorator_of_a_function_of_one_argument() -> None:
-    """That may be a quota function, so the start finds the limit in the place of the endpoint."""
-    app = within(FastAPI())
-    app.get("/{number}")(RateLimit(lambda number: number))
-    assert "RateLimit is not a decorator" in await failure_at_start(app)
-
-
 def by_account(account: Annotated[str, Depends(client_ip)]) -> str:
     """A key whose ``client_ip`` FastAPI would make for each request, with arguments from the query."""
     return account

@@ -7,6 +7,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 from starlette.requests import HTTPConnection
 
@@ -196,3 +198,17 @@ def test_different_cookies_are_different_keys(one: bytes, other: bytes) -> None:
     """Any bytes, of any length."""
     assert None not in (cookie_key(b"session=" + one), cookie_key(b"session=" + other))
     assert cookie_key(b"session=" + one) != cookie_key(b"session=" + other)
+
+
+@given(
+    st.lists(
+        st.sampled_from(['session="', "session=", "other=1", "\\", "\\054", "a", '"', ";", " ", "=", '\\"']),
+        max_size=12,
+    )
+)
+def test_any_cookie_is_read_as_the_app_reads_it(parts: list[str]) -> None:
+    """Quoted or not, with escapes or without; none is a cookie that the app does not see."""
+    scope = http(headers=[(b"cookie", "".join(parts).encode("latin-1"))])
+    read = HTTPConnection(scope).cookies.get("session")
+    key = cookie("session")
+    assert key.of(scope) == (None if read is None else key.key_of(read))

@@ -10,7 +10,7 @@ import httpx
 import httpx2
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport, ConfigurationError, PacedTransport, TokenBucket
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError, PacedTransport
 
 
 def answered(request: Any) -> httpx.Response:
@@ -36,17 +36,6 @@ def test_what_is_no_transport_is_refused_at_once(wrong: Any, mend: str) -> None:
     """Not at the first request; the error shows what to write."""
     with pytest.raises(ConfigurationError, match=re.escape(mend)):
         PacedTransport(wrong, "20/s")
-
-
-@pytest.mark.parametrize("quota", ["5/s", TokenBucket(5)], ids=["text", "object"])
-def test_a_transport_comes_before_its_quota(quota: Any) -> None:
-    """The error says so where they are the other way round, or where the transport is left out."""
-    with pytest.raises(ConfigurationError, match=r"transport comes first, .*: PacedTransport\(httpx.HTTPTransport\(\)"):
-        PacedTransport(quota, httpx.HTTPTransport())  # type: ignore[arg-type]  # this is the mistake
-    with pytest.raises(
-        ConfigurationError, match=r"transport comes first, .*: AdaptiveTransport\(httpx.HTTPTransport\(\)"
-    ):
-        AdaptiveTransport(quota)
 
 
 @pytest.mark.parametrize("module", [httpx, httpx2], ids=["httpx", "httpx2"])

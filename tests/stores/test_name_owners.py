@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,21 +160,6 @@ def test_a_limiter_owns_its_name(kind: Any, other: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"two limits named 'api' share a store .* \"10/.* and \"20/"):
             second("20/minute", store=store, name="api")
         assert [owner, second("10/minute", store=store, name="api"), second("20/minute", store=store, name="jobs")]
-
-
-def test_one_text_that_means_two_quotas_is_told() -> None:
-    """For a function that is paced, and for nothing else that differs."""
-    store = MemoryStore()
-    limiter = Limiter("10/s", store=store, name="api")
-    remedy = re.escape(
-        'has burst 1 in pace and PacedTransport, and its limit as the burst elsewhere: write "10/s burst 10"'
-    )
-    with pytest.raises(ConfigurationError, match=remedy):
-        pace("10/s", store=store, name="api")(registered)
-    with pytest.raises(ConfigurationError) as others:
-        pace("20/s", store=store, name="api")(registered)
-    assert "burst 1 in pace" not in str(others.value)
-    assert limiter
 
 
 class BareStore:

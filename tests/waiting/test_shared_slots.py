@@ -15,12 +15,11 @@ from asgi_ratelimit.outbound.sending.pauses import PAUSE
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
-from asgi_ratelimit.waiting.slots.slot import Slot
+from asgi_ratelimit.waiting.slots.slot import LONGEST_LEAD_US, VALID_US, Slot, StoreTime, lead_us
 from asgi_ratelimit.waiting.slots.slot_queues import SlotQueues
-from asgi_ratelimit.waiting.slots.store_time import LONGEST_LEAD_US, VALID_US, StoreTime, lead_us
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
@@ -39,7 +38,7 @@ class Process:
     async def call(self, after: float = 0.0, take: Take = TAKE) -> None:
         """Come after some seconds, and leave at a slot."""
         await asyncio.sleep(after)
-        decision = await self.waiter.acquire(take)
+        decision = await run_async(self.waiter.wait(take))
         self.left.append(self.waiter.now_us() / 1e6)
         self.late.append(self.left[-1] - decision.ready_at)
 
@@ -123,7 +122,7 @@ async def test_a_slot_behind_a_shared_burst_gives_its_first_call_time_to_arrive(
     """With a margin: another process may have made that call, a fortieth of the burst's time ago, or 5 ms at least."""
     queues = SlotQueues(ON_THE_WAY_US, is_shared)
     take = Take((Charge(TokenBucket(49, burst=burst), "key"),), float("inf"))
-    waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None, margin), take)
+    waiter = TaskWaiter(Waiting(None, lambda slot: None, margin), take)
     queues.join(waiter, 0.0)
     decision = Decision(take, True, delay_us, [unused(take.charges[0].quota, 0.0)], 0.0)
     queues.answered(waiter, Slot(0.0, delay_us, delay_us + 1e5, decision, 0.0), 0.0)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,11 +15,9 @@ from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.queue_registry import waiters_of
 from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
-from asgi_ratelimit.waiting.slots.many_callers import AT_ONCE, ManyCallers
-from tests.support.counting import CountingStore
 from tests.support.late_stores import SlowStore
 
 INF = float("inf")
@@ -28,123 +25,12 @@ EVEN = TokenBucket(10, burst=1)
 TAKE = Take((Charge(EVEN, "key"),), INF)
 
 
-def test_a_crowd_lets_the_event_loop_run_in_between() -> None:
-    """Ten thousand callers at once: few of them book before other tasks run, and they keep their order."""
-    clock = SteppedClock(0)
-    store = CountingStore(clock=clock)
-    waiter = SlotWaiter(store)
-    order: list[int] = []
-    booked: list[int] = []
-
-    async def call(number: int) -> None:
-        await waiter.acquire(Take((Charge(TokenBucket(1_000_000, burst=1), "key"),), INF))
-        order.append(number)
-
-    async def watch() -> None:
-        while not booked or booked[-1] < 10_000:
-            booked.append(store.takes)
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        await asyncio.gather(watch(), *map(call, range(10_000)))
-
-    clock.run(main())
-    assert order == list(range(10_000))
-    assert max(after - before for before, after in pairwise(booked)) <= 300
-
-
-class Overtaken(asyncio.SelectorEventLoop):
-    """A loop; when another one asks whether it is closed, a crowd comes on a third one."""
-
-    others: Callable[[], None] | None = None
-
-    def is_closed(self) -> bool:
-        others, self.others = self.others, None
-        if others is not None:
-            others()
-        return super().is_closed()
-
-
-def test_crowds_on_several_event_loops_do_not_disturb_each_other() -> None:
-    """Each of them in a thread, at the same time."""
-    many = ManyCallers()
-
-    async def crowd(callers: int = 2 * AT_ONCE) -> None:
-        turns = [many.turn() for _ in range(callers)]
-        assert turns[-1] is not None
-
-    def on(loop: asyncio.AbstractEventLoop) -> None:
-        loop.run_until_complete(crowd())
-
-    first, second, third = Overtaken(), asyncio.SelectorEventLoop(), asyncio.SelectorEventLoop()
-    first.run_until_complete(crowd(4 * AT_ONCE))
-    thread = Thread(target=on, args=[third])
-    first.others = lambda: (thread.start(), thread.join())[1]
-    on(second)
-    for loop in (first, second, third):
-        loop.close()
-
-
-def test_a_caller_that_is_cancelled_in_a_crowd_books_nothing() -> None:
-    """The others go as if it had not come."""
-    clock = SteppedClock(0)
-    store = CountingStore(clock=clock)
-    waiter = SlotWaiter(store)
-
-    async def main() -> list[Any]:
-        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(300)]
-        await asyncio.sleep(0)
-        for call in calls[-100:]:
-            call.cancel()
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    ended = clock.run(main())
-    assert store.takes == 200
-    assert [decision.ready_at for decision in ended[:200]] == [pytest.approx(number / 10) for number in range(200)]
-    assert not waiters_of(store).slots
-
-
-@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-def test_callers_that_are_cancelled_at_once_give_their_slots_back_a_few_at_a_time(again: bool) -> None:
-    """Other tasks run in between, and then the bucket is as if it had never been used."""
-    clock = SteppedClock(0)
-    store = CountingStore(clock=clock)
-    waiter = SlotWaiter(store)
-    given_back: list[int] = []
-
-    async def watch() -> None:
-        while True:
-            given_back.append(store.settled)
-            await asyncio.sleep(0)
-
-    async def main() -> list[Any]:
-        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(1000)]
-        while store.takes < 1000:  # noqa: ASYNC110  # the store has no event for that
-            await asyncio.sleep(0)
-        watching = asyncio.ensure_future(watch())
-        for round_ in range(2 if again else 1):
-            for call in calls[1 + 500 * round_ :]:
-                call.cancel()
-            await asyncio.sleep(0)
-        ended = await asyncio.gather(*calls, return_exceptions=True)
-        watching.cancel()
-        return ended
-
-    ended = clock.run(main())
-    assert sum(isinstance(each, asyncio.CancelledError) for each in ended) == 999
-    assert store.settled == 999
-    if not again:  # who is cancelled again does not wait any more
-        assert max(after - before for before, after in pairwise(given_back)) <= 300
-    assert clock.run(waiter.acquire(TAKE)).delay == pytest.approx(0.1)
-    assert not waiters_of(store).slots
-
-
 async def in_order(waiter: SlotWaiter, priorities: Sequence[float]) -> list[float]:
     """The priorities of callers that come at once, in the order in which they leave."""
     left: list[float] = []
 
     async def call(priority: float) -> None:
-        await waiter.acquire(TAKE, priority)
+        await run_async(waiter.wait(TAKE, priority))
         left.append(priority)
 
     await asyncio.gather(*map(call, priorities))
@@ -163,7 +49,7 @@ def test_callers_of_a_higher_priority_go_first(kind: type[MemoryStore]) -> None:
 async def test_nobody_follows_a_caller_that_has_left() -> None:
     """Its answer is still to come."""
     queues = waiters_of(MemoryStore()).slots
-    waiter = TaskWaiter(Waiting(None, queues.decide, lambda slot: None), TAKE, priority=1.0)
+    waiter = TaskWaiter(Waiting(None, lambda slot: None), TAKE, priority=1.0)
     queues.join(waiter, 0.0)
     queues.give_up(waiter)
     assert not queues.has_followers(waiter)
@@ -326,9 +212,9 @@ def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelle
     waiter = SlotWaiter(store)
 
     async def main() -> list[Any]:
-        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(4)]
+        calls = [asyncio.ensure_future(run_async(waiter.wait(TAKE))) for _ in range(4)]
         await asyncio.sleep(0.05)
-        calls += [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(2)]
+        calls += [asyncio.ensure_future(run_async(waiter.wait(TAKE))) for _ in range(2)]
         await asyncio.sleep(0.01)
         calls[cancelled].cancel()
         ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -348,7 +234,7 @@ async def test_nobody_stands_behind_a_caller_that_is_cancelled_while_redis_books
     """Of 300 callers, which are several batches, one in the first is cancelled: no gap is left, and no slot."""
     store, hourly = RedisStore(redis_url, timeout=30, on_error="deny"), TokenBucket(1, 3600, burst=1)
     limiter, waiter = Limiter(hourly, store=store), SlotWaiter(store)
-    calls = [asyncio.ensure_future(waiter.acquire(Take((Charge(hourly, "key"),), INF))) for _ in range(300)]
+    calls = [asyncio.ensure_future(run_async(waiter.wait(Take((Charge(hourly, "key"),), INF)))) for _ in range(300)]
     await asyncio.sleep(0)
     calls[5].cancel()
     async with asyncio.timeout(60):

@@ -11,14 +11,13 @@ from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
 from ...stores import Store
 from ..delays import MAX_WAITING
+from ..functions.connection_functions import Failures
 from ..functions.function_arguments import CostFunction, QuotaFunction, address_key
-from ..functions.function_failures import Failures
 from ..penalties.penalty import Penalty
 from ..responses.header_options import DialectName, HeaderOptions
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule
-from .limits_file_parsing import Settings
-from .line_numbers import Place
+from .limits_file import Place, Settings, error_at, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,8 @@ class Options:
         for name, value in settings.options.items():
             own = getattr(self, name)
             if own != getattr(USUAL, name) and own is not getattr(USUAL, name):
-                raise settings.errors.given_twice(name, value, own)
+                problem = f"{shown(value)}: the program gives it, too, {name}={own!r}: remove one of them"
+                raise error_at(settings.file, (name,), problem)
         options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
         failure = options.failure()
         if failure is None:
@@ -52,13 +52,12 @@ class Options:
         fewer = (replace(options, rules=options.rules[:-count]) for count in range(1, len(settings.rules) + 1))
         fitting = next((each for each in fewer if each.failure() is None), None)
         place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
-        place = (*place, "key") if str(failure).startswith("path_param(") else place
-        raise settings.errors.at(place, str(failure)) from failure
+        raise error_at(settings.file, place, failure) from failure
 
     def failure(self) -> ValueError | None:
         """The reason why these options are invalid, if there is one."""
         try:
-            self.checked_table(self.defaults(Failures()), "", None)
+            self.table(self.defaults(Failures()), "", None)
         except ValueError as error:
             return error
         return None
@@ -68,12 +67,6 @@ class Options:
         name = DEFAULT_NAME if self.name is None else self.name
         address = address_key([self.key, *[rule.key for rule in self.rules]])
         return Defaults(name, self.key, self.cost, self.on_error, self.max_delay, fallback=address, failures=failures)
-
-    def checked_table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
-        """``table``; ``ConfigurationError`` for rules that charge some request more than one take may."""
-        table = self.table(defaults, root, store)
-        table.require_few_charges()
-        return table
 
     def table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
         """All rules, under the overrides of a store."""

@@ -20,7 +20,7 @@ def beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
     """
     excesses = [state.retry_after - most for state, most in zip(refusal.states, max_delays)]
     place = excesses.index(max(excesses))
-    wait_us = refusal.states[place].retry_after * SECOND_US
+    wait_us = max(refusal.states[place].retry_after * SECOND_US, 1.0)
     take = replace(refusal.take, max_wait=min(max_delays[place], (wait_us - 1.0) / SECOND_US))
     return replace(refusal, take=take, wait_us=wait_us)
 

@@ -78,7 +78,6 @@ def takes_bytes(settle: SettleFunction) -> bool:
     if callable(settle) and not isinstance(settle, type):
         count = _count_of_parameters(settle)
         if 2 <= count <= 3 and takes(settle, count):
-            _require_no_default_of_bytes(settle)
             return count == 3
     raise ConfigurationError(
         f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
@@ -122,20 +121,6 @@ def takes(function: Callable[..., object], count: int) -> bool:
 def _text(function: Callable[..., object]) -> str:
     name = cast("str", getattr(function, "__name__", repr(function)))
     return f"{name}{call_signature(function)}"
-
-
-def _require_no_default_of_bytes(settle: SettleFunction) -> None:
-    """Raise ``ConfigurationError`` for a third parameter that looks like the bytes, but never gets them."""
-    try:
-        parameters = list(call_signature(settle).parameters.values())
-    except (TypeError, ValueError):
-        return
-    third = next((each for each in parameters[2:] if each.kind in _POSITIONAL), None)
-    if third is not None and (third.default is None or (type(third.default) is int and third.default == 0)):
-        raise ConfigurationError(
-            f"settle gets the bytes sent as its third argument only if that has no default, unlike {str(third)!r} of "
-            f"{_text(settle)}: settle=lambda status, headers, sent: sent / 1000"
-        )
 
 
 def _count_of_parameters(function: Callable[..., object]) -> int:

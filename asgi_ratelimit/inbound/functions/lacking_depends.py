@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from inspect import isfunction, signature
+from inspect import signature
 from typing import Any, Self
 
 from ...errors import ConfigurationError
 from ...keys import client_ip
 from ...keys.base import ScopeKey, is_dependency
-from .function_arguments import takes
 
 _RIGHT = 'Depends(RateLimit("2/minute"))'
 
@@ -107,17 +106,3 @@ def require_called_keys(dependency: Any) -> None:
         for mark in (each.default, *getattr(each.annotation, "__metadata__", ())):
             if is_dependency(mark):
                 require_called_keys(mark.dependency or getattr(each.annotation, "__origin__", each.annotation))
-
-
-def require_no_decorator(quota: Any) -> None:
-    """Raise ``ConfigurationError`` for a quota that is the function below ``@RateLimit``."""
-    if isfunction(quota) and quota.__name__ != "<lambda>" and not takes(quota, 1):
-        raise used_as_decorator(quota)
-
-
-def used_as_decorator(function: Any) -> ConfigurationError:
-    """The error for ``@RateLimit`` above a function."""
-    name = getattr(function, "__name__", repr(function))
-    return ConfigurationError(
-        f'RateLimit is not a decorator, and {name} is no function that returns a quota: Depends(RateLimit("5/minute"))'
-    )

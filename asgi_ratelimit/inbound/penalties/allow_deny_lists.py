@@ -9,11 +9,9 @@ from starlette.types import Scope
 
 from ...decision import OnError
 from ...errors import ConfigurationError
-from ...keys.base import PathKey, ScopeKey, ScopeTest
-from ...keys.program_functions import called
-from ..functions.connection_functions import connection_of
+from ...keys.base import PathKey, ScopeKey, ScopeTest, called
+from ..functions.connection_functions import Failures, connection_of
 from ..functions.function_arguments import require_function
-from ..functions.function_failures import Failures
 from ..responses.refusal_answers import AccessDenied, LimitUnavailable
 
 ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]

@@ -13,10 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision, is_outage
 from ...headers import Header, names, retry_after
-from ...keys.program_functions import called
-from ..functions.connection_functions import connection_of
+from ...keys.base import called
+from ..functions.connection_functions import Failures, connection_of
 from ..functions.function_arguments import require_function
-from ..functions.function_failures import Failures
 from .header_options import HeaderOptions
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None

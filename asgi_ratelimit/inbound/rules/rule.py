@@ -15,7 +15,6 @@ from ...keys import KeyFunction
 from ...keys.path_patterns import compile_rule_path
 from ...limiter import checked_name
 from ...quota_text import QuotaLike, as_quotas
-from .. import misplaced_arguments
 from ..delays import checked_max_delay
 from ..functions.function_arguments import (
     CostFunction,
@@ -30,7 +29,7 @@ from ..penalties.penalty import Penalty, checked_penalty
 from ..responses.refusal_answers import OnLimited, checked_on_limited
 
 
-@shows_use('Rule("/login", "5/minute", methods=["POST"])', **misplaced_arguments.RULE)
+@shows_use('Rule("/login", "5/minute", methods=["POST"])')
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
-from starlette.routing import PARAM_REGEX
 from starlette.types import ASGIApp
 
-from ...buckets import UNNAMED
-from ...decision import Decision
 from ...keys import KeyFunction, cookie, header, user
 from ...keys.path_patterns import compile_path
-from ...logs import calling_line, warn_once
-from ...quota_text import as_text, readable
+from ...logs import warn_once
 from ...stores import MemoryStore, Store
 from ..functions.lacking_depends import NeedsDepends
 from ..rules import CompiledRule
 from .app_routes import AppRoute, example_path, walk
-from .worker_count import number_of_workers
-
-
-def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
-    """Warn about costs that are above what their quotas can ever grant at once: such requests never pass."""
-    for rule in rules:
-        if callable(rule.cost) or callable(rule.quota):
-            continue
-        for quota in rule.quota:
-            if rule.cost > quota.most:
-                of = f"the RateLimit at {calling_line()}" if rule.name == UNNAMED else repr(rule.name)
-                warn_once(
-                    "a-cost-above-the-burst",
-                    f"a request of {of} costs {rule.cost:g}, and {readable(quota)} never gives more than "
-                    f"{quota.most:g} at once: all are refused",
-                )
 
 
 def warn_of_workers(store: Store) -> None:
@@ -47,27 +30,6 @@ def warn_of_workers(store: Store) -> None:
             f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass: "
             'store="redis://..." is shared by all',
         )
-
-
-def warn_of_duplicate(name: str) -> None:
-    """Warn about two middlewares around one app, which both charge each request."""
-    warn_once(
-        "a-middleware-added-twice",
-        f"RateLimitMiddleware is around this app twice under the name {name!r}, and both charge every request: "
-        "remove one, or give them different names",
-    )
-
-
-def warn_of_second_charges(refusal: Decision, earlier: Iterable[Decision]) -> None:
-    """Warn about a refusal by a bucket that an earlier limit of the same request, on the same store, has charged."""
-    charged = {charge.bucket for decision in earlier for charge in decision.charges}
-    for charge, state in zip(refusal.charges, refusal.states):
-        if charge.bucket in charged and not state.allowed:
-            warn_once(
-                "a-name-that-charges-twice",
-                f"a request is charged twice under the name {charge.name!r}, because two limits share it, and was "
-                'refused the second time: give one of them another name, RateLimit("5/minute", name="uploads")',
-            )
 
 
 def warn_of_no_limits() -> None:
@@ -142,18 +104,13 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
     routes = list(walk(app))
     for number, rule in enumerate(rules):
         final = next((each for each in rules[:number] if _precludes(each, rule)), None)
-        matching, foreign = [route for route in routes if _may_match(rule, route)], _foreign_part(rule.path)
+        matching = [route for route in routes if _may_match(rule, route)]
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
         elif not matching:
             of_path = [route for route in routes if _may_match_path(rule, route)]
             reason = _mismatch(of_path) if of_path else _missing(rule.path, [route.path for route in routes])
             yield f"{rule!r} matches no route of the app: {reason}"
-        elif foreign and not any(_has_part(route.path, foreign) for route in matching):
-            reason = _missing(rule.path, [route.path for route in routes])
-            yield f"{rule!r} applies only where a path has the very text {foreign!r}: {reason}"
-        elif rule.messages and all(map(_is_plain, matching)):
-            yield f"{rule!r} has messages={as_text(rule.messages)!r}, and matches no route of a WebSocket"
 
 
 def _mismatch(routes: Sequence[AppRoute]) -> str:
@@ -167,30 +124,7 @@ def _mismatch(routes: Sequence[AppRoute]) -> str:
 def _missing(path: str, routes: Sequence[str]) -> str:
     """Why none of these routes has this path, and which one is the nearest."""
     near = get_close_matches(path, routes, 1)
-    if _foreign_part(path):
-        nearest = f"; the nearest route is {near[0]!r}" if near else ""
-        return f"a parameter is written /users/{{id}}{nearest}"
     return f"is its path complete?{f' The nearest route is {near[0]!r}' if near else ''}"
-
-
-_FOREIGN = re.compile("^:|[*#?]|<.*>")
-
-
-def _foreign_part(path: str) -> str | None:
-    """The first part of a path, between two slashes, that looks like a parameter or a wildcard of other frameworks.
-
-    A colon within a part may begin a verb, as in ``/things/{id}:cancel``.
-    """
-    return next((part for part in path.split("/") if _FOREIGN.search(_unnamed(part))), None)
-
-
-def _has_part(path: str, part: str) -> bool:
-    """Whether a path has this part, whatever the names of its parameters are."""
-    return _unnamed(part) in _unnamed(path).split("/")
-
-
-def _unnamed(path: str) -> str:
-    return PARAM_REGEX.sub("{}", path)
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
@@ -207,11 +141,6 @@ def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
     return _may_match_path(rule, route)
 
 
-def _is_plain(route: AppRoute) -> bool:
-    """Whether it takes HTTP requests only."""
-    return not route.is_websocket and route.methods is not None
-
-
 def _may_match_path(rule: CompiledRule, route: AppRoute) -> bool:
     of_route, of_rule = example_path(route.path), example_path(rule.path)
     if of_route is None or of_rule is None:
@@ -222,3 +151,37 @@ def _may_match_path(rule: CompiledRule, route: AppRoute) -> bool:
 @lru_cache(maxsize=1024)
 def _pattern(path: str) -> re.Pattern[str]:
     return compile_path(path)[0]
+
+
+_VARIABLES = ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")
+
+
+def number_of_workers() -> int:
+    """The number of workers, from the command line and the environment.
+
+    1 if nothing says that there are more, as with several containers.
+    """
+    arguments = [*sys.argv, *_split(os.environ.get("GUNICORN_CMD_ARGS", ""))]
+    from_environment = [_number(os.environ.get(name)) for name in _VARIABLES]
+    return max(1, *_workers_in(arguments), *from_environment)
+
+
+def _workers_in(arguments: Sequence[str]) -> Iterator[int]:
+    """The numbers on the command line of uvicorn, gunicorn, hypercorn, granian or fastapi."""
+    for option, following in zip(arguments, [*arguments[1:], ""]):
+        name, equals, value = option.partition("=")
+        if name in ("--workers", "-w"):
+            yield _number(value if equals else following)
+        elif option.startswith("-w"):
+            yield _number(option[2:])
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and text.isascii() else 1
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

@@ -12,7 +12,6 @@ Times are microseconds. No ``await``, no clock, no lock, no logging in this modu
 from __future__ import annotations
 
 import math
-from asyncio import AbstractEventLoop
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...headers import ServerLimit, ServerLimits
 from ...hooks import ChangeKind
 from ...profiles import Profile
-from ...profiles.shared_routes import NO_ROUTES, Routes
+from ...profiles.shared_routes import NO_ROUTES
 from ...quotas import SECOND_US
 from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, ReportedBucket
 from .hidden import HiddenBucket, Outcome, hidden_buckets
@@ -91,14 +90,11 @@ class Section:
 class Route:
     """Requests that are limited alike, as far as is known; ``buckets`` are those that the last answer has reported.
 
-    ``major`` is the part of its path that is added to the names of its buckets, by the rules ``majors_by``.
     ``waits_for`` is the bucket that its queue waits for.
     """
 
     key: str
     section: Section
-    major: str = ""
-    majors_by: Routes | None = None
     buckets: tuple[ReportedBucket, ...] = ()
     is_known: bool = False
     queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)
@@ -150,7 +146,7 @@ class Host:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request of an event loop, or of a thread, if ``loop`` is ``None``.
+    """A request that waits, or is under way.
 
     ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
     the number that it gave to this request.
@@ -161,7 +157,6 @@ class Call:
     path: str
     deadline_us: float = math.inf
     at_us: float = math.inf
-    loop: AbstractEventLoop | None = None
     soonest_us: float = 0.0
     """The declared quota lets it go no sooner, because of those that wait before it."""
     is_admitted: bool = False
@@ -269,13 +264,6 @@ class Model:
         for bucket, number in call.admitted:
             bucket.end(number, now_us)
         self._end(call, now_us)
-
-    def lost(self, call: Call, now_us: float) -> None:
-        """Note that the event loop of a request was closed: it will not be sent, or nobody will read its answer."""
-        if call.is_sent:
-            self.died(call, now_us)
-        else:
-            self.left(call, now_us)
 
     def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[PioneerBucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
@@ -392,7 +380,8 @@ class Model:
         for limit in limits:
             key = f"{limit.name} at {limit.limit}"
             if limit.bucket is not None:
-                key = " ".join(filter(None, (limit.bucket, limit.name, _major(call))))
+                major = call.host.profile.routes.major_parameters(call.path)
+                key = " ".join(filter(None, (limit.bucket, limit.name, major)))
             elif call.host.has_routes:
                 key = f"{key} of {call.route.key}"
             bucket = self._bucket(call.host, key, now_us)
@@ -480,14 +469,6 @@ def _section(host: Host, key: str, path: str, now_us: float) -> Section:
         if not host.has_routes and len(host.sections) < MAX_HOSTS:
             host.sections[name] = section
     return section
-
-
-def _major(call: Call) -> str:
-    """The part of a request's path that is added to the names of its buckets."""
-    route, routes = call.route, call.host.profile.routes
-    if route.majors_by is not routes:
-        route.majors_by, route.major = routes, routes.major_parameters(call.path)
-    return route.major
 
 
 def _forget(items: OrderedDict[str, T], now_us: float, most: int = MAX_ROUTES) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -28,8 +27,8 @@ from ...limiter import Limiter
 from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import MemoryStore, reset, settle
 from ...stores.documents import documents
-from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, background_loop, pace_timeout, sleep, take_all
-from ...waiting.forks import reset_in_child
+from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, pace_timeout, sleep, take_all
+from ...waiting.background_loop import reset_in_child
 from ..sending.pauses import PAUSE, Pauses
 from .buckets import Bucket, PioneerBucket, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
@@ -98,14 +97,10 @@ class Taken(NamedTuple):
 
 
 class LockedModel:
-    """A model that one thread at a time uses: ``with locked as model``. After a fork, the child starts afresh.
+    """A model that one thread at a time uses: ``with locked as model``. After a fork, the child starts afresh."""
 
-    It knows the event loop of each request, and tells the model of those that are lost because their loop was closed.
-    """
-
-    def __init__(self, new: Callable[[], Model], now_us: Callable[[], float]) -> None:
+    def __init__(self, new: Callable[[], Model]) -> None:
         self._new = new
-        self._now_us = now_us
         self.reset()
         reset_in_child(self)
 
@@ -113,37 +108,6 @@ class LockedModel:
         """Forget everything that was learned, and all requests."""
         self._lock = RLock()  # the garbage collector may call the model in here, by closing a forgotten request
         self._model = self._new()
-        self._calls: dict[AbstractEventLoop | None, dict[Call, None]] = {}
-
-    def begin(self, call: Call) -> None:
-        """Note that a request waits from now on, or is under way."""
-        with self._lock:
-            if self._calls and call.loop not in self._calls:
-                self.drop_dead()
-            self._calls.setdefault(call.loop, {})[call] = None
-            is_mixed = len(self._calls) > 1
-        if is_mixed:
-            background_loop.watch(self)
-
-    def end(self, call: Call) -> None:
-        """Note that a request has its answer, or has failed."""
-        with self._lock:
-            calls = self._calls.get(call.loop)
-            if calls is not None:
-                calls.pop(call, None)
-                if not calls:
-                    del self._calls[call.loop]
-
-    def drop_dead(self) -> bool:
-        """Tell the model of requests whose event loops are closed; return whether others are of several loops.
-
-        Those that wait come first, so that none of them is admitted.
-        """
-        with self._lock:
-            for loop in [each for each in list(self._calls) if each is not None and each.is_closed()]:
-                for call in sorted(self._calls.pop(loop, ()), key=lambda each: each.is_admitted):
-                    self._model.lost(call, self._now_us())
-            return len(self._calls) > 1
 
     def __enter__(self) -> Model:
         self._lock.acquire()

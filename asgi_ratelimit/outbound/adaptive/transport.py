@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +88,7 @@ class AdaptiveTransport(WrappingTransport):
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
         self._retries, self._bodies = retries, BodyRule(self._profile)
         new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)
-        self._locked = LockedModel(new_model, slots.now_us)
+        self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, limiter)
         outbound_sources.add(self)
 
@@ -104,15 +103,8 @@ class AdaptiveTransport(WrappingTransport):
     def outbound_rows(self) -> Iterator[Row]:
         """The rows that are published: one for each bucket."""
         for bucket in self.state():
-            yield {
-                "host": bucket.host,
-                "name": bucket.name,
-                "limit": bucket.limit,
-                "remaining": bucket.remaining,
-                "under_way": bucket.under_way,
-                "waiting": bucket.waiting,
-                "paused_for": round(bucket.paused_for),
-            }
+            names = ("host", "name", "limit", "remaining", "under_way", "waiting")
+            yield {**{name: getattr(bucket, name) for name in names}, "paused_for": round(bucket.paused_for)}
 
     def handle_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
@@ -147,22 +139,22 @@ class AdaptiveTransport(WrappingTransport):
 
     def _send(self, request: Any) -> Flow[Any]:
         """Send a request, perhaps several times, and return its answer."""
-        call = self._call(request, self._now_us())
+        url, now_us = request.url, self._now_us()
+        name = url.host if url.port is None else f"{url.host}:{url.port}"
+        with self._locked as model:
+            call = model.call(name, request.method, url.path, now_us + self._longest_s * SECOND_US, now_us)
         attempts, waited_us = 0, 0.0
-        try:
-            while True:
-                since_us = self._now_us()
-                yield from self._wait(call, is_first=attempts > 0)
-                waited_us += self._now_us() - since_us
-                attempts += 1
-                response, is_refused = yield from self._exchange(call, request)
-                if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
-                    sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
-                    response.extensions = {**response.extensions, "pace": sent}
-                    return response
-                yield Discard(response)
-        finally:
-            self._locked.end(call)
+        while True:
+            since_us = self._now_us()
+            yield from self._wait(call, is_first=attempts > 0)
+            waited_us += self._now_us() - since_us
+            attempts += 1
+            response, is_refused = yield from self._exchange(call, request)
+            if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
+                sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
+                response.extensions = {**response.extensions, "pace": sent}
+                return response
+            yield Discard(response)
 
     def _may_be_sent_again(self, call: Call, request: Any) -> bool:
         """Whether the whole body is at hand, and its turn can come in time."""
@@ -170,16 +162,6 @@ class AdaptiveTransport(WrappingTransport):
             return False
         with self._locked as model:
             return model.not_before(call, self._now_us()) <= call.deadline_us
-
-    def _call(self, request: Any, now_us: float) -> Call:
-        url = request.url
-        path: str = url.path
-        name = url.host if url.port is None else f"{url.host}:{url.port}"
-        with self._locked as model:
-            call = model.call(name, request.method, path, now_us + self._longest_s * SECOND_US, now_us)
-        call.loop = _get_running_loop()
-        self._locked.begin(call)
-        return call
 
     def _wait(self, call: Call, *, is_first: bool) -> Flow[None]:
         """Wait until the limits of the server, as far as they are known, and the declared quota allow one request."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from ...decision import Condition, Decision, Take, without
 from ...hooks.calling import Hooks
-from ...limiter import CallCounts, Limiter, count_take
+from ...limiter import Limiter, count, count_take
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
@@ -31,7 +31,7 @@ class RequestSlots:
         self.waiter.watch(self.pauses.note)
         self.slowdown = Slowdown()
         self.spends = SpendWaiter(store, departs_later=True, renewed=renewed) if is_settled else None
-        self._limiter, self._counts = limiter, CallCounts(store, limiter.name)
+        self._limiter, self._store = limiter, store
         self._hooks, self._has_hooks = hooks, bool(hooks)
         hooks.watch(store)
 
@@ -175,19 +175,14 @@ class RequestSlots:
 
     def count(self, paced: PacedRequest, booked: Slot | Decision) -> None:
         """Count a request that goes."""
-        self._counts.count(decision_of(booked))
+        count(self._store, decision_of(booked))
         paced.is_counted = True
 
     def timed_out(self, paced: PacedRequest, decision: Decision) -> None:
         """Note that a request gives up, or that a limit of the wrapped transport has refused one that has gone."""
         self.end_wait(paced, decision)
         if not paced.is_counted:
-            self._counts.count(decision)
-
-
-def is_at_once(booked: Slot | Decision) -> bool:
-    """Whether the store, which was not out, lets a request go at once."""
-    return booked.is_at_once if type(booked) is Slot else not (booked.delay or booked.degraded)
+            count(self._store, decision)
 
 
 def decision_of(booked: Slot | Decision) -> Decision:

@@ -9,12 +9,11 @@ from ...decision import Decision
 from ...hooks.calling import Hooks
 from ...limiter import Limiter
 from ...quotas import SECOND_US
-from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, Slot, run_async, run_sync, sleep
-from .backoff import Refusals
+from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, sleep
+from .backoff import THROTTLED, Refusals
 from .exchange import Discard, Send
-from .request_slots import RequestSlots, decision_of, is_at_once
+from .request_slots import RequestSlots, decision_of
 from .request_values import PacedRequest
-from .retry_after_parsing import THROTTLED
 from .settling import Settler
 from .watched_bodies import watched
 
@@ -43,34 +42,14 @@ class Sender:
         self._settler = settler
         self._has_hooks = bool(hooks)
         self._slots = slots = RequestSlots(limiter, margin, settler is not None, hooks)
-        self._waiter, self._now_us, self._try_depart = slots.waiter, slots.now_us, slots.waiter.try_depart
+        self._waiter, self._now_us = slots.waiter, slots.now_us
         self._refusals = Refusals(slots.pauses, slots.slowdown, retries, slots.waiter)
 
-    async def send_in_task(self, paced: PacedRequest) -> Any:
-        """Send a request without blocking the event loop, and return its answer."""
-        started_us = self._slots.begin(paced)
+    def send(self, paced: PacedRequest) -> Flow[Any]:
+        """Send a request when its turn has come, perhaps several times, and return its answer."""
+        self._slots.begin(paced)
         try:
-            if self._live.word is not None or not self._has_place(paced):
-                return await run_async(self._go_on(paced))
-            try:
-                take = self._slots.take(paced, paced.max_wait)
-                booked: Slot | Decision
-                if self._settler is None:
-                    booked = await self._waiter.acquire_slot(take)
-                else:
-                    booked = await run_async(self._slots.wait(paced, take))
-                if self._has_hooks or not is_at_once(booked) or not self._try_depart(take.charges):
-                    booked = await run_async(self._slots.confirmed(paced, booked))
-                self._slots.count(paced, booked)
-                paced.waited_us = self._now_us() - started_us
-                response = await self._transport.handle_async_request(paced.request)
-            except BaseException:
-                self._finish(paced)
-                raise
-            paced.attempts = 1
-            if self._settler is not None or response.status_code in THROTTLED:
-                return await run_async(self._go_on(paced, (decision_of(booked), response)))
-            return self._answer(paced, None, response)
+            return (yield from self._go_on(paced))
         except PaceTimeout as error:
             self._slots.timed_out(paced, error.decision)
             raise
@@ -78,46 +57,13 @@ class Sender:
             if paced.wait is not None:
                 self._slots.end_wait(paced)
 
-    def send_in_thread(self, paced: PacedRequest) -> Any:
-        """Send a request, blocking this thread, and return its answer."""
-        started_us = self._slots.begin(paced)
-        try:
-            if self._live.word is not None or not self._has_place(paced):
-                return run_sync(self._go_on(paced))
-            try:
-                take = self._slots.take(paced, paced.max_wait)
-                booked: Slot | Decision
-                if self._settler is None and len(paced.charges) == 1:
-                    booked = self._waiter.acquire_slot_in_thread(take)
-                else:
-                    booked = run_sync(self._slots.wait(paced, take))
-                if self._has_hooks or not is_at_once(booked) or not self._try_depart(take.charges):
-                    booked = run_sync(self._slots.confirmed(paced, booked))
-                self._slots.count(paced, booked)
-                paced.waited_us = self._now_us() - started_us
-                response = self._transport.handle_request(paced.request)
-            except BaseException:
-                self._finish(paced)
-                raise
-            paced.attempts = 1
-            if self._settler is not None or response.status_code in THROTTLED:
-                return run_sync(self._go_on(paced, (decision_of(booked), response)))
-            return self._answer(paced, None, response)
-        except PaceTimeout as error:
-            self._slots.timed_out(paced, error.decision)
-            raise
-        finally:
-            if paced.wait is not None:
-                self._slots.end_wait(paced)
-
-    def _go_on(self, paced: PacedRequest, sent: tuple[Decision, Any] | None = None) -> Flow[Any]:
-        """Send a request until its answer is final; ``sent`` is the decision and the answer of an earlier attempt."""
+    def _go_on(self, paced: PacedRequest) -> Flow[Any]:
+        """Send a request until its answer is final."""
         while True:
-            if sent is None:
-                paced.is_counted = False
-                yield from self._wait_for_place(paced)
+            paced.is_counted = False
+            yield from self._wait_for_place(paced)
             try:
-                decision, response = sent or (yield from self._attempt(paced))
+                decision, response = yield from self._attempt(paced)
                 backoff_us = yield from self._received(paced, decision, response)
                 if backoff_us is None:
                     return self._answer(paced, decision, response)
@@ -130,7 +76,6 @@ class Sender:
             paced.waited_us += backoff_us
             if self._has_hooks:
                 self._slots.begin_wait(paced)
-            sent = None
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; return the decision whose slot is used, and the answer."""

@@ -1,14 +1,22 @@
-"""What a URL or a client stands for, as new clients of redis-py whose settings suit a limiter."""
+"""What a URL or a client stands for, as new clients of redis-py whose settings suit a limiter.
+
+Each event loop has a client of its own, which is opened at first use, and a new one after a failure.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
-from collections.abc import Callable, Iterator
+import socket
+import threading
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel, SentinelConnectionPool, SSLConnection
 from redis.asyncio.cluster import ClusterNode
@@ -22,29 +30,23 @@ RedisLike: TypeAlias = str | Redis | RedisCluster
 
 Client: TypeAlias = Redis | RedisCluster
 
+Address: TypeAlias = tuple[str, int]
+
+CLOSE_WITHIN = 2.0
+"""The most seconds for which closing waits for Redis."""
+
 _EXAMPLES = {
-    "": '"redis://localhost:6379/0"',
+    "": '"redis://localhost:6379/0", or "unix:///run/redis.sock"',
     "cluster": '"redis+cluster://host1:6379,host2:6379"',
     "sentinel": '"redis+sentinel://host1:26379,host2:26379/mymaster"',
 }
 
-_QUOTED = 'a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
-
-_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?", re.DOTALL)
-
-_OBJECTS = re.compile("connection_class|credential_provider|parser_class|redis_connect_func|retry|retry_on_error")
-"""Options of redis-py whose values are objects."""
+_QUOTED = '; a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
 
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 
-_CONNECTION_ONLY = ("path", "host", "port", "db")
-
-_CLUSTER_PARAMETERS = inspect.signature(RedisCluster.__init__).parameters
+_OF_CLUSTERS = inspect.signature(RedisCluster.__init__).parameters
 """What a cluster's client takes: redis-py 5 and 8 differ in how retries are switched off."""
-
-
-class InvalidUrl(ValueError):
-    """Raised for an invalid URL, with a reason that quotes nothing from it but names of options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,55 +79,112 @@ def server_of(url_or_client: RedisLike, timeout: float) -> Server:
         "encoding_errors": "strict",
     }
     if isinstance(url_or_client, str):
-        return _server_of_url(url_or_client, settings, timeout)
+        return _of_url(url_or_client, settings, timeout)
     if isinstance(url_or_client, RedisCluster):
-        return _server_of_cluster_client(url_or_client, settings, timeout)
+        manager = url_or_client.nodes_manager
+        own = {**url_or_client.connection_kwargs, **settings, "address_remap": manager.address_remap}
+        nodes = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
+        return _cluster(nodes, own, own.get("connection_class", object), timeout)
     pool = getattr(url_or_client, "connection_pool", None)
-    if isinstance(url_or_client, Redis) and isinstance(pool, SentinelConnectionPool):
-        return _server_of_sentinel_client(pool, settings, timeout)
-    if isinstance(url_or_client, Redis) and isinstance(pool, ConnectionPool):
-        own = {**pool.connection_kwargs, **settings}
-        return _single(pool.connection_class, own, _shown_settings(own, pool.connection_class))
+    if isinstance(pool, SentinelConnectionPool):
+        own = {name: value for name, value in pool.connection_kwargs.items() if name != "connection_pool"}
+        own |= settings | {"ssl": issubclass(pool.connection_class, SSLConnection)}
+        sentinels = pool.sentinel_manager
+        addresses = [_address(each.connection_pool.connection_kwargs, 26379) for each in sentinels.sentinels]
+        return _sentinels(addresses, pool.service_name, own, dict(sentinels.sentinel_kwargs), timeout)
+    if isinstance(pool, ConnectionPool):
+        return _single(pool.connection_class, {**pool.connection_kwargs, **settings})
     raise ConfigurationError(
         "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
         f'not {shown(url_or_client)}: RedisStore("redis://localhost")'
     )
 
 
-def _server_of_url(url: str, settings: dict[str, Any], timeout: float) -> Server:
-    scheme, _, kind = url.partition("://")[0].partition("+")
+def _of_url(url: str, settings: dict[str, Any], timeout: float) -> Server:
+    kind = url.partition("://")[0].partition("+")[2]
+    problem = ""
     try:
-        _require_valid(url, kind)
+        service, urls = _each_host(url, kind)
+        pools = [ConnectionPool.from_url(each, protocol=2) for each in urls]
+        for pool in pools:
+            pool.connection_kwargs.update(settings)
+        own, connection = pools[0].connection_kwargs, pools[0].connection_class
+        if not kind:
+            return _single(connection, own, shown(url))
+        of_sentinels = {name: own.pop(name) for name in list(own) if name.startswith("sentinel_")}
+        connection(**own)  # raises if it does not understand an option
+        addresses = [_address(each.connection_kwargs, 26379 if kind == "sentinel" else 6379) for each in pools]
         if kind == "cluster":
-            parsed = [_parsed(each, settings) for each in _each_host(url, scheme)]
-            if parsed[0].connection_kwargs.get("db"):
-                raise InvalidUrl("a cluster has only database 0")
-            nodes = [_address(pool, 6379) for pool in parsed]
-            return _cluster(nodes, _cluster_settings(parsed[0]), timeout, shown(url))
-        if kind == "sentinel":
-            return _server_of_sentinel_url(url, scheme, settings, timeout)
-        pool = _parsed(url, settings)
-        return _single(pool.connection_class, pool.connection_kwargs, shown(url))
-    except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
-        reason = _reason_of(error, url)
-    example = _EXAMPLES.get(kind, _EXAMPLES[""])  # outside of the handler: the error there may quote the password
-    raise ConfigurationError(f"{shown(url)} is not a URL of a Redis: {reason}: {example}")
+            if own.get("db"):
+                raise ValueError("a cluster has only database 0")
+            return _cluster(addresses, own, connection, timeout, shown(url))
+        own = {name: value for name, value in own.items() if name not in ("host", "port")}
+        own["ssl"] = issubclass(connection, SSLConnection)
+        options = {name: value for name, value in own.items() if name.startswith("ssl")}
+        options |= {name.removeprefix("sentinel_"): value for name, value in of_sentinels.items()}
+        return _sentinels(addresses, service, own, options, timeout, shown(url))
+    except Exception as error:  # noqa: BLE001  # redis-py raises many kinds, and may quote the password
+        unknown = _UNKNOWN_OPTION.search(str(error))
+        if unknown is not None and "@" not in urlsplit(url).query:
+            problem = (
+                f", the option {unknown[1]!r} is not known; the time-out of a call is "
+                'RedisStore("redis://localhost", timeout=0.25)'
+            )
+    quoted = _QUOTED if "@" in url else ""
+    raise ConfigurationError(f"{shown(url)} is not a URL of a Redis{problem}: {_EXAMPLES.get(kind, '')}{quoted}")
 
 
-def _single(kind: type[Any], settings: dict[str, Any], name: str) -> Server:
+def _each_host(url: str, kind: str) -> tuple[str, list[str]]:
+    """The service of sentinels, and a URL of each host, as redis-py reads it.
+
+    Raises ``ValueError`` for what redis-py would read as something else: it ignores a path that is no number, and takes
+    the default for a host that is missing.
+    """
+    scheme, parts = url.partition("://")[0], urlsplit(url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    path, service = parts.path, ""
+    if kind == "sentinel":
+        service, _, database = unquote(path).strip("/").partition("/")
+        path = f"/{database}"
+    is_socket = scheme == "unix"
+    is_right = scheme in SCHEMES and not parts.fragment and "@" not in path
+    if is_socket:
+        is_right = is_right and not hosts and path.strip("/") != ""
+    else:
+        is_right = is_right and re.fullmatch("/?[0-9]*", path) is not None and bool(service) is (kind == "sentinel")
+        is_right = is_right and (bool(kind) or "," not in hosts) and (hosts != "" or not (at or kind))
+    options = parts.query.split("&") if parts.query else []
+    if not is_right or not all("=" in option for option in options):
+        raise ValueError(url)
+    for host in hosts.split(",") if hosts and not is_socket else ():
+        address = urlsplit(f"//{host}")
+        if not address.hostname or address.port == 0:
+            raise ValueError(url)
+    base = scheme.partition("+")[0]
+    return service, [f"{base}://{credentials}{at}{host}{path}?{parts.query}" for host in hosts.split(",")]
+
+
+def _single(kind: type[Any], settings: dict[str, Any], name: str | None = None) -> Server:
     kind(**settings)  # raises if it does not understand a setting
 
     def client() -> Client:
         return Redis.from_pool(ConnectionPool(connection_class=kind, **settings))
 
-    path, host, port = settings.get("path"), settings.get("host", "localhost"), settings.get("port", 6379)
-    place = f"{path or f'{host}:{port}'} {settings.get('db') or 0}"
-    return Server(name, place, False, () if path else _to_look_up([host]), client)
+    path, (host, port), database = settings.get("path"), _address(settings, 6379), settings.get("db") or 0
+    scheme = "rediss" if issubclass(kind, SSLConnection) else "redis"
+    shown_host = f"[{host}]" if ":" in host else host
+    name = name or shown(f"unix://{path}" if path else f"{scheme}://{shown_host}:{port}/{database}")
+    return Server(name, f"{path or f'{host}:{port}'} {database}", False, () if path else _to_look_up([host]), client)
 
 
-def _cluster(nodes: list[tuple[str, int]], settings: dict[str, Any], timeout: float, name: str) -> Server:
-    own = {**settings, "socket_timeout": timeout}  # a node that does not answer must not keep the others from it
-    if "connection_error_retry_attempts" in _CLUSTER_PARAMETERS:  # redis-py 5
+def _cluster(
+    nodes: list[Address], settings: dict[str, Any], kind: type[Any], timeout: float, name: str | None = None
+) -> Server:
+    of_one_host = ("path", "host", "port", "db")
+    own = {key: value for key, value in settings.items() if key in _OF_CLUSTERS and key not in of_one_host}
+    own["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
+    own["ssl"] = issubclass(kind, SSLConnection)
+    if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
         own.pop("retry", None)
         own |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
 
@@ -133,33 +192,8 @@ def _cluster(nodes: list[tuple[str, int]], settings: dict[str, Any], timeout: fl
         return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in nodes], **own)
 
     client()  # raises if it does not understand a setting
+    name = name or shown(f"redis+cluster://{','.join([f'{host}:{port}' for host, port in nodes])}")
     return Server(name, f"cluster {sorted(nodes)}", True, _to_look_up([host for host, _ in nodes]), client)
-
-
-def _cluster_settings(pool: ConnectionPool) -> dict[str, Any]:
-    """The settings of a cluster's client for the connections of a pool."""
-    pool.connection_class(**pool.connection_kwargs)  # raises if it does not understand a setting
-    settings = {
-        name: value
-        for name, value in pool.connection_kwargs.items()
-        if name in _CLUSTER_PARAMETERS and name not in _CONNECTION_ONLY
-    }
-    return settings | ({"ssl": True} if issubclass(pool.connection_class, SSLConnection) else {})
-
-
-def _server_of_cluster_client(client: RedisCluster, settings: dict[str, Any], timeout: float) -> Server:
-    given = {
-        name: value
-        for name, value in {**client.connection_kwargs, **settings}.items()
-        if name in _CLUSTER_PARAMETERS and name not in _CONNECTION_ONLY
-    }
-    manager = client.nodes_manager
-    nodes = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
-    if "address_remap" in _CLUSTER_PARAMETERS:
-        given["address_remap"] = manager.address_remap
-    if issubclass(client.connection_kwargs.get("connection_class", object), SSLConnection):
-        given["ssl"] = True
-    return _cluster(nodes, given, timeout, shown(f"redis+cluster://{','.join([f'{h}:{p}' for h, p in nodes])}"))
 
 
 class _PrimaryClient(Redis):
@@ -174,37 +208,13 @@ class _PrimaryClient(Redis):
             await sentinel.aclose()
 
 
-def _server_of_sentinel_url(url: str, scheme: str, settings: dict[str, Any], timeout: float) -> Server:
-    service, _, database = unquote(urlsplit(url).path).strip("/").partition("/")
-    plain = urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
-    pools = [_parsed(each, settings) for each in _each_host(plain, scheme)]
-    own = {name: value for name, value in pools[0].connection_kwargs.items() if name not in ("host", "port")}
-    of_sentinels = {name: own.pop(name) for name in list(own) if name.startswith("sentinel_")}
-    options = {name: value for name, value in own.items() if name.startswith("ssl_")}
-    options |= {name.removeprefix("sentinel_"): value for name, value in of_sentinels.items()}
-    if issubclass(pools[0].connection_class, SSLConnection):
-        own["ssl"] = options["ssl"] = True
-    return _sentinels([_address(pool, 26379) for pool in pools], service, own, options, timeout, shown(url))
-
-
-def _server_of_sentinel_client(pool: SentinelConnectionPool, settings: dict[str, Any], timeout: float) -> Server:
-    manager = pool.sentinel_manager
-    addresses = [_address(client.connection_pool, 26379) for client in manager.sentinels]
-    own = {name: value for name, value in pool.connection_kwargs.items() if name != "connection_pool"} | settings
-    if issubclass(pool.connection_class, SSLConnection):
-        own["ssl"] = True
-    hosts = ",".join([f"{host}:{port}" for host, port in addresses])
-    name = shown(f"redis+sentinel://{hosts}/{pool.service_name}")
-    return _sentinels(addresses, pool.service_name, own, dict(manager.sentinel_kwargs), timeout, name)
-
-
 def _sentinels(
-    addresses: list[tuple[str, int]],
+    addresses: list[Address],
     service: str,
     settings: dict[str, Any],
     options: dict[str, Any],
     timeout: float,
-    name: str,
+    name: str | None = None,
 ) -> Server:
     half = timeout / 2  # leaves time for the second sentinel if the first does not answer
     options = {**options, "socket_timeout": half, "socket_connect_timeout": half, "retry": Retry(NoBackoff(), 0)}
@@ -215,29 +225,15 @@ def _sentinels(
         primary.manager = manager
         return primary
 
-    pool = client().connection_pool  # type: ignore[union-attr]  # it is no cluster's
-    pool.connection_class(**pool.connection_kwargs)  # raises if it does not understand a setting
+    client()  # raises if it does not understand a setting
+    hosts = [host for host, _ in addresses]
+    name = name or shown(f"redis+sentinel://{','.join([f'{host}:{port}' for host, port in addresses])}/{service}")
     place = f"sentinels {sorted(addresses)} {service} {settings.get('db') or 0}"
-    return Server(name, place, False, _to_look_up([host for host, _ in addresses]), client)
+    return Server(name, place, False, _to_look_up(hosts), client)
 
 
-def _parsed(url: str, settings: dict[str, Any]) -> ConnectionPool:
-    """What redis-py reads from the URL of one host; the settings of a limiter replace what the URL says."""
-    pool = ConnectionPool.from_url(url, protocol=2)
-    pool.connection_kwargs.update(settings)
-    return pool
-
-
-def _address(pool: ConnectionPool, port: int) -> tuple[str, int]:
-    return pool.connection_kwargs.get("host", "localhost"), int(pool.connection_kwargs.get("port", port))
-
-
-def _each_host(url: str, scheme: str) -> Iterator[str]:
-    """A URL for each host, if one names several, separated by commas."""
-    parts = urlsplit(url)
-    credentials, at, hosts = parts.netloc.rpartition("@")
-    for host in hosts.split(","):
-        yield urlunsplit((scheme, credentials + at + host, parts.path, parts.query, ""))
+def _address(settings: dict[str, Any], port: int) -> Address:
+    return settings.get("host", "localhost"), int(settings.get("port", port))
 
 
 def _to_look_up(hosts: list[str]) -> tuple[str, ...]:
@@ -252,81 +248,109 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _shown_settings(settings: dict[str, Any], kind: type[Any]) -> str:
-    """The URL of a client's connections, as ``shown`` formats it."""
-    secret = "***@" if settings.get("password") or settings.get("credential_provider") else ""
-    if settings.get("path"):
-        return shown(f"unix://{secret}{settings['path']}")
-    scheme, host = "rediss" if issubclass(kind, SSLConnection) else "redis", settings.get("host", "localhost")
-    host = f"[{host}]" if ":" in host else host
-    return shown(f"{scheme}://{secret}{host}:{settings.get('port', 6379)}/{settings.get('db') or 0}")
+class Connection:
+    """The client of one event loop for one server, or for all nodes of a cluster; redis-py knows which slot is where.
 
-
-def _require_valid(url: str, kind: str) -> None:
-    """Raise ``InvalidUrl`` for a URL that redis-py would accept, or refuse with a message that quotes a password.
-
-    ``kind`` is "", "cluster" or "sentinel".
+    ``lookup`` looks up the names of the server's hosts before it is connected to.
     """
-    if url.partition("://")[0] not in SCHEMES:
-        if url.partition(":")[0] in SCHEMES:
-            raise InvalidUrl("two slashes follow the colon of its scheme")
-        raise InvalidUrl(f"the scheme must be one of {', '.join(SCHEMES)}")
-    if url != url.rstrip():  # such as a line read from a file, which ``urlsplit`` would accept
-        raise InvalidUrl("there is a space or a line break at its end")
-    parts = urlsplit(url)
-    if parts.fragment:
-        raise InvalidUrl(f'there is a "#": {_QUOTED}')
-    hint = f": {_QUOTED}" if "@" in parts.path + parts.query else ""  # the text before it may be a password
-    if url.startswith("unix:"):
-        if parts.netloc.rpartition("@")[2] or not parts.path.strip("/"):
-            raise InvalidUrl(f'it names no socket, which begins with a third slash, "unix:///run/redis.sock"{hint}')
-    else:
-        _require_hosts(parts.netloc, kind, hint)
-        service, _, database = unquote(parts.path).strip("/").rpartition("/")
-        if kind == "sentinel":
-            service, _, database = unquote(parts.path).strip("/").partition("/")
-            if not service:
-                raise InvalidUrl("the path must name the service that the sentinels watch")
-        if database and not (database.isascii() and database.isdecimal()):
-            raise InvalidUrl(f"the database is not a number{hint}")
-    if parts.query and not all("=" in option for option in parts.query.split("&")):
-        raise InvalidUrl(f"an option has no value{hint}")
-    objects = sorted(filter(_OBJECTS.fullmatch, parse_qs(parts.query)))
-    if objects:
-        raise InvalidUrl(
-            f"the option {objects[0]!r} needs an object: give a client, RedisStore(redis.asyncio.Redis(...))"
-        )
+
+    def __init__(self, server: Server, lookup: NameLookup) -> None:
+        self._server = server
+        self._lookup = lookup
+        self.client: Any = None
+        """The client, once it is open."""
+        self._opening: asyncio.Task[Any] | None = None
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def open(self) -> Any:
+        """Open the client. A caller that gives up does not end that: another one may come to see it done."""
+        if self._opening is None or self._opening.done():
+            self._opening = self.keep(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Any:
+        if self._server.hosts:
+            error = await self._lookup.start(asyncio.get_running_loop())
+            if error is not None:
+                raise error
+        client: Any = self._server.client()
+        if self._server.is_cluster:
+            await client.initialize()
+        self.client = client
+        return client
+
+    def failed(self) -> None:
+        """A call has failed: the next one opens another client.
+
+        The other nodes of a cluster go on meanwhile, and it is asked in the background which slot is where.
+        """
+        if not self._server.is_cluster:
+            self.drop()
+        elif self.client is not None and (self._opening is None or self._opening.done()):
+            self._opening = self.keep(self.client.nodes_manager.initialize())
+
+    def drop(self) -> None:
+        """Close the client in the background, as late answers may follow; the next call opens another one at once."""
+        client, self.client, self._opening = self.client, None, None
+        if client is not None:
+            self.keep(client.aclose())
+
+    async def aclose(self) -> None:
+        """Close the client after its answers; a server that does not answer keeps nobody waiting."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
+        self.drop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
+
+    def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run ``work`` in a task of its own, whose error nobody has to see."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
 
 
-def _require_hosts(netloc: str, kind: str, hint: str) -> None:
-    _, at, hosts = netloc.rpartition("@")
-    if "," in hosts and not kind:
-        raise InvalidUrl("several hosts need redis+cluster:// or redis+sentinel://")
-    for text in hosts.split(","):
-        match = _HOST.fullmatch(text)
-        if match is None:
-            raise InvalidUrl(f"a host is not valid: {_QUOTED}")
-        if not match[1] and (kind or at or match[2] is not None):
-            raise InvalidUrl(f"a host is missing{hint}")
-        port = match[2]
-        if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
-            quoted = f": {_QUOTED}" if at else hint
-            raise InvalidUrl(f"a port is not a number from 1 to 65535{quoted}")
+class NameLookup:
+    """Looks up the hosts of a server in a thread of its own, one at a time, before a connection is tried.
+
+    asyncio would look them up in the executor that the app uses too, and a slow name server would hold its threads.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[AbstractEventLoop, Future[OSError | None]]] | None = None
+
+    def start(self, loop: AbstractEventLoop) -> Future[OSError | None]:
+        """The error of the lookup that is under way, or of the one that this starts, if no host has an address."""
+        ended: Future[OSError | None] = loop.create_future()
+        with self._lock:
+            is_under_way = self._waiting is not None
+            self._waiting = [*(self._waiting or ()), (loop, ended)]
+        if not is_under_way:
+            threading.Thread(target=self._look_up, name="asgi_ratelimit lookup", daemon=True).start()
+        return ended
+
+    def _look_up(self) -> None:
+        errors = []
+        for host in self._hosts:
+            try:
+                socket.getaddrinfo(host, None)
+            except (OSError, UnicodeError) as error:
+                errors.append(OSError(f"{host}: {error}"))
+        with self._lock:
+            waiting, self._waiting = self._waiting or (), None
+        for loop, ended in waiting:
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(_end, ended, errors[0] if len(errors) == len(self._hosts) else None)
 
 
-def _reason_of(error: Exception, url: str) -> str:
-    """The message of an error, unless it quotes a part of the URL that must not be shown."""
-    if isinstance(error, InvalidUrl):
-        return str(error)
-    message, visible = " ".join(str(error).split()), shown(url)
-    hidden = [part for part in re.split(r"[:/?#@&=,]+", url) if part and part not in visible]
-    if any(part in message or unquote(part) in message for part in hidden):
-        return f"it cannot be read: {_QUOTED}"
-    unknown = _UNKNOWN_OPTION.search(message)
-    if unknown is not None:
-        return (
-            f"the option {unknown[1]!r} is not known, but db, username, password, protocol, client_name, "
-            "health_check_interval, socket_keepalive, and ssl_... with rediss:// are; the time-out of a call is "
-            'RedisStore("redis://localhost", timeout=0.25)'
-        )
-    return message.rstrip(".")
+def _end(ended: Future[OSError | None], error: OSError | None) -> None:
+    if not ended.done():
+        ended.set_result(error)

@@ -10,25 +10,9 @@ from typing import Any, cast
 from ...algorithms import State
 from ...decision import Charge, Decision, Settlement, Take, granting, settlements_of, with_charges
 from ...errors import ConfigurationError, StoreError
-from .node import Connection, Context, Node
+from .clients import Connection
+from .node import Context, Node
 from .wire import Action, Answer, NumberedTake, Peek, charges_of
-
-
-class ClusterConnection(Connection):
-    """The client of one event loop for all nodes of a cluster; redis-py knows which slot is where."""
-
-    async def _open(self) -> Any:
-        client = self._context.server.client()
-        if self._context.server.hosts:
-            await self._context.lookup.start(asyncio.get_running_loop())
-        await client.initialize()
-        self.client = client
-        return client
-
-    def failed(self) -> None:
-        """Ask the cluster in the background which slot is where: the other nodes go on meanwhile."""
-        if self.client is not None and (self._opening is None or self._opening.done()):
-            self._opening = self.keep(self.client.nodes_manager.initialize())
 
 
 class ClusterNodes:
@@ -39,9 +23,9 @@ class ClusterNodes:
     of it fits now, else ``retry_after`` is the longest wait of its parts.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, connection: Connection) -> None:
         self._context = context
-        self._connection = ClusterConnection(context)
+        self._connection = connection
         self._nodes: dict[str, Node] = {}
         self._unknown = Node(context, self._connection, context.server.name, lambda bucket: True, by_key)
         """Stands for all nodes until one has said which slot is where."""

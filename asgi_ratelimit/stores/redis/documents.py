@@ -12,8 +12,9 @@ from ...buckets import escaped
 from ...errors import StoreTimeout, StoreUnavailable
 from ..documents import checked_content, checked_seconds
 from ..event_loops import drop_closed, running_loop
-from .clients import Client, Server
+from .clients import Connection
 from .errors import store_error_of
+from .node import Context
 
 T = TypeVar("T")
 
@@ -74,27 +75,18 @@ end
 """ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
 
 
-_of_parents: list[object] = []
-"""What belongs to the parents of this process."""
-
-
 class RedisDocuments:
-    """The documents of one store; each event loop has a client of its own.
+    """The documents of one store; each event loop has a connection of its own for them."""
 
-    ``prefix`` is the escaped prefix of the store, and ``timeout`` that of its takes, in seconds.
-    """
-
-    def __init__(self, server: Server, prefix: str, timeout: float) -> None:
-        self._server = server
-        self._prefix = f"{prefix}:documents:"
-        self._timeout = max(timeout, LEAST_TIMEOUT)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._prefix = f"{context.prefix}:documents:"
+        self._timeout = max(context.timeout, LEAST_TIMEOUT)
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Begin without connections, in a forked child: those are its parent's, and are never closed here."""
-        _of_parents.append(getattr(self, "_clients", None))
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        """Begin without connections, in a forked child: those are its parent's."""
+        self.connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
@@ -126,13 +118,9 @@ class RedisDocuments:
 
     async def aclose(self) -> None:
         """Close the client of the running event loop after its answers; the next command opens another one."""
-        loop = running_loop(*_NEEDS_ASYNCIO)
-        client = self._clients.pop(loop, None)
-        if client is not None:
-            under_way = [task for task in self._tasks if task.get_loop() is loop]
-            if under_way:
-                await asyncio.wait(under_way, timeout=self._timeout)
-            await asyncio.wait([self._keep(client.aclose())], timeout=self._timeout)
+        connection = self.connections.pop(running_loop(*_NEEDS_ASYNCIO), None)
+        if connection is not None:
+            await connection.aclose()
 
     def _key(self, name: str) -> str:
         return self._prefix + escaped(name)
@@ -143,52 +131,32 @@ class RedisDocuments:
         A call that is not answered in time, or whose caller is cancelled, goes on without anybody who waits for it.
         """
         loop = running_loop(*_NEEDS_ASYNCIO)
-        client = self._clients.get(loop)
-        if client is None:
-            drop_closed(self._clients)
-            client = self._clients[loop] = self._server.client()
-        task = self._keep(self._send(client, command))
+        connection = self.connections.get(loop)
+        if connection is None:
+            drop_closed(self.connections)
+            connection = self.connections[loop] = Connection(self._context.server, self._context.lookup)
+        task = connection.keep(self._send(connection, command))
         done, _ = await asyncio.wait([task], timeout=self._timeout)
-        if not done:
-            task.cancel()
-            await self._drop(client)
-            raise StoreTimeout(f"Redis did not answer within {self._timeout} s")
-        error = task.exception()
-        if error is not None:
-            await self._drop(client)
-            raise store_error_of(error, self._timeout) from error
         try:
-            return read(task.result())
-        except (AttributeError, TypeError, ValueError) as wrong:
-            await self._drop(client)
-            raise StoreUnavailable(f"Redis answered {task.result()!r:.100}, which makes no sense") from wrong
+            if done:
+                return read(task.result())
+            task.cancel()
+            raise StoreTimeout(f"Redis did not answer within {self._timeout} s")
+        except Exception as error:
+            connection.drop()
+            if done and task.exception() is None:
+                wrong = StoreUnavailable(f"Redis answered {task.result()!r:.100}, which makes no sense")
+                raise wrong from error
+            raise store_error_of(error, self._timeout) from error
 
-    async def _send(self, client: Any, command: tuple[str | bytes | int, ...]) -> Any:
-        if not self._server.is_cluster:
+    async def _send(self, connection: Connection, command: tuple[str | bytes | int, ...]) -> Any:
+        client = connection.client or await connection.open()
+        if not self._context.server.is_cluster:
             return await client.execute_command(*command)
-        await client.initialize()
         if command[0] == "TIME":
             return await client.execute_command(*command, target_nodes=client.get_default_node())
         key = command[3] if command[0] == "EVAL" else command[1]
         return await client.execute_command(*command, target_nodes=client.get_node_from_key(key))
-
-    async def _drop(self, client: Client) -> None:
-        """Close a client in the background; the next call opens another one."""
-        loop = asyncio.get_running_loop()
-        if self._clients.get(loop) is client:
-            del self._clients[loop]
-            self._keep(client.aclose())
-
-    def _keep(self, work: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waits for it gets it
 
 
 _NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import getrandbits
-from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -16,10 +15,10 @@ from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
 from ..call_observers import Observers, StoreCall
 from .batching import GroupCommit
-from .clients import Server
+from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials
 from .errors import NotWritable, store_error_of
-from .outage import Breaker, NameLookup, Outage
+from .outage import Breaker, Outage
 from .wire import SCRIPT, SCRIPT_SHA, Action, Answer, Peek, charges_of, decode, encode, weight_of
 
 MOST_WEIGHT = 512
@@ -30,9 +29,6 @@ REPAID_TOGETHER = 60
 
 OWN_CLOCK_TTL_MS = 3_600_000
 """The least time to live of a key when the clock is not the server's."""
-
-CLOSE_WITHIN = 2.0
-"""The most seconds for which closing waits for Redis."""
 
 
 @dataclass(slots=True)
@@ -50,66 +46,11 @@ class Context:
     observers: Observers = field(default_factory=Observers)
 
 
-class Connection:
-    """The client of one event loop, for one server; a new one after a failure."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.client: Any = None
-        """The client, once it is open."""
-        self._opening: asyncio.Task[Any] | None = None
-        self._tasks: set[asyncio.Future[Any]] = set()
-
-    async def evaluate(self, keys: Sequence[str], *arguments: bytes | int) -> Any:
-        """The reply of the script. Redis forgets scripts when it restarts; then the text is sent, once."""
-        client = self.client or await self.open()
-        try:
-            return await client.evalsha(SCRIPT_SHA, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await client.eval(SCRIPT, len(keys), *keys, *arguments)
-
-    async def open(self) -> Any:
-        """Open the client. A caller that gives up does not end that: another one may come to see it done."""
-        if self._opening is None or self._opening.done():
-            self._opening = self.keep(self._open())
-        return await asyncio.shield(self._opening)
-
-    async def _open(self) -> Any:
-        """A new client; before it connects, the names of its hosts are looked up."""
-        if self._context.server.hosts:
-            await self._context.lookup.start(asyncio.get_running_loop())
-        self.client = self._context.server.client()
-        return self.client
-
-    def failed(self) -> None:
-        """Close the client in the background, as late answers may follow; the next call opens another one at once."""
-        client, self.client, self._opening = self.client, None, None
-        if client is not None:
-            self.keep(client.aclose())
-
-    async def aclose(self) -> None:
-        """Close the client; a server that does not answer keeps nobody waiting."""
-        Connection.failed(self)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
-
-    def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run ``work`` in a task of its own, whose error nobody has to see."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
-
-
 class Node:
     """One Redis, called ``name`` in the log, for one event loop. A call that fails opens the breaker.
 
-    ``is_here`` says whether a bucket is on this node, and ``parts_of`` splits actions into what one call can carry out.
+    ``is_here`` says whether a bucket is on this node of a cluster, and ``parts_of`` splits actions into what one call
+    can carry out there. A node that is the whole store closes the ``connection`` with itself.
     """
 
     def __init__(
@@ -127,7 +68,7 @@ class Node:
         self._is_here = is_here
         self._parts_of = parts_of
         self._failure: StoreError | None = None
-        self._group: GroupCommit[Action, Answer] = GroupCommit(
+        self.group: GroupCommit[Action, Answer] = GroupCommit(
             self._send,
             timeout=context.timeout,
             timed_out=self._timed_out,
@@ -136,18 +77,10 @@ class Node:
         )
         self._repaying: asyncio.Task[None] | None = None
 
-    def submit(self, action: Action) -> Awaitable[Answer]:
-        """The answer to ``action``, for a caller that the breaker has allowed. Raises ``StoreError``."""
-        return self._group.submit(action)
-
-    def expect_several(self) -> None:
-        """Let several actions that are submitted now share a call."""
-        self._group.expect_several()
-
     async def answer(self, action: Action) -> Answer:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
         if self.breaker.begin_call():
-            return await self._group.submit(action)
+            return await self.group.submit(action)
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
@@ -156,7 +89,13 @@ class Node:
             self._repay_soon()
         if self._repaying is not None:
             await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
-        await self._group.drain()
+        await self.group.drain()
+        if not self._context.server.is_cluster:
+            await self._connection.aclose()
+
+    def within_slot(self, settlement: Settlement) -> Settlement:
+        """The settlement as it is: one server has all buckets."""
+        return settlement
 
     async def _send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
@@ -207,9 +146,14 @@ class Node:
         least_ttl_ms = 1 if context.clock is None else OWN_CLOCK_TTL_MS
         sent_us = context.denials.now_us()
         keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, _time_us(context.clock))
-        ttl_ms = int(context.operation_ttl_us // 1000)
+        ttl_ms = max(int(context.operation_ttl_us // 1000), 1)
+        arguments = (quotas, packed, now, least_ttl_ms, ttl_ms, mark)
         try:
-            reply = await self._connection.evaluate(keys, quotas, packed, now, least_ttl_ms, max(ttl_ms, 1), mark)
+            client = self._connection.client or await self._connection.open()
+            try:
+                reply = await client.evalsha(SCRIPT_SHA, len(keys), *keys, *arguments)
+            except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
+                reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
         except Exception as error:  # redis-py raises many kinds
             raise store_error_of(error, context.timeout, context.prefix) from error
         answers: list[Answer | Exception] = list(decode(actions, reply, mark, context.outage.seen))
@@ -261,7 +205,7 @@ class Node:
         """Send entries, between the takes, until none is left or one fails."""
         ledger = self._context.outage.ledger
         while entries := ledger.some(REPAID_TOGETHER, self._is_here):
-            answers = await asyncio.gather(*map(self._group.submit, entries), return_exceptions=True)
+            answers = await asyncio.gather(*map(self.group.submit, entries), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
                 return
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
-import socket
 import threading
-from asyncio import AbstractEventLoop, Future
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
 from ...algorithms import Booked, decide, read, share, unused
-from ...clock import Clock, monotonic_us
+from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
-from ...logs import REPORT_EVERY_US
 from ...quotas import Quota, TokenBucket
 from ..memory import MemoryStore
 
@@ -76,45 +71,6 @@ class Breaker:
     def record_success(self) -> None:
         """A call has succeeded."""
         self.is_open = False
-
-
-class NameLookup:
-    """Looks up the hosts of a server in a thread of its own, one at a time, before a connection is tried.
-
-    asyncio would look them up in the executor that the app uses too, and a slow name server would hold its threads.
-    """
-
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._hosts = hosts
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[AbstractEventLoop, Future[None]]] | None = None
-
-    def start(self, loop: AbstractEventLoop) -> Future[None]:
-        """Done when the lookup that is under way has ended, or the one that this starts; its outcome is no matter."""
-        ended: Future[None] = loop.create_future()
-        with self._lock:
-            is_under_way = self._waiting is not None
-            self._waiting = [*(self._waiting or ()), (loop, ended)]
-        if not is_under_way:
-            threading.Thread(target=self._look_up, name="asgi_ratelimit lookup", daemon=True).start()
-        return ended
-
-    def _look_up(self) -> None:
-        try:
-            for host in self._hosts:
-                with suppress(OSError, UnicodeError):  # redis-py will say so
-                    socket.getaddrinfo(host, None)
-        finally:
-            with self._lock:
-                waiting, self._waiting = self._waiting or (), None
-            for loop, ended in waiting:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_end, ended)
-
-
-def _end(ended: Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)
 
 
 class OutageLedger:
@@ -217,7 +173,6 @@ class Outage:
         """The values that the store has reported, updated with each reply."""
         self._seen_before: dict[str, bytes] = {}
         self._nodes: set[str] = set()
-        self._reasons: dict[tuple[str, str], float] = {}
 
     @property
     def is_out(self) -> bool:
@@ -244,19 +199,11 @@ class Outage:
             logger.warning("the rate limit store at %s is back", node)
 
     def store_is_out(self, error: StoreError, node: str) -> None:
-        """Note that the store, or one ``node`` of it, does not answer, and log this and each new reason."""
-        is_first, now = node not in self._nodes, monotonic_us()
-        self._nodes.add(node)
-        reason = node, str(error)
-        if is_first:
+        """Note that the store, or one ``node`` of it, does not answer."""
+        if node not in self._nodes:
+            self._nodes.add(node)
             text = "the rate limit store at %s is out; %s (on_error=%r, unless a limit has its own): %s"
             logger.error(text, node, MEANWHILE[self._on_error], self._on_error, error)
-        elif now - self._reasons.get(reason, -math.inf) >= REPORT_EVERY_US:
-            logger.error("the rate limit store at %s is out for another reason: %s", node, error)
-        else:
-            return
-        self._reasons = {each: at for each, at in self._reasons.items() if now - at < REPORT_EVERY_US}
-        self._reasons[reason] = now
 
     def earlier(self, take: Take) -> Decision | None:
         """The answer that the operation of a take has had here, which is charged by the ledger."""

@@ -37,14 +37,6 @@ local LONGEST_TTL_MS = 2 ^ 42
 
 local now
 
--- waits.py
-
-local function whole_wait(exact_us)
-  if exact_us <= FITS_US then return 0 end
-  if exact_us >= NEVER_US then return NEVER end
-  return ceil(exact_us - NOISE_US)
-end
-
 -- token_bucket.py: a state is { used, at, since, returned }
 
 local token_bucket = {}
@@ -75,9 +67,16 @@ end
 
 local function time_until(quota, used, target)
   if used <= target then return 0 end
-  if quota.slow_rate == quota.rate or target >= quota.floor then return (used - target) / quota.rate end
-  if used <= quota.floor then return (used - target) / quota.slow_rate end
-  return (used - quota.floor) / quota.rate + (quota.floor - target) / quota.slow_rate
+  local exact
+  if quota.slow_rate == quota.rate or target >= quota.floor then
+    exact = (used - target) / quota.rate
+  elseif used <= quota.floor then
+    exact = (used - target) / quota.slow_rate
+  else
+    exact = (used - quota.floor) / quota.rate + (quota.floor - target) / quota.slow_rate
+  end
+  if exact <= FITS_US then return 0 end
+  return exact < NEVER_US and ceil(exact - NOISE_US) or NEVER
 end
 
 function token_bucket.take(quota, state, cost, max_wait, min_wait)
@@ -86,9 +85,9 @@ function token_bucket.take(quota, state, cost, max_wait, min_wait)
   local burst, after, wait = quota.burst, left + cost, 0
   if after > burst then
     if cost > burst then
-      wait = max_wait <= 0 and NEVER or whole_wait(time_until(quota, left, quota.slack))
+      wait = max_wait <= 0 and NEVER or time_until(quota, left, quota.slack)
     else
-      wait = whole_wait(time_until(quota, left, burst - cost + quota.slack))
+      wait = time_until(quota, left, burst - cost + quota.slack)
     end
     if wait > max_wait or wait == NEVER then return nil, wait end
   end
@@ -127,7 +126,7 @@ function token_bucket.available(quota, state)
 end
 
 function token_bucket.reset_us(quota, state)
-  return whole_wait(time_until(quota, drained_bucket(quota, state[1], now - state[2]), 0))
+  return time_until(quota, drained_bucket(quota, state[1], now - state[2]), 0)
 end
 
 -- fixed_window.py: a state is { used, at }

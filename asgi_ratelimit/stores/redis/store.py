@@ -23,13 +23,13 @@ from ..by_store import before_closing
 from ..call_observers import Observer
 from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
-from .clients import RedisLike, server_of
+from .clients import Connection, NameLookup, RedisLike, server_of
 from .cluster import ClusterNodes
 from .denials import Denials
 from .documents import RedisDocuments
-from .node import Connection, Context, Node
-from .outage import NameLookup, Outage, OutageLedger
-from .wire import Action, Answer, NumberedTake, Peek, Reset
+from .node import Context, Node
+from .outage import Outage, OutageLedger
+from .wire import Answer, NumberedTake, Peek, Reset
 
 
 class RedisStore(Store):
@@ -71,7 +71,7 @@ class RedisStore(Store):
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
         lookup = NameLookup(server.hosts)
         self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage, lookup)
-        self._documents = RedisDocuments(server, escaped(prefix), timeout)
+        self._documents = RedisDocuments(self._context)
         self._begun: Callable[[], None] = _nothing_begins
         self._ended: Callable[[], Awaitable[None]] = _nothing_ends
         self.begin_anew()
@@ -82,8 +82,8 @@ class RedisStore(Store):
 
         They are never closed here: their event loop shares the parent's registrations with the operating system.
         """
-        _of_parents.append(getattr(self, "_nodes", None))
-        self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, SingleNode | ClusterNodes] = WeakKeyDictionary()
+        _of_parents.append((getattr(self, "_nodes", None), self._documents.connections))
+        self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node | ClusterNodes] = WeakKeyDictionary()
         self._ids = count(getrandbits(48))
         self._context.outage.ledger = OutageLedger()
         self._context.lookup = NameLookup(self._context.server.hosts)
@@ -123,11 +123,10 @@ class RedisStore(Store):
         if answer is not None:
             return Decisions((answer,))
         nodes = self._open()
-        if type(nodes) is SingleNode:
-            breaker = nodes.node.breaker
-            if breaker.is_open and not breaker.begin_call():
+        if type(nodes) is Node:
+            if nodes.breaker.is_open and not nodes.breaker.begin_call():
                 return Decisions((self._context.outage.decide(take),))
-            return self._take_one(nodes.node.submit(NumberedTake(take, next(self._ids))), take)
+            return self._take_one(nodes.group.submit(NumberedTake(take, next(self._ids))), take)
         return self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take)
 
     async def peek(self, take: Take) -> Decision:
@@ -190,8 +189,8 @@ class RedisStore(Store):
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
         nodes = self._open()
-        if type(nodes) is SingleNode:
-            nodes.node.expect_several()
+        if type(nodes) is Node:
+            nodes.group.expect_several()
         answers = [self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take) for take in takes]
         return [decision for (decision,) in await asyncio.gather(*answers)]
 
@@ -215,37 +214,20 @@ class RedisStore(Store):
             await self._context.outage.settle(settlement)
         return settled
 
-    def _open(self) -> SingleNode | ClusterNodes:
+    def _open(self) -> Node | ClusterNodes:
         """The node, or all nodes of a cluster, for the running event loop: loops cannot share connections."""
         loop = _running_loop()
         nodes = self._nodes.get(loop)
         if nodes is None:
             drop_closed(self._nodes)
-            make = ClusterNodes if self._context.server.is_cluster else SingleNode
-            nodes = self._nodes[loop] = make(self._context)
+            server = self._context.server
+            connection = Connection(server, self._context.lookup)
+            if server.is_cluster:
+                nodes = self._nodes[loop] = ClusterNodes(self._context, connection)
+            else:
+                nodes = self._nodes[loop] = Node(self._context, connection, server.name)
             self._begun()
         return nodes
-
-
-class SingleNode:
-    """One Redis, for one event loop."""
-
-    def __init__(self, context: Context) -> None:
-        self._connection = Connection(context)
-        self.node = Node(context, self._connection, context.server.name)
-
-    async def answer(self, action: Action) -> Answer:
-        """The answer to an action. Raises ``StoreError``."""
-        return await self.node.answer(action)
-
-    def within_slot(self, settlement: Settlement) -> Settlement:
-        """The settlement as it is: one server has all buckets."""
-        return settlement
-
-    async def aclose(self) -> None:
-        """Answer what waits, and close the connection."""
-        await self.node.aclose()
-        await self._connection.aclose()
 
 
 _stores: WeakSet[RedisStore] = WeakSet()

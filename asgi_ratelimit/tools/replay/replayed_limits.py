@@ -14,7 +14,7 @@ from ...buckets import DEFAULT_NAME
 from ...errors import ConfigurationError, QuotaError
 from ...inbound import Rule
 from ...inbound.config import USUAL, LimitsFile
-from ...inbound.functions.function_failures import Failures
+from ...inbound.functions.connection_functions import Failures
 from ...inbound.rule_table import Defaults, RuleTable
 from ...keys.addresses import client_key, parse_address
 from ...keys.base import PathKey, ScopeKey

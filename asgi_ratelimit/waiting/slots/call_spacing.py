@@ -27,12 +27,12 @@ The call counts later by this time, or by a fortieth of the burst's own time. Th
 does not lower the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
 """
 
-TOGETHER_US, SPACED_US = 1_000.0, 2_000.0
-"""Calls that are less than the second number of microseconds apart may leave as if the first number had already passed.
+TOGETHER_US = 2_000.0
+"""A call may leave as if this time had already passed: late by two milliseconds is on time.
 
-Timers and tasks are no more exact than that: each call would be late, and the rate would drop. So an interval may have
-more of these calls, by as many as the quota admits in a millisecond. The slots of the store keep their distances,
-however short.
+Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and
+the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots of the
+store keep their distances.
 """
 
 AT_ONCE_US = 1.0
@@ -94,11 +94,11 @@ class CallSpacing:
             return quota
         if margin:
             quota = _without_margin(quota, margin)
-        return _together(quota) if self._on_the_way_us and quota.rate * SPACED_US > 1.0 else quota
+        return _together(quota) if self._on_the_way_us else quota
 
     def on_the_way_us(self, quota: Quota) -> float:
         """The time that the first call of a burst of a quota has to arrive, which is 0 without a burst."""
-        if type(quota) is not TokenBucket or quota.floor < SPACED_US * quota.rate or not self._on_the_way_us:
+        if type(quota) is not TokenBucket or quota.floor < 2.0 * TOGETHER_US * quota.rate or not self._on_the_way_us:
             return 0.0
         return max(self._on_the_way_us, quota.floor / quota.rate // 40.0)
 

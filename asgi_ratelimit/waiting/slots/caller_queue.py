@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -12,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ...clock import Clock, time_of
+from ...clock import Clock
 from ...decision import Take
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
-from .missed_slots import is_missed
-from .slot import Slot, distance_of_slots
-from .store_time import StoreTime
+from .slot import Slot, StoreTime, distance_of_slots, is_missed
 
 GRACE_US = 10_000.0
 """How long after its deadline a caller may still go at a slot that came in time, if others overtake it."""
@@ -32,8 +29,6 @@ class Waiting:
     """The values that the waiters of one ``SlotWaiter`` share; only ``lead_us`` changes."""
 
     clock: Clock | None
-    decide: Callable[[TaskWaiter, float], Any]
-    """``SlotQueues.decide``."""
     give_back: Callable[[Slot], None]
     """``UnusedSlots.give_back_at_once``."""
     margin: float = 0.0
@@ -100,7 +95,6 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
 
     def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
         super().__init__(waiting.clock)
-        self.decide = waiting.decide
         self._begin(waiting, take, priority)
 
 
@@ -141,8 +135,6 @@ class Queue:
     """The waiters and the slots of the same charges."""
 
     key: Hashable
-    left_over: list[tuple[Waiter, Slot]]
-    """The slots that waiters on closed event loops have left over, each with one of them; for all queues."""
     waiters: list[Waiter] = field(default_factory=list)
     """By priority, the highest first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
@@ -159,47 +151,26 @@ class Queue:
     """The earliest time at which a waiter may leave, because of calls that have left."""
     store_time: StoreTime = field(default_factory=StoreTime)
 
-    def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
+    def wake_first_in_time(self, now_us: float | None = None) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
 
-        ``running`` is an event loop that is known not to be closed, and ``now_us`` is the current time.
+        ``now_us`` is the current time.
         """
-        waiters = self.waiters
-        if waiters and (first := waiters[0]).loop is not running and first.is_dead:
-            self._drop_dead()
-        if waiters and (self.slots or self.missed):
-            first, at_us = waiters[0], 0.0
+        if self.waiters and (self.slots or self.missed):
+            first, at_us = self.waiters[0], 0.0
             if not self.missed:
                 at_us = max(self.slots[0].at_us - first.waiting.lead_us, self.not_before_us)
             if at_us < first.at_us:
                 first.set(at_us, now_us)
 
-    def _drop_dead(self) -> None:
-        """Drop the first waiters, whose event loops are closed. The others keep the slots that they can still use."""
-        while self.waiters and (first := self.waiters[0]).is_dead:
-            first.has_left = True
-            del self.waiters[0]
-            self.booking -= first.bookings  # no answer to them will come
-            first.bookings = 0
-            self.set_missed_aside(time_of(first.waiting.clock)())
-            while (surplus := self.remove_surplus()) is not None:
-                self.left_over.append((first, surplus))
-
-    def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
-        """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
-        first, slots = self.waiters[0], self.slots
-        if not slots or self.missed:
-            self.wake_first_in_time(running, now_us)
-            return None
-        if type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
-            at_us = slots[0].at_us - first.waiting.lead_us
-            if at_us < self.not_before_us:
-                at_us = self.not_before_us
-            if now_us < at_us < first.at_us:
-                first.at_us = at_us
-                return first
-        self.wake_first_in_time(running, now_us)
-        return None
+    def drop_dead(self, running: asyncio.AbstractEventLoop | None) -> None:
+        """Drop the first waiters, if their event loop is closed: they can never go, and leave their slots to others."""
+        while self.waiters and (loop := self.waiters[0].loop) is not running and loop is not None and loop.is_closed():
+            dead = self.waiters.pop(0)
+            dead.has_left = True
+            self.booking -= dead.bookings  # no answer to them will come
+            dead.bookings = 0
+            self.wake_first_in_time()
 
     @property
     def following(self) -> Slot | None:
@@ -216,13 +187,13 @@ class Queue:
             del slots[:count]
             self.keep_deadlines(now_us)
 
-    def next_missed(self, waiter: Waiter) -> tuple[Slot, None] | None:
+    def next_missed(self, waiter: Waiter) -> Slot | None:
         """The oldest slot that was missed, if there is any: the first waiter books another one, and stays awake."""
         if not self.missed:
             return None
         self.booking += 1
         waiter.at_us = 0.0
-        return self.missed.popleft(), None
+        return self.missed.popleft()
 
     def keep_deadlines(self, now_us: float) -> None:
         """Let all waiters wake at their deadlines: some move down."""

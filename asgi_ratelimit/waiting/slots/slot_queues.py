@@ -9,8 +9,7 @@ the store moved callers up, they would have to poll it for their new times.)
 
 A caller joins its queue before it books. So callers keep their order, however the answers come, and callers behind one
 that gives up meanwhile use its slot. Each slot is used once, given back, or missed. Only the first waiter has a timer.
-It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter. If
-its event loop is closed before that, it cannot. So a queue with waiters of several event loops is looked after.
+It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ from threading import RLock
 from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
-from .. import background_loop
-from ..forks import reset_in_child
+from ..background_loop import reset_in_child
 from .call_spacing import CallSpacing
-from .caller_queue import GRACE_US, Queue, TaskWaiter, Waiter, fail
-from .missed_slots import is_too_late
-from .slot import Slot
+from .caller_queue import GRACE_US, Queue, Waiter, fail
+from .slot import Slot, is_too_late
 
 _time = attrgetter("at_us")
 _order = attrgetter("order")
@@ -87,9 +84,6 @@ class SlotQueues:
         """Forget all waiters, slots and departures."""
         self._lock = RLock()  # the garbage collector may call give_up() in here, by closing a forgotten caller
         self._queues: dict[Hashable, Queue] = {}
-        self._mixed: set[Hashable] = set()
-        """The keys of the queues with waiters of several event loops."""
-        self._left_over: list[tuple[Waiter, Slot]] = []
         self._unused: list[Slot] = []
         """The slots that are to be given back, in the order of their times."""
         self._numbers = count()
@@ -152,18 +146,14 @@ class SlotQueues:
 
     def join(self, waiter: Waiter, now_us: float, slot: Slot | None = None) -> None:
         """Wait at the end of a queue, with a slot, or while one is being booked: then ``answered`` must follow."""
-        key, is_newly_mixed = key_of(waiter.take), False
+        key = key_of(waiter.take)
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key, self._left_over, has_operation=waiter.take.operation is not None)
+                queue = self._queues[key] = Queue(key, has_operation=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
             waiter.came_us = now_us - waiter.waited_us
-            if waiters and (first := waiters[0]).loop is not waiter.loop:
-                is_newly_mixed = key not in self._mixed
-                self._mixed.add(key)
-                if first.is_dead:
-                    queue.wake_first_in_time()
+            queue.drop_dead(waiter.loop)
             waiter.order = order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
@@ -181,24 +171,6 @@ class SlotQueues:
                 queue.booking += 1
             else:
                 queue.add(slot)
-        if is_newly_mixed:
-            background_loop.watch(self)
-
-    def drop_dead(self) -> bool:
-        """Let those go who wait behind callers of closed event loops; return whether any queue is still mixed."""
-        with self._lock:
-            for key in list(self._mixed):
-                queue = self._queues.get(key)
-                if queue is None or not queue.waiters:
-                    self._mixed.discard(key)
-                else:
-                    queue.wake_first_in_time()
-                    self._drop_if_empty(queue)
-            left_over, self._left_over[:] = self._left_over[:], []
-            is_mixed = bool(self._mixed)
-        for waiter, slot in left_over:
-            waiter.waiting.give_back(slot)
-        return is_mixed
 
     def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> list[Slot]:
         """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slots."""
@@ -263,65 +235,50 @@ class SlotQueues:
         Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
         error of a waiter that has failed.
         """
-        decided = self.decide(waiter, now_us)
-        if decided is None:
-            return None
-        taken, following = decided
-        if following is not None:
-            following.set(following.at_us, now_us)
-        if isinstance(taken, BaseException):
-            raise taken
-        return taken
-
-    def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
-        """Like ``take_slot``, but also returns the error, and the task whose timer has to be set to its ``at_us``."""
-        if waiter.error is not None:
-            return waiter.error, None
         with self._lock:
-            queue = waiter.queue
-            if queue is None or waiter.has_left:
-                waiter.set(math.inf)
-                return None
-            slots = queue.slots
-            if queue.waiters[0] is not waiter:
-                return self._let_sleep(queue, waiter, math.inf, now_us)
-            if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
-                self._set_missed_aside(queue, waiter, now_us)
-            at_us = slots[0].at_us - waiter.waiting.lead_us if slots else math.inf
-            if at_us > now_us:
-                return queue.next_missed(waiter) or self._let_sleep(queue, waiter, at_us, now_us)
-            slot = slots[0]
-            following_us = self._leave(queue, waiter, slot, now_us)
-            if following_us < 0.0:
-                return self._let_wait(queue, waiter)
-            del slots[0], queue.waiters[0]
-            waiter.has_left = True
-            if not queue.waiters:
-                self._drop_if_empty(queue)
-                return slot, None
-            queue.not_before_us = now_us + following_us
-            return slot, queue.next_of_loop(waiter.loop, now_us)
+            slot = None if waiter.error is not None else self._take_slot(waiter, now_us)
+        if slot is None and waiter.error is not None:
+            raise waiter.error
+        return slot
 
-    def _let_sleep(
-        self, queue: Queue, waiter: Waiter, until_us: float, now_us: float
-    ) -> tuple[BaseException, TaskWaiter | None] | None:
+    def _take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
+        queue = waiter.queue
+        if queue is None or waiter.has_left:
+            waiter.set(math.inf)
+            return None
+        slots = queue.slots
+        if queue.waiters[0] is not waiter:
+            self._let_sleep(queue, waiter, math.inf, now_us)
+            return None
+        if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
+            self._set_missed_aside(queue, waiter, now_us)
+        at_us = slots[0].at_us - waiter.waiting.lead_us if slots else math.inf
+        if at_us > now_us:
+            missed = queue.next_missed(waiter)
+            if missed is None:
+                self._let_sleep(queue, waiter, at_us, now_us)
+            return missed
+        slot = slots[0]
+        following_us = self._leave(queue, waiter, slot, now_us)
+        if following_us < 0.0:
+            missed = queue.next_missed(waiter)
+            if missed is None:
+                waiter.set(queue.not_before_us)
+            return missed
+        del slots[0], queue.waiters[0]
+        waiter.has_left = True
+        queue.not_before_us = now_us + following_us
+        queue.wake_first_in_time(now_us)
+        self._drop_if_empty(queue)
+        return slot
+
+    def _let_sleep(self, queue: Queue, waiter: Waiter, until_us: float, now_us: float) -> None:
         """Set the wake-up of a waiter that cannot leave yet; or fail one that others overtake, at its deadline."""
         deadline_us = waiter.deadline_us
         if deadline_us < math.inf:
-            if waiter.error is None:
-                waiter.error = queue.too_late(waiter, now_us)
-            if waiter.error is not None:
-                return waiter.error, None
+            waiter.error = waiter.error or queue.too_late(waiter, now_us)
             until_us = min(until_us, deadline_us if now_us < deadline_us else now_us + GRACE_US)
         waiter.set(until_us)
-        return None
-
-    def _let_wait(self, queue: Queue, waiter: Waiter) -> tuple[Slot, None] | None:
-        """The missed slot that the first waiter books anew; or set the wake-up of one that may not leave yet."""
-        missed = queue.next_missed(waiter)
-        if missed is None:
-            waiter.set(queue.not_before_us)
-        return missed
 
     def _set_missed_aside(self, queue: Queue, waiter: Waiter, now_us: float) -> None:
         """Put the slots aside that are not to be used any more: the first waiter goes at the first one that is left."""

@@ -13,7 +13,6 @@ from ...errors import StoreError
 from ...stores import Store, settle_all
 from .. import background_loop
 from ..flow_drivers import GiveBack, start
-from .many_callers import ManyCallers
 from .slot import Slot
 from .slot_queues import SlotQueues
 
@@ -24,9 +23,8 @@ MOST_AT_ONCE = 100
 class UnusedSlots:
     """Gives slots back to one store. While the store is out, they stay booked: later callers wait longer."""
 
-    def __init__(self, store: Store, many_callers: ManyCallers, queues: SlotQueues) -> None:
+    def __init__(self, store: Store, queues: SlotQueues) -> None:
         self._store = store
-        self._many_callers = many_callers
         self._queues = queues
 
     async def give_back(self, slots: Sequence[Slot]) -> None:
@@ -49,18 +47,6 @@ class UnusedSlots:
             for slot in slots:
                 self._queues.add_unused(slot)
             raise
-
-    async def give_back_in_turn(self, slot: Slot) -> None:
-        """Give a slot back, even if the task is cancelled again; many tasks do so a few at a time."""
-        giving_back = self.giving_back(slot)
-        turn = self._many_callers.turn() if self._store.in_process else None
-        try:
-            if turn is not None:
-                await turn
-        finally:
-            if turn is not None:
-                self._many_callers.pass_turn()
-            await giving_back.in_task()
 
     def give_back_at_once(self, slot: Slot) -> None:
         """Give a slot back in code that cannot await anything; a remote store keeps it booked."""

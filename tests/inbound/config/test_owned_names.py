@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI
 from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, Overrides, RateLimit, RateLimitMiddleware
 from tests.inbound.config.limits_of import app as app_of_nothing
 from tests.inbound.config.limits_of import limited
-from tests.inbound.config.test_limits_file_reload import RULE, client_of, limit_of, lines_of, looks_often
+from tests.inbound.config.test_reload import RULE, client_of, limit_of, lines_of, looks_often
 from tests.support.overriding import until
 
 pytestmark = pytest.mark.anyio

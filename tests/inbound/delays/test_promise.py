@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import FixedWindow, RollingWindow, Rule, TokenBucket
@@ -67,6 +67,10 @@ PLANS = st.builds(
 )
 
 
+VISITS = [(0.0, None, "ann"), (0.0, None, "ann"), (1.0, None, "ann"), (1.0, None, "bob"), (0.875, None, "ann")]
+
+
+@example(Plan(RollingWindow(1, 0.5, 5, "own"), FixedWindow(1, 0.5, "shared"), (1.0, 5.0), VISITS))
 @given(PLANS)
 def test_what_reaches_the_app_never_exceeds_a_quota(plan: Plan) -> None:
     """Neither the quota of a client nor the one for all, in any interval, whoever has waited, gone or been refused."""

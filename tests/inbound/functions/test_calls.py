@@ -24,7 +24,7 @@ def new_process() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The nanoseconds of a clock that functions may move."""
     now = [0]
-    monkeypatch.setattr("asgi_ratelimit.keys.program_functions.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("asgi_ratelimit.keys.base.monotonic_ns", lambda: now[0])
     return now
 
 

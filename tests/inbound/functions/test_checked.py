@@ -269,14 +269,6 @@ def test_wrong_settle_functions(settle: Any) -> None:
         RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
 
 
-@pytest.mark.parametrize("settle", [lambda status, headers, sent=0: sent, lambda a, b, sent=None: sent], ids=range(2))
-def test_bytes_with_a_default(settle: Any) -> None:
-    """Such a function would never get them."""
-    with refused("only if that has no default"):
-        RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
-    RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=lambda status, headers, free=400: free)])
-
-
 @pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "incomplete", "bytes"])
 def test_wrong_stores(store: Any, quote: str) -> None:
     """For a middleware, a dependency and a paced function; a password never shows."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,20 +223,3 @@ def test_workers_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for option in (["-w", "4"], ["-w4"], ["--workers", "4"], ["--workers=4"]):
         monkeypatch.setattr(sys, "argv", ["gunicorn", *option, "app:app"])
         assert worker_count.number_of_workers() == 4
-
-
-@pytest.mark.usefixtures("single_worker")
-def test_workers_of_uvicorn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``uvicorn.run(app, workers=4)`` starts this process with its configuration."""
-    process = SimpleNamespace(_kwargs={"config": SimpleNamespace(workers=4)})
-    monkeypatch.setattr(worker_count, "current_process", lambda: process)
-    assert worker_count.number_of_workers() == 4
-
-
-@pytest.mark.usefixtures("single_worker")
-def test_workers_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The arbiter that has forked this process is on its stack, whatever file it was configured by."""
-    module: dict[str, Any] = {"__name__": "gunicorn.arbiter", "count": worker_count.number_of_workers}
-    monkeypatch.setitem(sys.modules, "gunicorn.arbiter", sys)
-    exec("class Arbiter:\n    num_workers = 4\n    def spawn_worker(self):\n        return count()", module)
-    assert module["Arbiter"]().spawn_worker() == 4

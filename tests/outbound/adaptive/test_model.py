@@ -98,15 +98,6 @@ class ModelMachine(RuleBasedStateMachine):
         if self.calls:
             self.model.left(self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))), self.now)
 
-    @rule(data=st.data())
-    def lose(self, data: st.DataObject) -> None:
-        """An event loop is closed, whatever its request waits for."""
-        calls = self.calls + self.sent
-        if calls:
-            call = calls[data.draw(st.integers(0, len(calls) - 1))]
-            (self.calls if call in self.calls else self.sent).remove(call)
-            self.model.lost(call, self.now)
-
     @rule(seconds=st.floats(0, 20))
     def pass_time(self, seconds: float) -> None:
         """Time passes, and whoever looks again then does."""

@@ -168,3 +168,14 @@ async def test_a_bad_take_charges_nothing(redis_url: str, client: redis.Redis) -
         with pytest.raises(ValueError, match="cost must be"):
             await limiter.rate_limit("key", math.nan)
     assert client.keys() == []
+
+
+async def test_the_event_loop_never_looks_up_a_name_that_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would do so in the executor that the app uses too, or, under uvloop, log what a deadline cuts off."""
+    looked_up: list[object] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lambda *given, **_: looked_up.append(given))
+    async with limiter_on("redis://no-such-host.invalid:6379", timeout=30) as limiter:
+        with pytest.raises(StoreUnavailable, match=r"cannot be reached: no-such-host\.invalid: "):
+            await limiter.peek("key")
+        assert (await limiter.rate_limit("key")).degraded
+    assert not looked_up

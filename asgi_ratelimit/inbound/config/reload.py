@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from stat import S_ISREG
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import ref
 
 from ...errors import ConfigurationError
 from ...overrides import EVERY, Repeating
-from .limits_file_parsing import settings_of
-from .option_changes import changes
-from .options import Options
+from ...quota_text import as_text
+from ..rules import Rule
+from .limits_file import settings_of
+from .options import AT_START, Options
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -137,3 +139,49 @@ def _nobody() -> None:
 
 async def _nothing_to_close() -> None:
     """A file is closed as soon as it is read."""
+
+
+def changes(old: Options, new: Options) -> list[str]:
+    """One line for each option and each rule that differs."""
+    lines = list(_changed_options(old, new))
+    before, after = _by_name(old.rules), _by_name(new.rules)
+    lines.extend([f"{name} is gone: {_shown(rule.quota)}" for name, rule in before.items() if name not in after])
+    lines.extend([f"{name} is new: {_shown(rule.quota)}" for name, rule in after.items() if name not in before])
+    for name in [name for name in after if name in before]:
+        different = [
+            f"{each.name} {_shown(getattr(before[name], each.name))} -> {_shown(getattr(after[name], each.name))}"
+            for each in fields(Rule)
+            if _shown(getattr(before[name], each.name)) != _shown(getattr(after[name], each.name))
+        ]
+        if different:
+            lines.append(f"{name}: {', '.join(different)}")
+    if not lines and [*before] != [*after]:
+        lines.append("the rules have another order")
+    return lines
+
+
+def _changed_options(old: Options, new: Options) -> Iterator[str]:
+    for each in fields(Options):
+        before, after = _shown(getattr(old, each.name)), _shown(getattr(new, each.name))
+        if each.name != "rules" and before != after:
+            later = ", from the next start on" if each.name in AT_START else ""
+            yield f"{each.name} {before} -> {after}{later}"
+
+
+def _by_name(rules: Sequence[Rule]) -> dict[str, Rule]:
+    named: dict[str, Rule] = {}
+    for rule in rules:
+        name = rule.name or " ".join([*sorted(rule.methods or ()), rule.path])
+        count = 1
+        while (name if count == 1 else f"{name} {count}") in named:
+            count += 1
+        named[name if count == 1 else f"{name} {count}"] = rule
+    return named
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, tuple) and value and hasattr(value[0], "period"):
+        return as_text(value)
+    return value if isinstance(value, str) else repr(value)

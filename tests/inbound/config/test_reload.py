@@ -28,8 +28,8 @@ OTHER = '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n'
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at many times a second, so that tests are done sooner."""
-    monkeypatch.setattr("asgi_ratelimit.inbound.config.limits_file_reload.EVERY", 0.02)
-    monkeypatch.setattr("asgi_ratelimit.inbound.config.limits_file_reload.SETTLED_AFTER", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.inbound.config.reload.EVERY", 0.02)
+    monkeypatch.setattr("asgi_ratelimit.inbound.config.reload.SETTLED_AFTER", 0.01)
 
 
 def client_of(app: Any) -> httpx.AsyncClient:
@@ -96,7 +96,7 @@ async def test_a_module_that_ends_the_program_ends_nothing(
         await client.get("/x")
     rewrite(path, RULE.format("4/hour") + 'settle = "ending_module:settle"')
     await until(lambda: len(lines_of(caplog, path)) == 1)
-    assert "line 5: settle" in lines_of(caplog, path)[0]
+    assert "rules[1].settle" in lines_of(caplog, path)[0]
     rewrite(path, RULE.format("5/hour"))
     await until(lambda: len(lines_of(caplog, path)) == 2)
     assert limit_of(middleware, "x") == [5]
@@ -109,13 +109,12 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
     async with client_of(middleware) as client:
         await client.get("/x")
         broken = {
-            RULE.format("3/year"): "line 4: quota",
+            RULE.format("3/year"): "rules[1].quota",
             "": "is empty",
             '# quota = "2/minute"\n\n  # a note\n': "has nothing but comments: quota",
             RULE.format("4/hour")
-            + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "line 5: two rules named 'z'",
-            "a = [": "the last line",
-            "".join(RULE.format(f"{n}/hour").replace('"x"', f'"x{n}"') for n in range(1, 52)): "come to 51 charges",
+            + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "rules[2]: two rules named 'z'",
+            "a = [": "is not valid TOML",
         }
         for count, (text, message) in enumerate(broken.items(), 1):
             rewrite(path, text)
