@@ -292,13 +292,15 @@ class Admission:
 
     def _note(self, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
         """Tell buckets what the store has left of them: how many may ask at a time, and until when slots are booked."""
-        for need, state in zip(needs, states):
-            if need.purpose in ("quota", "units"):
-                quota, left = state.quota, state.remaining if state.allowed else 0
-                refill = quota.limit / quota.period if isinstance(quota, TokenBucket) else 0.0
-                need.bucket.asking = max((left + refill * ASKED_S) // need.charge.cost, 1.0)
-                more_us = state.more_after * SECOND_US if left < 1 else 0.0
-                need.bucket.booked_until_us = self._now_us() + more_us
+        charged = [(need, state) for need, state in zip(needs, states) if need.purpose in ("quota", "units")]
+        for need, _ in charged:
+            need.bucket.asking, need.bucket.booked_until_us = math.inf, 0.0
+        for (charge, bucket, _), state in charged:
+            left = state.remaining if state.allowed else 0
+            refill = charge.quota.limit / charge.quota.period if isinstance(charge.quota, TokenBucket) else 0.0
+            bucket.asking = min(bucket.asking, max((left + refill * ASKED_S) // charge.cost, 1.0))
+            if left < 1:
+                bucket.booked_until_us = max(bucket.booked_until_us, self._now_us() + state.more_after * SECOND_US)
 
     def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
         """Hold up the buckets that the store has refused. A pioneer's bucket that others have paused starts afresh."""

@@ -137,6 +137,17 @@ def test_an_api_that_says_nothing_keeps_to_the_declared_quota() -> None:
     assert caller.service.times[-1] == pytest.approx(2.0, abs=0.01)
 
 
+def test_several_declared_quotas() -> None:
+    """All of them bind."""
+    caller = Caller(
+        lambda path, number: 200, profile="auto", quota="10/s burst 10; 20 per 10 seconds fixed", latency=0.0
+    )
+    caller.get(*["/a"] * 41)
+    times = caller.service.times
+    assert [sum(first <= at < first + 10 for at in times) for first in (0, 10, 20)] == [20, 20, 1]
+    assert times[10] == pytest.approx(0.1, abs=0.01)
+
+
 def test_refusals_without_a_time_double_the_pause() -> None:
     """1, 2, 4 seconds and so on, until an answer is none."""
     caller = Caller(lambda path, number: 429 if number < 5 else 200, profile="auto", retries=9, latency=0.0)
