@@ -101,7 +101,7 @@ def child_of(proxy: Proxy, number: int, keys: int, kind: str, rate: float) -> su
 
 async def charged(server: RedisServer) -> Counter[str]:
     """What Redis has been charged with, by key."""
-    return Counter({each.key: round(each.used) for each in await Scan(server.url).buckets("default", most=10_000)})
+    return Counter({each.key: round(each.used) for each in await Scan(server.url).buckets("default", most=10**7)})
 
 
 def require_equal(chaos: Chaos) -> None:

@@ -298,10 +298,10 @@ class Connection:
     async def aclose(self) -> None:
         """Close the client after its answers; a server that does not answer keeps nobody waiting."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN / 2)
         self.drop()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN / 2)
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run ``work`` in a task of its own, whose error nobody has to see."""
