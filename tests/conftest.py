@@ -160,7 +160,7 @@ def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
         "limiter.counting",
         "inbound.enforcer",
         "inbound.middleware",
-        "outbound.adaptive.adaptive_transport",
+        "outbound.adaptive.transport",
     ):
         monkeypatch.setattr(f"asgi_ratelimit.{module}.publish_counts", lambda store, **options: None)
 
