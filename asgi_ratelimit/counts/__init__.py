@@ -3,17 +3,21 @@
 from .minutes import ALL, FORMAT, MINUTES, Part, Recording, Row, added, document_of, part_of
 from .publishing import outbound_sources, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
 from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
+from .ticker import EVERY, Close, Ticker
 
 __all__ = [
     "ALL",
+    "EVERY",
     "FORMAT",
     "MINUTES",
     "NONE",
+    "Close",
     "Counts",
     "Numbers",
     "Part",
     "Recording",
     "Row",
+    "Ticker",
     "WaitTimes",
     "added",
     "counts_of",

@@ -25,6 +25,7 @@ from ..stores.name_owners import owned
 from ..stores.shared_time import shared_time
 from .minutes import MINUTES, Minute, Row, document_of
 from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
+from .ticker import Ticker
 
 SECOND_US = 1_000_000
 
@@ -63,19 +64,14 @@ class OutboundSources:
 outbound_sources = OutboundSources()
 
 
-class Publisher:
+class Publisher(Ticker):
     """Publishes the counts of this process on one store without keeping the store alive. One event loop runs it."""
 
     def __init__(self, store: Store) -> None:
         self._store = reference(store)
         self._documents = documents(store)
+        super().__init__(self._documents.aclose)
         self._time = shared_time(store)
-        self._log = FailureLog()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_elsewhere = False
-        """Whether its event loop is another one than that of the decisions that it publishes."""
         self._process: dict[str, Any] = {}
         self._rules: dict[str, Numbers] = {}
         """The counts of each rule up to now that were added to a minute."""
@@ -85,79 +81,38 @@ class Publisher:
         self._minute = Minute(0)
         self._unwritten: list[Minute] = []
         """Minutes that are over, and whose last write has not succeeded yet."""
-        self._lock = Lock()
+        self._is_writing = Lock()
 
     @property
-    def is_running(self) -> bool:
-        """Whether an event loop publishes, and has not ended."""
-        loop = self._loop
-        return loop is not None and not loop.is_closed() and (self._is_elsewhere or loop.is_running())
+    def until_next(self) -> float:
+        """Seconds until the next full second, so that all processes publish at the same time."""
+        return 1 - self._time.now_us() % SECOND_US / SECOND_US
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Publish from now on, on any event loop, unless one does so already."""
-        if not self.is_running:
-            self._loop, self._task = loop, None
-            self._is_elsewhere = loop is not _get_running_loop()
-            if self._is_elsewhere:
-                loop.call_soon_threadsafe(self._schedule, loop)
-            else:
-                self._schedule(loop)
+    async def run(self) -> float:
+        """Publish."""
+        await self.publish()
+        return self.until_next
 
-    async def stop(self) -> None:
-        """Publish what is left, and stop; it can be started again."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            return
-        if loop is _get_running_loop():
-            await self._stop_here()
-        elif self._is_elsewhere:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._stop_here(), loop))
-
-    async def _stop_here(self) -> None:
-        if self._timer is None:
-            return
-        self._timer.cancel()
-        self._timer = self._loop = None
+    async def run_last(self) -> None:
+        """Publish what is left."""
         store: Any = self._store()
         if store is not None:
             counts_of(store).is_published = False
-        if self._task is not None:
-            await asyncio.wait([self._task])
         await self.publish()
-        if self._is_elsewhere:
-            await self._documents.aclose()
 
-    def reset(self) -> None:
-        """Start afresh in a forked child: nothing is counted yet, and no event loop publishes."""
-        self._loop = self._timer = self._task = None
-        self._lock = Lock()
+    def leave_to_parent(self) -> None:
+        """In a forked child, nothing is counted yet, and no event loop publishes."""
+        self.begin_anew()
         store: Any = self._store()
         if store is not None:
             counts_of(store).is_published = False
             self._rules, self._requests = self._counted(counts_of(store))
-        self._process, self._minute, self._unwritten = {}, Minute(0), []
-
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The next time is the next full second, so that all processes publish at the same time."""
-        self._timer = loop.call_later(1 - self._time.now_us() % SECOND_US / SECOND_US, self._tick, loop)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A timer and short tasks: unlike a task that sleeps, they are no complaint of an event loop that ends."""
-        if loop is not self._loop:  # another one has taken over
-            return
-        if self._store() is None:
-            self._timer = self._loop = None
-            if self._is_elsewhere:
-                self._task = loop.create_task(self._documents.aclose())
-            return
-        self._schedule(loop)
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self.publish())
+        self._process, self._minute, self._unwritten, self._is_writing = {}, Minute(0), [], Lock()
 
     async def publish(self) -> None:
         """Write everything new, the oldest minute first, unless another task or thread is already doing so."""
         store: Any = self._store()
-        if store is None or not self._lock.acquire(blocking=False):
+        if store is None or not self._is_writing.acquire(blocking=False):
             return
         try:
             with suppress(StoreError):  # the result of the last look then still counts
@@ -172,10 +127,10 @@ class Publisher:
         except StoreError:
             """What is unwritten is written later; the next one would wait as long for an answer now."""
         except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
-            self._log.report("the counts could not be published", error)
+            _failures.report("the counts could not be published", error)
         finally:
             self._unwritten = [each for each in self._unwritten if each.has_news]
-            self._lock.release()
+            self._is_writing.release()
 
     def _begin_minute(self, number: int) -> None:
         """The minute before is written once more, now that it is over: with all of its recordings."""
@@ -233,6 +188,7 @@ class Publisher:
 
 
 _publishers: ByStore[Publisher] = ByStore()
+_failures = FailureLog()
 _lock = Lock()
 
 
@@ -243,40 +199,43 @@ def publish(store: Store) -> None:
     """
     loop = _get_running_loop()
     if loop is not None:
-        publish_on(store, loop)
+        publish_on(store, loop, is_lasting=False)
 
 
-def publish_on(store: Store, loop: asyncio.AbstractEventLoop) -> None:
-    """Publish the counts of this process on ``store`` from an event loop, unless another one does so already."""
+def publish_on(store: Store, loop: asyncio.AbstractEventLoop, *, is_lasting: bool = True) -> None:
+    """Publish the counts of this process on ``store`` from an event loop, unless another one does so already.
+
+    A lasting one runs until the program ends.
+    """
     if getattr(store, "documents", None) is not None:
-        with _lock:
-            _publisher_of(store).start(loop)
-            counts_of(store).is_published = True
+        publisher = _publisher_of(store)
+        publisher.start_on(loop, publisher.until_next, is_lasting=is_lasting)
+        counts_of(store).is_published = True
 
 
 async def publish_in_process(store: Store) -> None:
     """Publish what is left now, for a reader of a store in this process, unless an event loop does so by itself."""
     if store.in_process and getattr(store, "documents", None) is not None:
-        with _lock:
-            publisher = _publisher_of(store)
+        publisher = _publisher_of(store)
         if not publisher.is_running:
             counts_of(store).is_published = False  # so that the next event loop does
             await publisher.publish()
 
 
 def _publisher_of(store: Store) -> Publisher:
-    publisher = _publishers.get(store)
-    if publisher is None:
-        publisher = _publishers[store] = Publisher(store)
-        before_closing[store] = publisher.stop
-    return publisher
+    with _lock:
+        publisher = _publishers.get(store)
+        if publisher is None:
+            publisher = _publishers[store] = Publisher(store)
+            before_closing[store] = publisher.end
+        return publisher
 
 
 async def stop_publishing(store: Store) -> None:
     """Publish what is left, and stop."""
     publisher = _publishers.get(store)
     if publisher is not None:
-        await publisher.stop()
+        await publisher.end()
 
 
 def reset_publishers() -> None:
@@ -284,4 +243,4 @@ def reset_publishers() -> None:
     global _lock
     _lock = Lock()
     for publisher in _publishers.values():
-        publisher.reset()
+        publisher.leave_to_parent()

@@ -315,7 +315,7 @@ async def test_an_override_that_is_lost(caplog: pytest.LogCaptureFixture) -> Non
     assert await store.documents.replace("overrides", written, None)
     await Overrides(store).set("another", "9/hour")
     assert limiter.quotas[0].limit == 5
-    assert caplog.messages[-1] == "api: 8/hour -> 5/hour, because the store has it no more"
+    assert caplog.messages[-1] == "api: 8/hour -> 5/hour"
 
 
 async def test_of_two_changes_at_once_the_later_one_applies(monkeypatch: pytest.MonkeyPatch) -> None:

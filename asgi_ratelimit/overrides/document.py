@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any
 
-from ..errors import QuotaError
+from ..errors import ConfigurationError, QuotaError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..stores.documents import MAX_BYTES
 
 NAME = "overrides"
 """The name of the document."""
@@ -25,11 +26,14 @@ SHADOW, OFF = "shadow", "off"
 WORDS = (SHADOW, OFF)
 """The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
 
-LATEST_CHANGES = 100
-"""The number of changes that are kept."""
+LATEST_CHANGES, FEW_CHANGES = 100, 10
+"""The number of changes that are kept, and that of a document which would be too large with them."""
 
-_MEAN_OFF = ("none", "no", "null", "false", "disable", "disabled", "unlimited")
-"""Texts by which somebody may mean that nothing is limited."""
+LONGEST_TEXT = 256
+"""Characters of the longest name, both of a limit and of its author."""
+
+_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that could forge a line of a log, or reach a terminal; and half characters."""
 
 _KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
 
@@ -90,22 +94,25 @@ class Document:
         history = (*self.history, Change(name, now, by, before, override))[-LATEST_CHANGES:]
         return Document(self.version + 1, overrides, history)
 
-    def shortened(self) -> Document:
-        """The document without the older half of its history."""
-        return replace(self, history=self.history[len(self.history) // 2 + 1 :])
-
     def packed(self) -> bytes:
-        """The document as bytes."""
-        content = {
-            "format": FORMAT,
-            "version": self.version,
-            "overrides": {name: _as_json(override) for name, override in self.overrides.items()},
-            "history": [
-                {"name": c.name, "at": c.at, "by": c.by, "before": _as_json(c.before), "after": _as_json(c.after)}
-                for c in self.history
-            ],
-        }
-        return json.dumps(content, separators=(",", ":")).encode()
+        """The document as bytes, with less of its history if it is too large. Raises ``ConfigurationError``."""
+        overrides = {name: _as_json(each) for name, each in self.overrides.items()}
+        content = {"format": FORMAT, "version": self.version, "overrides": overrides, "history": []}
+        for most in (LATEST_CHANGES, FEW_CHANGES, 0):
+            content["history"] = [
+                {
+                    "name": each.name,
+                    "at": each.at,
+                    "by": each.by,
+                    "before": _as_json(each.before),
+                    "after": _as_json(each.after),
+                }
+                for each in self.history[::-1][:most][::-1]
+            ]
+            packed = json.dumps(content, separators=(",", ":")).encode()
+            if len(packed) <= MAX_BYTES:
+                return packed
+        raise ConfigurationError(f"{len(overrides)} overrides are too many for a document: unset some")
 
 
 EMPTY = Document(0, {}, ())
@@ -119,7 +126,7 @@ def unpacked(content: bytes | None) -> Document:
         read = json.loads(content)
         if read["format"] != FORMAT:
             raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
-        overrides = {_text(name): _of_json(each) for name, each in read["overrides"].items()}
+        overrides = {checked_name(name): _override(each) for name, each in read["overrides"].items()}
         for override in overrides.values():
             checked_quota(override.quota)
         history = tuple([_change(each) for each in read["history"]])
@@ -128,48 +135,32 @@ def unpacked(content: bytes | None) -> Document:
         raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
 
 
-_Json: TypeAlias = dict[str, Any]
-
-
-def _as_json(override: Override | None) -> _Json | None:
+def _as_json(override: Override | None) -> dict[str, Any] | None:
     if override is None:
         return None
     quota = override.quota if isinstance(override.quota, str) else [_of_quota(each) for each in override.quota]
     return {"quota": quota, "until": override.until, "by": override.by, "at": override.at}
 
 
-def _of_quota(quota: Quota) -> _Json:
-    return {
-        "kind": type(quota).__name__,
-        **{each.name: getattr(quota, each.name) for each in fields(quota) if each.init},
+def _of_quota(quota: Quota) -> dict[str, Any]:
+    return {"kind": type(quota).__name__} | {
+        each.name: getattr(quota, each.name) for each in fields(quota) if each.init
     }
 
 
-def _of_json(read: _Json) -> Override:
+def _override(read: Mapping[str, Any]) -> Override:
     given, until = read["quota"], read["until"]
-    quota = given if isinstance(given, str) else tuple([_quota(each) for each in given])
-    return Override(
-        quota,
-        until=None if until is None else _time(until),
-        by=None if read["by"] is None else _text(read["by"]),
-        at=_time(read["at"]),
-    )
+    quota = given if isinstance(given, str) else tuple([_quota(**each) for each in given])
+    return Override(quota, None if until is None else _time(until), checked_by(read["by"]), _time(read["at"]))
 
 
-def _quota(read: _Json) -> Quota:
-    return _KINDS[read["kind"]](**{name: value for name, value in read.items() if name != "kind"})
+def _quota(kind: str, **numbers: Any) -> Quota:
+    return _KINDS[kind](**numbers)
 
 
-def _change(read: _Json) -> Change:
-    by = None if read["by"] is None else _text(read["by"])
-    before, after = [None if each is None else _of_json(each) for each in (read["before"], read["after"])]
-    return Change(_text(read["name"]), _time(read["at"]), by, before, after)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    return value
+def _change(read: Mapping[str, Any]) -> Change:
+    before, after = [None if each is None else _override(each) for each in (read["before"], read["after"])]
+    return Change(checked_name(read["name"]), _time(read["at"]), checked_by(read["by"]), before, after)
 
 
 def _time(value: Any) -> float:
@@ -180,19 +171,31 @@ def _time(value: Any) -> float:
 
 def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     """The quota of an override: a text or a word as it is, anything else as quotas. Raises ``QuotaError``."""
-    if isinstance(quota, str):
-        if quota not in WORDS:
-            _require_no_word(quota)
+    if not isinstance(quota, str):
+        return as_quotas(quota)
+    if quota not in WORDS:
+        try:
             as_quotas(quota)
-        return quota
-    return as_quotas(quota)
+        except QuotaError as error:
+            raise QuotaError(f'{error}; or "{SHADOW}", or "{OFF}"') from None
+    return quota
 
 
-def _require_no_word(text: str) -> None:
-    """Raise ``QuotaError`` for a text that means one of the words, and is none of them."""
-    word = text.strip().lower()
-    near = [OFF] if word in _MEAN_OFF else get_close_matches(word, WORDS, 1)
-    if near:
-        raise QuotaError(
-            f'{text!r} is neither a quota nor one of {SHADOW} and {OFF}, did you mean {near[0]!r}?: "10/minute"'
+def checked_name(name: str) -> str:
+    """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise."""
+    return _checked_text("name", name, '"login"')
+
+
+def checked_by(by: str | None) -> str | None:
+    """``by``, if it is a text that the history can show, or ``None``; ``ConfigurationError`` otherwise."""
+    return None if by is None else _checked_text("by", by, '"alice"')
+
+
+def _checked_text(what: str, text: str, example: str) -> str:
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT:
+        raise ConfigurationError(
+            f"{what} must be a text of 1 to {LONGEST_TEXT} characters, not {text!r:.100}: {what}={example}"
         )
+    if _NOT_SHOWN.search(text):
+        raise ConfigurationError(f"{what} has a character that cannot be shown, {text!r}: {what}={example}")
+    return text
