@@ -7,8 +7,7 @@ from asyncio import AbstractEventLoop, QueueFull, _get_running_loop
 from collections import deque
 from collections.abc import Awaitable, Iterable
 from contextvars import Context
-from inspect import isawaitable, iscoroutine, isfunction, signature
-from types import TracebackType
+from inspect import isawaitable, iscoroutine, signature
 from typing import Any, TypeAlias
 
 from ..clock import SECOND_NS, monotonic_ns
@@ -17,7 +16,6 @@ from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..stores import Store
 from ..waiting import PaceTimeout, background_loop
-from ..waiting.forks import reset_in_child
 from .events import Event, Failure, Hook, ObservedRequest
 
 MAX_CALLS = 1000
@@ -25,6 +23,10 @@ MAX_CALLS = 1000
 
 CLOSE_WITHIN = 5.0
 """The most seconds for which a program that ends waits for calls that are still pending."""
+
+
+_MAKERS = ("asgi_ratelimit.metrics.opentelemetry_backend", "asgi_ratelimit.metrics.prometheus_backend")
+"""The modules of functions that make a hook instead of being one."""
 
 
 class Hooks:
@@ -38,7 +40,7 @@ class Hooks:
     def __init__(self, hooks: Iterable[Hook]) -> None:
         if not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
-        self._hooks = tuple(hooks)
+        self._hooks: tuple[Any, ...] = tuple(hooks)
         self._log = FailureLog()
         self._background = _BackgroundCalls(self._log)
         for hook in self._hooks:
@@ -66,8 +68,7 @@ class Hooks:
 
     def watch(self, store: Store) -> None:
         """Call the hooks that have ``store_called`` with the calls of this store."""
-        hooks: tuple[Any, ...] = self._hooks
-        for hook in hooks:
+        for hook in self._hooks:
             if callable(getattr(hook, "store_called", None)):
                 store.observe(hook)
 
@@ -123,9 +124,7 @@ class ObservedWait:
     def __enter__(self) -> ObservedWait:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.end(self.decision)
         else:
@@ -147,14 +146,6 @@ class _BackgroundCalls:
         self._log = log
         self._queues: dict[AbstractEventLoop, tuple[_Calls, asyncio.Task[None]]] = {}
         self._background: AbstractEventLoop | None = None
-        reset_in_child(self)
-
-    def reset(self) -> None:
-        """Forget all calls: in a forked child, they belong to its parent."""
-        for calls, _ in self._queues.values():
-            for _, call in calls:
-                _close(call)
-        self._queues, self._background = {}, None
 
     def add(self, hook: object, call: Awaitable[object]) -> None:
         """Schedule what a hook has returned to be awaited soon."""
@@ -216,15 +207,10 @@ class _BackgroundCalls:
                 self._drop(hook, call)
 
     def _drop(self, hook: object, call: Awaitable[object]) -> None:
-        _close(call)
+        if iscoroutine(call):
+            call.close()
         full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting, or the program ends")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
-
-
-def _close(call: Any) -> None:
-    """Close a call that nobody will await."""
-    if iscoroutine(call):
-        call.close()
 
 
 def _require_hook(hook: object) -> None:
@@ -232,19 +218,11 @@ def _require_hook(hook: object) -> None:
     if not callable(hook):
         raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
     name = getattr(hook, "__name__", repr(hook))
-    if isinstance(hook, type):
-        lacks_its_call = any("__call__" in vars(each) for each in hook.__mro__)
-    else:  # a function of this package makes a hook instead of being one
-        lacks_its_call = isfunction(hook) and hook.__module__.startswith(__name__.partition(".")[0] + ".metrics")
-    if lacks_its_call:
+    if isinstance(hook, type) or getattr(hook, "__module__", None) in _MAKERS:
         raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
     try:
-        parameters = signature(hook, follow_wrapped=False)  # a wrapper may take more than what it wraps
-    except (TypeError, ValueError):
-        return  # some of Python's own have none
-    try:
-        parameters.bind(None)
+        signature(hook, follow_wrapped=False).bind(None)  # a wrapper may take more than what it wraps
     except TypeError:
-        raise ConfigurationError(
-            f"a hook is called with an Event, which {name}{parameters} does not take: hooks=[print]"
-        ) from None
+        raise ConfigurationError(f"a hook is called with an Event, which {name} does not take: hooks=[print]") from None
+    except ValueError:
+        """Some of Python's own have no signature."""

@@ -24,6 +24,7 @@ _NO_NAMES = ("result", "outcome", "function")
 
 _FAST = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _SLOW = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0)
+_FUNCTION = ("rule", "function")
 _SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 Labels: TypeAlias = tuple[str, ...]
@@ -66,28 +67,13 @@ INSTRUMENTS = (
     Instrument("requests", "counter", "{request}", "Decisions on requests and calls.", ("rule", "quota", "result")),
     Instrument("degraded_requests", "counter", "{request}", "Decisions that were made without the store.", ("rule",)),
     Instrument("take.duration", "histogram", "s", "How long the store took to decide.", buckets=_FAST),
-    Instrument(
-        "queued_requests", "up_down_counter", "{request}", "Requests and calls that wait for their slots.", ("name",)
-    ),
-    Instrument(
-        "request.time_in_queue", "histogram", "s", "How long they have waited for their slots.", ("name",), _SLOW
-    ),
-    Instrument(
-        "store.call.duration",
-        "histogram",
-        "s",
-        "How long a call to the server of the store took.",
-        ("store", "outcome"),
-        _FAST,
-    ),
-    Instrument(
-        "store.batch.size", "histogram", "{take}", "Takes and other actions in such a call.", ("store",), _SIZES
-    ),
+    Instrument("queued_requests", "up_down_counter", "{request}", "Requests and calls that wait now.", ("name",)),
+    Instrument("request.time_in_queue", "histogram", "s", "How long they have waited.", ("name",), _SLOW),
+    Instrument("store.call.duration", "histogram", "s", "How long a call to Redis took.", ("store", "outcome"), _FAST),
+    Instrument("store.batch.size", "histogram", "{take}", "Takes and the like in such a call.", ("store",), _SIZES),
     Instrument("degraded", "gauge", "", "1 while the store, or a node of it, is out.", ("store",), is_flag=True),
     Instrument("outage_ledger.entries", "gauge", "{entry}", "What the store is still to be charged with.", ("store",)),
-    Instrument(
-        "function.failures", "counter", "{failure}", "Functions of the program that failed.", ("rule", "function")
-    ),
+    Instrument("function.failures", "counter", "{failure}", "Functions of the program that failed.", _FUNCTION),
 )
 
 

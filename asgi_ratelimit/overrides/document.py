@@ -29,6 +29,9 @@ WORDS = (SHADOW, OFF)
 LATEST_CHANGES, FEW_CHANGES = 100, 10
 """The number of changes that are kept, and that of a document which would be too large with them."""
 
+LONGEST_QUOTA = 1024
+"""Characters of the longest text of a quota: every process reads it once a second."""
+
 LONGEST_TEXT = 256
 """Characters of the longest name, both of a limit and of its author."""
 
@@ -96,23 +99,19 @@ class Document:
 
     def packed(self) -> bytes:
         """The document as bytes, with less of its history if it is too large. Raises ``ConfigurationError``."""
-        overrides = {name: _as_json(each) for name, each in self.overrides.items()}
-        content = {"format": FORMAT, "version": self.version, "overrides": overrides, "history": []}
         for most in (LATEST_CHANGES, FEW_CHANGES, 0):
-            content["history"] = [
-                {
-                    "name": each.name,
-                    "at": each.at,
-                    "by": each.by,
-                    "before": _as_json(each.before),
-                    "after": _as_json(each.after),
-                }
-                for each in self.history[::-1][:most][::-1]
-            ]
-            packed = json.dumps(content, separators=(",", ":")).encode()
+            history = self.history[len(self.history) - min(most, len(self.history)) :]
+            content = {"format": FORMAT, "version": self.version, "overrides": self.overrides, "history": history}
+            packed = json.dumps(content, separators=(",", ":"), default=_named).encode()
             if len(packed) <= MAX_BYTES:
                 return packed
-        raise ConfigurationError(f"{len(overrides)} overrides are too many for a document: unset some")
+        raise ConfigurationError(f"{len(self.overrides)} overrides are too many for a document: unset some")
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """An override, a change, or a quota with its kind, as JSON has it."""
+    named = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+    return {"kind": type(value).__name__, **named} if type(value) in _KINDS.values() else named
 
 
 EMPTY = Document(0, {}, ())
@@ -126,53 +125,40 @@ def unpacked(content: bytes | None) -> Document:
         read = json.loads(content)
         if read["format"] != FORMAT:
             raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
-        overrides = {checked_name(name): _override(each) for name, each in read["overrides"].items()}
+        overrides = {checked_name(name): _override(**each) for name, each in read["overrides"].items()}
         for override in overrides.values():
             checked_quota(override.quota)
-        history = tuple([_change(each) for each in read["history"]])
+        history = tuple([_change(**each) for each in read["history"]])
         return Document(int(read["version"]), overrides, history)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
 
 
-def _as_json(override: Override | None) -> dict[str, Any] | None:
-    if override is None:
-        return None
-    quota = override.quota if isinstance(override.quota, str) else [_of_quota(each) for each in override.quota]
-    return {"quota": quota, "until": override.until, "by": override.by, "at": override.at}
+def _override(quota: Any, until: Any, by: Any, at: Any) -> Override:
+    quotas = quota if isinstance(quota, str) else tuple([_KINDS[each.pop("kind")](**each) for each in quota])
+    return Override(quotas, None if until is None else _time(until), checked_by(by), _time(at))
 
 
-def _of_quota(quota: Quota) -> dict[str, Any]:
-    return {"kind": type(quota).__name__} | {
-        each.name: getattr(quota, each.name) for each in fields(quota) if each.init
-    }
-
-
-def _override(read: Mapping[str, Any]) -> Override:
-    given, until = read["quota"], read["until"]
-    quota = given if isinstance(given, str) else tuple([_quota(**each) for each in given])
-    return Override(quota, None if until is None else _time(until), checked_by(read["by"]), _time(read["at"]))
-
-
-def _quota(kind: str, **numbers: Any) -> Quota:
-    return _KINDS[kind](**numbers)
-
-
-def _change(read: Mapping[str, Any]) -> Change:
-    before, after = [None if each is None else _override(each) for each in (read["before"], read["after"])]
-    return Change(checked_name(read["name"]), _time(read["at"]), checked_by(read["by"]), before, after)
+def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:
+    both = [None if each is None else _override(**each) for each in (before, after)]
+    return Change(checked_name(name), _time(at), checked_by(by), *both)
 
 
 def _time(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is not a time")
-    return value
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a time")
+    return float(value)
 
 
 def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     """The quota of an override: a text or a word as it is, anything else as quotas. Raises ``QuotaError``."""
     if not isinstance(quota, str):
         return as_quotas(quota)
+    if len(quota) > LONGEST_QUOTA:
+        raise QuotaError(
+            f"the quota of an override has at most {LONGEST_QUOTA} characters, not {len(quota)}, {quota!r:.100}: "
+            '"10/minute; 100/hour"'
+        )
     if quota not in WORDS:
         try:
             as_quotas(quota)

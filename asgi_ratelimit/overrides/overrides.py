@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Any, Self
 
 from ..argument_errors import shows_use
-from ..buckets import UNNAMED
-from ..errors import ConfigurationError, QuotaError, StoreError
-from ..quota_text import QuotaLike, as_quotas, as_text
+from ..errors import StoreError
+from ..quota_text import QuotaLike
 from ..stores import Store, open_store
 from ..stores.documents import checked_seconds
 from ..stores.store_arguments import store_of_limits
 from .document import NAME, Change, Document, Override, checked_by, checked_name, checked_quota, unpacked
 from .watching import watch_of
-
-LONGEST_QUOTA = 1024
-"""Characters of the longest quota, as text: every process reads it once a second."""
 
 _ATTEMPTS = 1000
 """How often a change is tried while others also change the document."""
@@ -47,22 +43,11 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        if checked_name(name) == UNNAMED:
-            raise ConfigurationError(
-                f"{name!r} is listed for a limit on several routes, which needs a name: "
-                'RateLimit("5/minute", name="login")'
-            )
-        text = quota if isinstance(quota, str) else as_text(as_quotas(quota))
-        if len(text) > LONGEST_QUOTA:
-            raise QuotaError(
-                f"the quota of an override has at most {LONGEST_QUOTA} characters, not {len(text)}, {text!r:.100}: "
-                '"10/minute; 100/hour"'
-            )
         checked, lasting = checked_quota(quota), checked_seconds(seconds)
         await self._watch.time.look()
         now = self._watch.now
         until = None if seconds is None else now + lasting
-        await self._change(name, Override(checked, until, checked_by(by), now), by)
+        await self._change(checked_name(name), Override(checked, until, checked_by(by), now), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let the limits of the programs apply again, and return whether an override applied."""

