@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from heapq import nlargest
 from typing import Any, TypeAlias
 from zlib import crc32
 
+from ..buckets import key_in
 from ..stores.documents import MAX_BYTES
 from .rule_counts import ADMITTED, NONE, REFUSED, SHADOWED, Numbers, RuleCounts, WaitTimes
 
@@ -41,6 +42,9 @@ FEW = 256
 
 _MOST_KEYS, _LEFT_KEYS = 512, 256
 _PUBLISHED_KEYS, _FEWEST_PUBLISHED, _MOST_PUBLISHED = 200, 2, 20
+
+_HALF = re.compile(r"[\ud800-\udfff]")
+"""Half a character, which is no text."""
 
 Row: TypeAlias = dict[str, Any]
 """The published values of one queue, or of one bucket of a server."""
@@ -162,9 +166,7 @@ def _emptied(latest: deque[str], count: int) -> Counter[str]:
 
 def _top_keys(name: str, rule: RuleMinute, most: int) -> list[list[Any]]:
     """The buckets with the most refusals and those with the most requests: name, bucket, requests, refusals."""
-    refused = nlargest(most, rule.refusals, key=rule.refusals.__getitem__)
-    asking = nlargest(most, rule.requests, key=rule.requests.__getitem__)
-    both = dict.fromkeys([*refused, *asking])
+    both = dict.fromkeys([bucket for each in (rule.refusals, rule.requests) for bucket, _ in each.most_common(most)])
     return [[name, bucket, rule.requests[bucket], rule.refusals[bucket]] for bucket in both]
 
 
@@ -208,6 +210,7 @@ class Part:
 _NUMBERS = (int,) * len(NONE)
 _QUEUE = {"name": str, "waiting": int}
 _LEARNED = {"host": str, **_QUEUE, "limit": float, "remaining": float, "under_way": int, "paused_for": int}
+_ROWS: tuple[Row, ...] = (_QUEUE, _LEARNED)
 _VALUES = {
     "process": str,
     "started": int,
@@ -229,19 +232,22 @@ def part_of(content: bytes, minute: int) -> Part | None:
     """
     try:
         values = json.loads(content[: content.index(b"\n")])
+        if not _fits(values, _VALUES) or values.get("format") != FORMAT or values.get("minute") != minute:
+            return None
+        for _, bucket, _, _ in values["keys"]:
+            key_in(bucket)
     except (RecursionError, ValueError):
         return None
-    if not _fits(values, _VALUES) or values.get("format") != FORMAT or values.get("minute") != minute:
-        return None
-    rows = values["outbound"]
-    values["outbound"] = [row for row in rows if any(len(row) == len(s) and _fits(row, s) for s in (_QUEUE, _LEARNED))]
+    values["outbound"] = [
+        row for row in values["outbound"] if any(len(row) == len(each) and _fits(row, each) for each in _ROWS)
+    ]
     return Part(content, values)
 
 
 def _fits(value: Any, shape: Any) -> bool:
     """Whether a value of JSON has a shape: a list of any length or of these, a mapping of any or of these names."""
     if isinstance(shape, dict) and str in shape:
-        return isinstance(value, dict) and all(_fits(each, shape[str]) for each in value.values())
+        return isinstance(value, dict) and _fits([*value], [str]) and _fits([*value.values()], [shape[str]])
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(_fits(value.get(name), each) for name, each in shape.items())
     if isinstance(shape, list):
@@ -252,4 +258,6 @@ def _fits(value: Any, shape: Any) -> bool:
         return type(value) is int and 0 <= value < 2**53  # what JavaScript knows exactly
     if shape is float:
         return value is None or (type(value) in (int, float) and math.isfinite(value))
+    if shape is str:
+        return isinstance(value, str) and not _HALF.search(value)
     return isinstance(value, shape)

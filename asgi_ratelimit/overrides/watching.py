@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -137,12 +136,16 @@ class Watch(Repeating):
     async def run(self) -> float:
         """Read the document, and apply the changes."""
         receipts = self._receipts
-        with contextlib.suppress(StoreError):  # the store logs it; the current overrides stay
+        try:
             if not self._in_process:
                 await self.time.look()
                 content = await self._documents.read(NAME)
                 if receipts == self._receipts:  # otherwise this process knows more by now
-                    self._read(content)
+                    self.received(content)
+        except StoreError:
+            """The store logs it; the current overrides stay."""
+        except ValueError as error:
+            self._failures.report("the overrides cannot be read, and stay as they are", error)
         with self._lock:
             self._update()
         return max(min(self._next_end() - self.now, EVERY), _SHORTEST)
@@ -160,12 +163,6 @@ class Watch(Repeating):
         self._is_used = False
         await self.end()
         self.start()  # it may be used again by now
-
-    def _read(self, content: bytes | None) -> None:
-        try:
-            self.received(content)
-        except ValueError as error:
-            self._failures.report("the overrides cannot be read, and stay as they are", error)
 
     def _next_end(self) -> float:
         """The time when the next override ends."""

@@ -87,7 +87,7 @@ VALUES: dict[str, Any] = {
     "rules": {"api": [1, 0, 0, 0, 0]},
     "seconds": [[3, 1, 0, 0, 0, 0]],
     "waits": [0, [0] * 49],
-    "keys": [["api", "bucket", 1, 0]],
+    "keys": [["api", "api:per-minute:{ann}", 1, 0]],
     "quotas": {"api": ["1/minute"]},
     "penalties": ["api"],
     "outbound": [],
@@ -113,6 +113,22 @@ def test_a_part_that_lacks_a_value_is_left_out(name: str) -> None:
     """So does one with any other kind of value."""
     for value in (..., None, 5.5, "x", [5], [[]], {"x": 5}, [1, [0] * 48], [[0, -1, 0, 0, 0, 0]], float("inf"), 10**30):
         assert part_of(part(**{name: value}), 7) is None or (name, value) in [("process", "x"), ("outbound", [{}])]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"keys": [["api", "no bucket", 1, 0]]},
+        {"keys": [["api", "api:per-minute:{%FF}", 1, 0]]},
+        {"keys": [["api", "api\ud800:per-minute:{ann}", 1, 0]]},
+        {"rules": {"\ud800": [1, 0, 0, 0, 0]}},
+        {"process": "\ud800"},
+    ],
+    ids=str,
+)
+def test_a_part_with_texts_that_are_none_is_left_out(hostile: dict[str, Any]) -> None:
+    """No page could show them."""
+    assert part_of(part(**hostile), 7) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"{}\n", b"[]\n", b"[" * 100_000 + b"\n", b"\xff\n"])
