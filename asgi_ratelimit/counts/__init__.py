@@ -1,23 +1,18 @@
 """The counts of a process's decisions, which it publishes once a second, so that all processes can be summed up."""
 
-from .minutes import ALL, FORMAT, MINUTES, Part, Recording, Row, added, document_of, part_of
+from .minutes import ALL, MINUTES, Part, Recording, Row, added, document_of, part_of
 from .publishing import outbound_sources, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
 from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
-from .ticker import EVERY, Close, Ticker
 
 __all__ = [
     "ALL",
-    "EVERY",
-    "FORMAT",
     "MINUTES",
     "NONE",
-    "Close",
     "Counts",
     "Numbers",
     "Part",
     "Recording",
     "Row",
-    "Ticker",
     "WaitTimes",
     "added",
     "counts_of",

@@ -109,11 +109,6 @@ class Minute:
     has_news: bool = False
     """Whether it is to be written."""
 
-    def count_requests(self, second: int, numbers: Numbers) -> None:
-        """Add the counts of requests in one second."""
-        self.seconds[second] = added(self.seconds.get(second, NONE), numbers)
-        self.has_news = True
-
     def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
         """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
         rule = self.rules.setdefault(name, RuleMinute())

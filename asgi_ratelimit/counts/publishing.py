@@ -7,13 +7,12 @@ import os
 import secrets
 import socket
 from asyncio import _get_running_loop
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from operator import sub
 from threading import Lock
-from typing import Any, Protocol
-from weakref import ref
+from typing import Any
+from weakref import WeakSet
 
 from ..errors import StoreError
 from ..logs import FailureLog
@@ -23,7 +22,7 @@ from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.name_owners import owned
 from ..stores.shared_time import shared_time
-from .minutes import MINUTES, Minute, Row, document_of
+from .minutes import MINUTES, Minute, Row, added, document_of
 from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
 from .ticker import Ticker
 
@@ -36,32 +35,8 @@ MOST_ROWS, LONGEST_TEXT = 200, 200
 """The most rows of queues and servers, and the longest text in one: servers invent names of limits."""
 
 
-class OutboundSource(Protocol):
-    """An object with queues or limits that are published."""
-
-    def outbound_rows(self) -> Iterable[Row]:
-        """The rows to publish now; called from any thread."""
-        ...
-
-
-class OutboundSources:
-    """What this process publishes besides its counts: its outbound queues, and what its transports have learned."""
-
-    def __init__(self) -> None:
-        self._sources: list[ref[OutboundSource]] = []
-
-    def add(self, source: OutboundSource) -> None:
-        """Publish the rows of this object too, for as long as it lives."""
-        self._sources.append(ref(source, self._sources.remove))
-
-    def rows(self) -> Iterator[Row]:
-        """The first rows of all of them, with texts that are not too long."""
-        living = [source for reference in list(self._sources) if (source := reference()) is not None]
-        for row in islice((row for source in living for row in source.outbound_rows()), MOST_ROWS):
-            yield {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in row.items()}
-
-
-outbound_sources = OutboundSources()
+outbound_sources: WeakSet[Any] = WeakSet()
+"""What has outbound queues or has learned limits: objects whose ``outbound_rows()`` are published, while they live."""
 
 
 class Publisher(Ticker):
@@ -150,7 +125,9 @@ class Publisher(Ticker):
         minute, rules_before, requests_before = self._minute, self._rules, self._requests
         self._rules, self._requests = self._counted(counts)
         if self._rules != rules_before:
-            minute.count_requests(second, tuple(map(sub, self._requests, requests_before)))
+            requests = map(sub, self._requests, requests_before)
+            minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
+            minute.has_news = True
         for name, numbers in self._rules.items():
             before = rules_before.get(name, NONE)
             if numbers != before:
@@ -158,7 +135,7 @@ class Publisher(Ticker):
                 await asyncio.sleep(0)
         waits, counts.waits = counts.waits, WaitTimes()
         minute.waits.add_all(waits)
-        outbound = list(outbound_sources.rows())
+        outbound = _outbound_rows()
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True
 
@@ -185,6 +162,14 @@ class Publisher(Ticker):
         except StoreError:
             minute.has_news = True
             raise
+
+
+def _outbound_rows() -> list[Row]:
+    """The first rows of all sources, with texts that are not too long."""
+    rows = islice((row for source in list(outbound_sources) for row in source.outbound_rows()), MOST_ROWS)
+    return [
+        {name: each[:LONGEST_TEXT] if isinstance(each, str) else each for name, each in row.items()} for row in rows
+    ]
 
 
 _publishers: ByStore[Publisher] = ByStore()

@@ -110,10 +110,9 @@ class Counts(dict[str, RuleCounts]):
 
         A decision that an outage refuses, and not a quota, counts as refused by all of its rules.
         """
-        outcome = None
+        first = None
         for decision in decisions:
             allowed, names = decision.allowed, []
-            result = ADMITTED if allowed else SHADOWED if decision.shadow else REFUSED
             for charge in decision.take.charges if allowed else _refusing(decision):
                 name = charge.name or ""
                 if name in names or (allowed and charge.quota.name in RESERVED_NAMES):
@@ -121,24 +120,28 @@ class Counts(dict[str, RuleCounts]):
                 names.append(name)
                 rule, bucket = self[name], charge.bucket
                 rule.requests.append(bucket)
-                if allowed:
-                    rule.admitted += 1
-                else:
-                    rule.refusals.append(bucket)
-                    if decision.shadow:
-                        rule.shadowed += 1
-                    else:
-                        rule.refused += 1
                 if decision.degraded:
                     rule.degraded += 1
-                    self.repeats[DEGRADED] += outcome is not None
-                if outcome is None:
-                    outcome = result
-                elif outcome == ADMITTED:
-                    self.repeats[ADMITTED] += 1
-                    outcome = result
+                if allowed:
+                    rule.admitted += 1
+                    continue
+                rule.refusals.append(bucket)
+                if decision.shadow:
+                    rule.shadowed += 1
                 else:
-                    self.repeats[result] += 1
+                    rule.refused += 1
+            again = len(names)
+            if first is None and again:
+                first, again = decision, again - 1
+            if first is not None and again:
+                result = ADMITTED if allowed else SHADOWED if decision.shadow else REFUSED
+                self.repeats[result] += again
+                if first.allowed and not allowed:  # the request counts as this instead
+                    self.repeats[result] -= 1
+                    self.repeats[ADMITTED] += 1
+                    first = decision
+                if decision.degraded:
+                    self.repeats[DEGRADED] += again
 
 
 def _refusing(decision: Decision) -> Sequence[Charge]:

@@ -1,6 +1,6 @@
 """Live overrides: limits that are changed by their names while programs run, for all processes on one store."""
 
-from ..counts import EVERY
+from ..counts.ticker import EVERY
 from .document import OFF, SHADOW, Change, Override, checked_by
 from .overrides import Overrides
 from .watching import (

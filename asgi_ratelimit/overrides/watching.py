@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from ..algorithms import unused
 from ..clock import SystemClock
-from ..counts import EVERY, Close, Ticker
+from ..counts.ticker import EVERY, Close, Ticker
 from ..decision import Decision, Take
 from ..errors import StoreError
 from ..logs import FailureLog
