@@ -92,7 +92,7 @@ class ProcessSummary:
 class Summary:
     """All processes on a store, added up. ``now`` is the Unix time; ``waits`` are those of the last five minutes.
 
-    ``seconds`` are the counts of all rules in each second of the last two minutes, by Unix time.
+    ``seconds`` are the counts of requests in each second of the last two minutes, by Unix time: each counts once.
     """
 
     now: float
