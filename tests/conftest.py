@@ -149,7 +149,7 @@ async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
 @pytest.fixture
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads overrides, where connections or commands are counted, or all answers are changed."""
-    for module in ("overrides.live_quotas", "inbound.middleware", "inbound.dependency"):
+    for module in ("overrides.watching", "inbound.middleware", "inbound.dependency"):
         monkeypatch.setattr(f"asgi_ratelimit.{module}.subscribe", lambda store, subscriber: None)
 
 
@@ -160,7 +160,7 @@ def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
         "limiter.counting",
         "inbound.enforcer",
         "inbound.middleware",
-        "outbound.adaptive.adaptive_transport",
+        "outbound.adaptive.transport",
     ):
         monkeypatch.setattr(f"asgi_ratelimit.{module}.publish_counts", lambda store, **options: None)
 

@@ -8,10 +8,12 @@ import secrets
 import socket
 from asyncio import _get_running_loop
 from contextlib import suppress
+from itertools import islice
+from operator import sub
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
-from ..clock import SystemClock
 from ..errors import StoreError
 from ..logs import FailureLog
 from ..quota_text import RESERVED_NAMES, as_text
@@ -20,181 +22,128 @@ from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.name_owners import owned
 from ..stores.shared_time import shared_time
-from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
-from .rule_counts import Row, counts_of, outbound_sources
-from .waits import WaitTimes
+from .minutes import MINUTES, Minute, Row, added, document_of
+from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
+from .ticker import Ticker
 
 SECOND_US = 1_000_000
 
+LASTS = 3900.0
+"""Seconds after which a written minute is gone."""
 
-class Publisher:
+MOST_ROWS, LONGEST_TEXT = 200, 200
+"""The most rows of queues and servers, and the longest text in one: servers invent names of limits."""
+
+
+outbound_sources: WeakSet[Any] = WeakSet()
+"""What has outbound queues or has learned limits: objects whose ``outbound_rows()`` are published, while they live."""
+
+
+class Publisher(Ticker):
     """Publishes the counts of this process on one store without keeping the store alive. One event loop runs it."""
 
     def __init__(self, store: Store) -> None:
         self._store = reference(store)
         self._documents = documents(store)
+        super().__init__(self._documents.aclose)
         self._time = shared_time(store)
-        self._is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
         self._process: dict[str, Any] = {}
-        self._published: dict[str, Numbers] = {}
-        self._waits = WaitTimes()
+        self._rules: dict[str, Numbers] = {}
+        """The counts of each rule up to now that were added to a minute."""
+        self._requests = NONE
+        """So for those of requests, each of which counts once."""
         self._outbound: list[Row] = []
         self._minute = Minute(0)
         self._unwritten: list[Minute] = []
         """Minutes that are over, and whose last write has not succeeded yet."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_elsewhere = False
-        """Whether its event loop is another one than that of the decisions that it publishes."""
-        self._lock = Lock()
-        self._log = FailureLog()
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Publish from now on, on any event loop, unless one does so already."""
-        if self.is_running:
-            return
-        self._loop, self._task = loop, None
-        self._is_elsewhere = loop is not _get_running_loop()
-        if self._is_elsewhere:
-            loop.call_soon_threadsafe(self._schedule, loop)
-        else:
-            self._schedule(loop)
+        self._is_writing = Lock()
 
     @property
-    def is_running(self) -> bool:
-        """Whether an event loop publishes, and has not ended."""
-        loop = self._loop
-        return loop is not None and not loop.is_closed() and (self._is_elsewhere or loop.is_running())
+    def until_next(self) -> float:
+        """Seconds until the next full second, so that all processes publish at the same time."""
+        return 1 - self._time.now_us() % SECOND_US / SECOND_US
 
-    async def stop(self) -> None:
-        """Publish what is left, and stop; it can be started again."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            return
-        if loop is _get_running_loop():
-            await self._stop_here()
-        elif self._is_elsewhere:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._stop_here(), loop))
+    async def run(self) -> float:
+        """Publish."""
+        await self.publish()
+        return self.until_next
 
-    async def _stop_here(self) -> None:
-        if self._timer is None:
-            return
-        self._timer.cancel()
-        self._timer = self._loop = None
-        store = self._store()
+    async def run_last(self) -> None:
+        """Publish what is left."""
+        store: Any = self._store()
         if store is not None:
-            counts_of(store).is_published = False  # type: ignore[arg-type]  # it is one
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        await self.publish_all()
-        if self._is_elsewhere:
-            await self._documents.aclose()
+            counts_of(store).is_published = False
+        await self.publish()
 
-    def reset(self) -> None:
-        """Start afresh in a forked child: nothing is counted yet, and no event loop publishes."""
-        store = self._store()
+    def leave_to_parent(self) -> None:
+        """In a forked child, nothing is counted yet, and no event loop publishes."""
+        self.begin_anew()
+        store: Any = self._store()
         if store is not None:
-            counts = counts_of(store)  # type: ignore[arg-type]  # it is one
-            counts.is_published = False
-            self._published = {name: rule.numbers for name, rule in counts.items()}
-            self._waits = counts.waits.copy()
-        self._minute, self._unwritten = Minute(0), []
-        self._loop = self._timer = self._task = None
-        self._lock = Lock()
+            counts_of(store).is_published = False
+            self._rules, self._requests = self._counted(counts_of(store))
+        self._process, self._minute, self._unwritten, self._is_writing = {}, Minute(0), [], Lock()
 
-    async def publish_all(self) -> None:
-        """Publish everything new, unless another task or thread is already doing so."""
-        if not self._lock.acquire(blocking=False):
+    async def publish(self) -> None:
+        """Write everything new, the oldest minute first, unless another task or thread is already doing so."""
+        store: Any = self._store()
+        if store is None or not self._is_writing.acquire(blocking=False):
             return
         try:
-            has_changed = await self._collect_now() or self._minute.has_news
-            for _ in range(len(self._unwritten) + has_changed):
-                if not await self._write():  # the next one would wait as long for an answer
-                    break
+            with suppress(StoreError):  # the result of the last look then still counts
+                await self._time.look()
+            minute, second = divmod(int(self._time.now_us() - SECOND_US // 2) // SECOND_US, 60)
+            if minute != self._minute.number:
+                self._begin_minute(minute)
+            await self._collect(counts_of(store), second)
+            for each in [*self._unwritten, self._minute]:
+                if each.has_news:
+                    await self._write(store, each)
+        except StoreError:
+            """What is unwritten is written later; the next one would wait as long for an answer now."""
+        except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
+            _failures.report("the counts could not be published", error)
         finally:
-            self._lock.release()
+            self._unwritten = [each for each in self._unwritten if each.has_news]
+            self._is_writing.release()
 
-    async def collect(self, now_us: float) -> bool:
-        """Add what was counted since the last call to the minute of half a second ago; return whether anything changed.
+    def _begin_minute(self, number: int) -> None:
+        """The minute before is written once more, now that it is over: with all of its recordings."""
+        before, self._minute = self._minute, Minute(number)
+        if before.seconds:
+            before.is_over = before.has_news = True
+            self._unwritten = [*self._unwritten, before][-MINUTES:]
 
-        Other tasks may run between two rules.
-        """
-        store = self._store()
-        minute, second = divmod(int(now_us - SECOND_US // 2) // SECOND_US, 60)
-        if minute != self._minute.number:
-            self._end_minute()
-            self._minute = self._minute.next(minute)
-        has_changed = store is not None and await self._collect_counts(store, second)
-        if second == 59:
-            self._end_minute()
-        outbound = list(outbound_sources.rows())
-        has_changed, self._outbound = has_changed or outbound != self._outbound, outbound
-        return has_changed
+    def _counted(self, counts: Counts) -> tuple[dict[str, Numbers], Numbers]:
+        """The counts of each rule and of requests up to now; other threads may count meanwhile, but none goes down."""
+        repeats = counts.repeats.copy()
+        rules = {name: rule.numbers for name, rule in list(counts.items())}
+        return rules, tuple(map(max, self._requests, map(sub, map(sum, zip(NONE, *rules.values())), repeats)))
 
-    async def _collect_counts(self, store: Any, second: int) -> bool:
-        counts, has_changed = counts_of(store), False
-        for name, rule in list(counts.items()):
-            numbers, before = rule.numbers, self._published.get(name, NONE)
+    async def _collect(self, counts: Counts, second: int) -> None:
+        """Add what was counted since the last call to the minute. Other tasks may run between two rules."""
+        minute, rules_before, requests_before = self._minute, self._rules, self._requests
+        self._rules, self._requests = self._counted(counts)
+        if self._rules != rules_before:
+            requests = map(sub, self._requests, requests_before)
+            minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
+            minute.has_news = True
+        for name, numbers in self._rules.items():
+            before = rules_before.get(name, NONE)
             if numbers != before:
-                self._published[name] = numbers
-                self._minute.add(name, second, tuple([now - then for now, then in zip(numbers, before)]), rule)
-                has_changed = True
+                minute.add(name, second, tuple(map(sub, numbers, before)), counts[name])
                 await asyncio.sleep(0)
-        if counts.waits.total_ns != self._waits.total_ns:
-            self._minute.waits.add_all(counts.waits.since(self._waits))
-            self._waits = counts.waits.copy()
-        return has_changed
+        waits, counts.waits = counts.waits, WaitTimes()
+        minute.waits.add_all(waits)
+        outbound = _outbound_rows()
+        if outbound != self._outbound:
+            self._outbound, minute.has_news = outbound, True
 
-    def _end_minute(self) -> None:
-        minute = self._minute
-        if minute.has_news or (minute.seconds and not minute.is_over):
-            minute.is_over = True
-            others = [each for each in self._unwritten if each is not minute]
-            self._unwritten = [*others, minute][-MINUTES:]
-
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The next time is the next full second, so that all processes publish at the same time."""
-        self._timer = loop.call_later(1 - self._time.now_us() % SECOND_US / SECOND_US, self._tick, loop)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop is not self._loop:  # another one has taken over
-            return
-        if self._store() is None:
-            self._timer = self._loop = None
-            if self._is_elsewhere:
-                self._task = loop.create_task(self._documents.aclose())
-            return
-        self._schedule(loop)
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._publish())
-
-    async def _publish(self) -> None:
-        if await self._collect_now() or self._unwritten or self._minute.has_news:
-            await self._write()
-
-    async def _collect_now(self) -> bool:
-        with suppress(StoreError):  # the result of the last look then still counts
-            await self._time.look()
-        return await self.collect(self._time.now_us())
-
-    def _this_process(self) -> dict[str, Any]:
-        """What identifies this process, and distinguishes it from the one that it was forked from."""
-        if self._process.get("pid") != os.getpid():
+    async def _write(self, store: Any, minute: Minute) -> None:
+        """Write a minute; one that cannot be written, whatever the store answers, is not written again."""
+        if not self._process:
             name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-            self._process = {"process": name, "pid": os.getpid(), "started": self._time.now_us() // SECOND_US}
-        return self._process
-
-    async def _write(self) -> bool:
-        """Write one minute: the oldest one that is over, or else the current one.
-
-        Returns whether the store has answered. If not, the minute is written again later; after any other error, which
-        is logged, it is not.
-        """
-        store = self._store()
-        minute = self._unwritten[0] if self._unwritten else self._minute
-        if store is None:
-            return False
+            self._process = {"process": name, "started": int(self._time.now_us() // SECOND_US)}
         quotas: dict[str, list[str]] = {}
         penalties = []
         for name, quota in owned(store):
@@ -203,34 +152,28 @@ class Publisher:
             else:
                 quotas.setdefault(name, []).append(as_text(quota))
         minute.has_news = False
+        content = minute.content(
+            {**self._process, "quotas": quotas, "penalties": penalties, "outbound": self._outbound}
+        )
         try:
-            content = await self._content(minute, quotas, penalties)
             await self._documents.write_part(
-                document_of(minute.number), self._this_process()["process"], content, seconds=LASTS
+                document_of(minute.number), self._process["process"], content, seconds=LASTS
             )
         except StoreError:
             minute.has_news = True
-            return False
-        except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
-            self._log.report("the counts could not be published", error)
-        if minute in self._unwritten:
-            self._unwritten.remove(minute)
-        return True
+            raise
 
-    async def _content(self, minute: Minute, quotas: dict[str, list[str]], penalties: list[str]) -> bytes:
-        """The content to write for a minute. A minute that is over has much to encode, so a thread encodes it.
 
-        No thread is used with a stepped clock, which would go on while the loop waits, nor in a loop that is ending,
-        which has no threads left.
-        """
-        values = self._this_process(), quotas, penalties, self._outbound
-        if minute.is_over and self._is_real_time:
-            with suppress(RuntimeError):
-                return await asyncio.to_thread(minute.content, *values)
-        return minute.content(*values)
+def _outbound_rows() -> list[Row]:
+    """The first rows of all sources, with texts that are not too long."""
+    rows = islice((row for source in list(outbound_sources) for row in source.outbound_rows()), MOST_ROWS)
+    return [
+        {name: each[:LONGEST_TEXT] if isinstance(each, str) else each for name, each in row.items()} for row in rows
+    ]
 
 
 _publishers: ByStore[Publisher] = ByStore()
+_failures = FailureLog()
 _lock = Lock()
 
 
@@ -241,35 +184,43 @@ def publish(store: Store) -> None:
     """
     loop = _get_running_loop()
     if loop is not None:
-        publish_on(store, loop)
+        publish_on(store, loop, is_lasting=False)
 
 
-def publish_on(store: Store, loop: asyncio.AbstractEventLoop) -> None:
-    """Publish the counts of this process on ``store`` from an event loop, unless another one does so already."""
-    if getattr(store, "documents", None) is None:
-        return
-    with _lock:
+def publish_on(store: Store, loop: asyncio.AbstractEventLoop, *, is_lasting: bool = True) -> None:
+    """Publish the counts of this process on ``store`` from an event loop, unless another one does so already.
+
+    A lasting one runs until the program ends.
+    """
+    if getattr(store, "documents", None) is not None:
         publisher = _publisher_of(store)
-        publisher.start(loop)
+        publisher.start_on(loop, publisher.until_next, is_lasting=is_lasting)
         counts_of(store).is_published = True
 
 
 async def publish_in_process(store: Store) -> None:
     """Publish what is left now, for a reader of a store in this process, unless an event loop does so by itself."""
     if store.in_process and getattr(store, "documents", None) is not None:
-        with _lock:
-            publisher = _publisher_of(store)
+        publisher = _publisher_of(store)
         if not publisher.is_running:
             counts_of(store).is_published = False  # so that the next event loop does
-            await publisher.publish_all()
+            await publisher.publish()
 
 
 def _publisher_of(store: Store) -> Publisher:
+    with _lock:
+        publisher = _publishers.get(store)
+        if publisher is None:
+            publisher = _publishers[store] = Publisher(store)
+            before_closing[store] = publisher.end
+        return publisher
+
+
+async def stop_publishing(store: Store) -> None:
+    """Publish what is left, and stop."""
     publisher = _publishers.get(store)
-    if publisher is None:
-        publisher = _publishers[store] = Publisher(store)
-        before_closing[store] = publisher.stop
-    return publisher
+    if publisher is not None:
+        await publisher.end()
 
 
 def reset_publishers() -> None:
@@ -277,12 +228,4 @@ def reset_publishers() -> None:
     global _lock
     _lock = Lock()
     for publisher in _publishers.values():
-        publisher.reset()
-
-
-async def stop_publishing(store: Store) -> None:
-    """Publish what is left, and stop."""
-    publisher = _publishers.get(store)
-    if publisher is not None:
-        with suppress(StoreError):
-            await publisher.stop()
+        publisher.leave_to_parent()

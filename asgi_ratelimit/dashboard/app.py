@@ -21,6 +21,7 @@ from starlette.responses import (
 from starlette.types import Receive, Scope, Send
 
 from ..argument_errors import checked_flag, shows_use
+from ..counts import Part
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
@@ -33,7 +34,6 @@ from .assets import TYPES, asset, page
 from .csrf import Tokens, set_cookie
 from .form_actions import Actions
 from .page_state import PageState
-from .published_parts import Part
 from .streams import Streams
 from .what_if import Estimate, estimate
 

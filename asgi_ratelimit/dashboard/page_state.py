@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ..clock import monotonic_us
+from ..counts import Part
 from ..overrides import Change, Override, Overrides
 from ..stores import MemoryStore, Store
 from .csrf import Tokens
-from .published_parts import Part
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20

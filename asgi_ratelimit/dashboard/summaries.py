@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..buckets import key_in
-from ..counts import MINUTES, NONE, Numbers, WaitTimes, added, document_of, publish_in_process
+from ..counts import MINUTES, NONE, Numbers, Part, WaitTimes, added, document_of, part_of, publish_in_process
 from ..stores import Store
 from ..stores.documents import documents
 from ..stores.shared_time import shared_time
-from .published_parts import Part, part_of
 
 RECENT_MINUTES = 5
 """The minutes whose waits for the store are summed up."""
@@ -93,7 +92,7 @@ class ProcessSummary:
 class Summary:
     """All processes on a store, added up. ``now`` is the Unix time; ``waits`` are those of the last five minutes.
 
-    ``seconds`` are the counts of all rules in each second of the last two minutes, by Unix time.
+    ``seconds`` are the counts of requests in each second of the last two minutes, by Unix time: each counts once.
     """
 
     now: float

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from ..stores.call_observers import StoreCall
-from .events import Event, Failure, FailureHook, Hook, ObservedRequest, Result, failures
-from .limit_changes import ChangeHook, ChangeKind, LimitChange
+from .events import (
+    ChangeHook,
+    ChangeKind,
+    Event,
+    Failure,
+    FailureHook,
+    Hook,
+    LimitChange,
+    ObservedRequest,
+    Result,
+    failures,
+)
 from .refusal_log import log_refusals
 
 __all__ = [

@@ -1,20 +1,32 @@
-"""Several hooks as one: how middlewares, limiters and transports call them."""
+"""Several hooks as one: how middlewares, limiters and transports call them, and await what asynchronous ones return."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from inspect import isawaitable, isfunction, signature
-from types import TracebackType
-from typing import Any
+import asyncio
+from asyncio import AbstractEventLoop, QueueFull, _get_running_loop
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from contextvars import Context
+from inspect import isawaitable, iscoroutine, signature
+from typing import Any, TypeAlias
 
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Decision
 from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..stores import Store
-from ..waiting import PaceTimeout
-from .background import BackgroundCalls
-from .events import Event, Failure, FailureHook, Hook, ObservedRequest
+from ..waiting import PaceTimeout, background_loop
+from .events import Event, Failure, Hook, ObservedRequest
+
+MAX_CALLS = 1000
+"""The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""
+
+CLOSE_WITHIN = 5.0
+"""The most seconds for which a program that ends waits for calls that are still pending."""
+
+
+_MAKERS = ("asgi_ratelimit.metrics.opentelemetry_backend", "asgi_ratelimit.metrics.prometheus_backend")
+"""The modules of functions that make a hook instead of being one."""
 
 
 class Hooks:
@@ -28,12 +40,12 @@ class Hooks:
     def __init__(self, hooks: Iterable[Hook]) -> None:
         if not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
-        self._hooks = tuple(hooks)
+        self._hooks: tuple[Any, ...] = tuple(hooks)
         self._log = FailureLog()
-        self._background = BackgroundCalls(self._log)
+        self._background = _BackgroundCalls(self._log)
         for hook in self._hooks:
             _require_hook(hook)
-        self._failure_hooks: list[FailureHook] = self._methods("failed")
+        self._failure_hooks = self._methods("failed")
         self._queue_hooks = self._methods("queued")
 
     def __bool__(self) -> bool:
@@ -56,8 +68,7 @@ class Hooks:
 
     def watch(self, store: Store) -> None:
         """Call the hooks that have ``store_called`` with the calls of this store."""
-        hooks: tuple[Any, ...] = self._hooks
-        for hook in hooks:
+        for hook in self._hooks:
             if callable(getattr(hook, "store_called", None)):
                 store.observe(hook)
 
@@ -70,11 +81,11 @@ class Hooks:
         self._call(self._queue_hooks, name, change)
 
     async def aclose(self) -> None:
-        """Complete the calls of asynchronous hooks that still wait."""
+        """Complete the calls of asynchronous hooks that wait on this event loop, and those of code without one."""
         await self._background.aclose()
 
     def close(self) -> None:
-        """``aclose`` for code without ``async``."""
+        """Complete the calls of code without an event loop, blocking this thread."""
         self._background.close()
 
     def _methods(self, name: str) -> list[Any]:
@@ -113,13 +124,93 @@ class ObservedWait:
     def __enter__(self) -> ObservedWait:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.end(self.decision)
         else:
             self.end(error.decision if isinstance(error, PaceTimeout) else None)
+
+
+_Calls: TypeAlias = "deque[tuple[object, Awaitable[object]]]"
+"""The hooks and what they have returned, which is still to be awaited."""
+
+
+class _BackgroundCalls:
+    """The calls of asynchronous hooks, awaited one after another on the event loop that they come from.
+
+    Calls from code without an event loop are awaited on the background event loop. Dropped calls are logged at most
+    once a minute. So are failures.
+    """
+
+    def __init__(self, log: FailureLog) -> None:
+        self._log = log
+        self._queues: dict[AbstractEventLoop, tuple[_Calls, asyncio.Task[None]]] = {}
+        self._background: AbstractEventLoop | None = None
+
+    def add(self, hook: object, call: Awaitable[object]) -> None:
+        """Schedule what a hook has returned to be awaited soon."""
+        loop = _get_running_loop()
+        if loop is not None:
+            self._add(loop, hook, call)
+        else:
+            self._background = loop = background_loop.loop()
+            loop.call_soon_threadsafe(self._add, loop, hook, call)
+
+    async def aclose(self) -> None:
+        """Return when the calls that wait here or in the background are made, or after ``CLOSE_WITHIN`` seconds each.
+
+        The remaining ones are dropped. Calls on other event loops, which may have ended, go on by themselves.
+        """
+        here = _get_running_loop()
+        if here is None:  # trio
+            self.close()
+            return
+        await self._end(here)
+        if self._background not in (None, here):
+            await asyncio.wrap_future(background_loop.start(self._end(background_loop.loop())))
+
+    def close(self) -> None:
+        """``aclose`` of the calls in the background, blocking this thread."""
+        if self._background not in (None, _get_running_loop()):
+            background_loop.run(self._end(background_loop.loop()))
+
+    async def _end(self, loop: AbstractEventLoop) -> None:
+        """Return when the calls that wait on this event loop are made; it also runs this coroutine."""
+        if loop in self._queues:
+            _, task = self._queues[loop]
+            await asyncio.wait([task], timeout=CLOSE_WITHIN)
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _add(self, loop: AbstractEventLoop, hook: object, call: Awaitable[object]) -> None:
+        if loop not in self._queues:
+            calls: _Calls = deque([(hook, call)])
+            self._queues[loop] = calls, loop.create_task(self._await_all(loop, calls), context=Context())
+        elif len(self._queues[loop][0]) < MAX_CALLS:
+            self._queues[loop][0].append((hook, call))
+        else:
+            self._drop(hook, call)
+
+    async def _await_all(self, loop: AbstractEventLoop, calls: _Calls) -> None:
+        try:
+            while calls:
+                hook, call = calls.popleft()
+                try:
+                    await call
+                except (Exception, asyncio.CancelledError) as error:  # the hook is the user's
+                    if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it runs in a task
+                        raise
+                    self._log.report(f"the hook {hook!r} failed", error, id(hook))
+        finally:
+            del self._queues[loop]
+            for hook, call in calls:
+                self._drop(hook, call)
+
+    def _drop(self, hook: object, call: Awaitable[object]) -> None:
+        if iscoroutine(call):
+            call.close()
+        full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting, or the program ends")
+        self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
 
 
 def _require_hook(hook: object) -> None:
@@ -127,23 +218,11 @@ def _require_hook(hook: object) -> None:
     if not callable(hook):
         raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
     name = getattr(hook, "__name__", repr(hook))
-    if _lacks_its_call(hook):
+    if isinstance(hook, type) or getattr(hook, "__module__", None) in _MAKERS:
         raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
     try:
-        parameters = signature(hook, follow_wrapped=False)  # a wrapper may take more than what it wraps
-    except (TypeError, ValueError):
-        return  # some of Python's own have none
-    try:
-        parameters.bind(None)
+        signature(hook, follow_wrapped=False).bind(None)  # a wrapper may take more than what it wraps
     except TypeError:
-        raise ConfigurationError(
-            f"a hook is called with an Event, which {name}{parameters} does not take: hooks=[print]"
-        ) from None
-
-
-def _lacks_its_call(hook: object) -> bool:
-    """Whether ``hook`` makes a hook instead of being one: a class of hooks, or a function of this package."""
-    if isinstance(hook, type):
-        return any("__call__" in vars(each) for each in hook.__mro__)
-    is_own = isfunction(hook) and hook.__module__.partition(".")[0] == __name__.partition(".")[0]
-    return is_own and "<locals>" not in hook.__qualname__  # type: ignore[attr-defined]  # it is a function
+        raise ConfigurationError(f"a hook is called with an Event, which {name} does not take: hooks=[print]") from None
+    except ValueError:
+        """Some of Python's own have no signature."""

@@ -1,9 +1,12 @@
-"""What hooks receive: an event for each decision, and a failure for each function of the program that fails."""
+"""What hooks receive: an event for each decision, a failure for each function of the program that fails.
+
+And, for those of an ``AdaptiveTransport``, a change of what it knows about a server.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from starlette.types import Scope
@@ -15,7 +18,6 @@ from ..quotas import Quota
 
 Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
 """The outcome of a decision: ``"shadowed"`` is a refusal by a shadow rule, which the request passes anyway."""
-
 
 RouteOf: TypeAlias = Callable[[Scope], str | None]
 """Returns the template of a request's route."""
@@ -36,79 +38,44 @@ class ObservedRequest:
         return self._route_of(self.scope)
 
 
+@dataclass(frozen=True, slots=True)
 class Event:
     """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
 
     ``latency`` is the number of seconds that the store took to answer; ``None`` for a call that waits for its slot, and
     for all but the first of several decisions in one answer. ``waited`` is the number of seconds that such a call, or a
     request, has waited, including the answer of the store; otherwise ``None``. ``request`` is the request to the app;
-    ``None`` for any other call. An event is never changed, and equals an event with the same name and decision.
+    ``None`` for any other call. An event equals one with the same name and decision.
     """
 
-    __slots__ = ("_decision", "_latency", "_name", "_request", "_waited")
-
-    def __init__(
-        self,
-        name: str,
-        decision: Decision,
-        latency: float | None = None,
-        waited: float | None = None,
-        request: ObservedRequest | None = None,
-    ) -> None:
-        self._name = name
-        self._decision = decision
-        self._latency = latency
-        self._waited = waited
-        self._request = request
-
-    def __repr__(self) -> str:
-        return f"Event({self.name!r}, {self.decision!r}, {self.latency!r}, {self.waited!r})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Event):
-            return NotImplemented
-        return self.name == other.name and self.decision == other.decision
-
-    __hash__ = None  # type: ignore[assignment]  # decisions have none either
-
-    @property
-    def name(self) -> str:
-        """The name of the middleware, limiter, ``@pace`` or transport."""
-        return self._name
-
-    @property
-    def decision(self) -> Decision:
-        """The whole decision."""
-        return self._decision
-
-    @property
-    def latency(self) -> float | None:
-        """Seconds until the store had answered."""
-        return self._latency
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds that the caller has waited."""
-        return self._waited
-
-    @property
-    def request(self) -> ObservedRequest | None:
-        """The request that the decision is about."""
-        return self._request
+    name: str
+    decision: Decision
+    latency: float | None = field(default=None, compare=False)
+    waited: float | None = field(default=None, compare=False)
+    request: ObservedRequest | None = field(default=None, compare=False, repr=False)
 
     @property
     def result(self) -> Result:
         """The outcome of the decision, in one word."""
-        return "allowed" if self._decision.allowed else "shadowed" if self._decision.shadow else "refused"
+        return "allowed" if self.decision.allowed else "shadowed" if self.decision.shadow else "refused"
+
+    @property
+    def charge(self) -> Charge:
+        """The charge on the binding quota: the refusing one with the longest wait, or else that with the least left."""
+        charges = self.decision.charges
+        if len(charges) == 1:
+            return charges[0]
+        states = self.decision.states
+        return charges[states.index(min(states, key=tightness))]
 
     @property
     def rule(self) -> str:
         """The name of the rule whose limit decided; for a limiter, ``@pace`` or a transport, its own name."""
-        return self.charge.name or self._name
+        return self.charge.name or self.name
 
     @property
     def quota(self) -> Quota:
-        """The binding quota: the refusing one with the longest wait, or else the one with the least left."""
+        """The binding quota."""
         return self.charge.quota
 
     @property
@@ -117,20 +84,14 @@ class Event:
         return self.charge.key
 
     @property
-    def charge(self) -> Charge:
-        """The charge on the binding quota."""
-        charges = self._decision.charges
-        return charges[0] if len(charges) == 1 else _binding(self._decision)
-
-    @property
     def degraded(self) -> bool:
         """Whether it was decided without the store."""
-        return self._decision.degraded
+        return self.decision.degraded
 
     @property
     def shadow(self) -> bool:
         """Whether it was decided and counted, but not enforced."""
-        return self._decision.shadow
+        return self.decision.shadow
 
     @property
     def method(self) -> str | None:
@@ -149,12 +110,6 @@ class Event:
         It is worked out when it is read. ``None`` if the app has no such route, or its routes are not Starlette's.
         """
         return None if self.request is None else self.request.route
-
-
-def _binding(decision: Decision) -> Charge:
-    """The charge on the binding quota of a decision over several charges."""
-    states = decision.states
-    return decision.charges[states.index(min(states, key=tightness))]
 
 
 Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]
@@ -199,3 +154,34 @@ class failures:  # noqa: N801  # a function to its users
 
     def __call__(self, event: Event) -> None:
         """Ignore decisions."""
+
+
+ChangeKind: TypeAlias = Literal["learned", "limit changed", "migrated", "paused", "pioneer failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """An ``AdaptiveTransport`` has learned something about a ``bucket`` of a ``host``; ``text`` is a sentence about it.
+
+    ``kind`` is one of
+
+    * ``"learned"``: an answer, or another process, has reported a limit for the first time;
+    * ``"limit changed"``: the limit is another one now;
+    * ``"migrated"``: requests of a route turn out to use other buckets than before;
+    * ``"paused"``: the server has refused a request, and others wait;
+    * ``"pioneer failed"``: the first request to an unknown bucket got no answer, or one that reports nothing.
+
+    ``limit`` and ``remaining`` are units, or ``None`` if unknown, and ``paused_for`` is in seconds.
+    """
+
+    host: str
+    bucket: str
+    kind: ChangeKind
+    text: str
+    limit: float | None
+    remaining: float | None
+    paused_for: float
+
+
+ChangeHook: TypeAlias = Callable[[LimitChange], None]
+"""A function that is called with each change, in the event loop or thread of a request, so it must not block."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 from ..argument_errors import checked_flag, shows_use
 from ..clock import Clock, monotonic_us
@@ -61,22 +60,17 @@ class log_refusals:  # noqa: N801  # a function to its users
             self._rules[rule] = logged_us, unlogged + 1
             return
         self._rules[rule] = now_us, 0
-        fields = self._fields(event, unlogged)
-        why = ", because the store is out" if is_outage(event.decision) else ""
-        logger.log(self._level, "refused%s: %s", why, _text(fields), extra=fields)
-
-    def _fields(self, event: Event, unlogged: int) -> dict[str, Any]:
-        retry_after = event.decision.retry_after
+        is_out, retry_after = is_outage(event.decision), event.decision.retry_after
         fields = {
             "rule": event.rule,
-            "quota": None if is_outage(event.decision) else event.quota.name,
+            "quota": None if is_out else event.quota.name,
             "route": event.route,
             "method": event.method,
             "retry_after": None if retry_after == math.inf else round(retry_after, 3),
             "unlogged": unlogged,
         }
-        return {**fields, "key": event.key} if self._keys else fields
-
-
-def _text(fields: dict[str, Any]) -> str:
-    return " ".join([f"{name}={value!r}" for name, value in fields.items() if value is not None])
+        if self._keys:
+            fields["key"] = event.key
+        why = ", because the store is out" if is_out else ""
+        text = " ".join([f"{name}={value!r}" for name, value in fields.items() if value is not None])
+        logger.log(self._level, "refused%s: %s", why, text, extra=fields)

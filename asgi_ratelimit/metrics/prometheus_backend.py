@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from threading import Lock
-from typing import Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from ..argument_errors import shows_use
 from ..errors import ConfigurationError, to_install
 from ..hooks import Hook
-from .instruments import Instrument
-from .metrics_hook import Bind, Labels, MetricsHook, Record
+from .metrics_hook import Bind, Instrument, Labels, Record, hook_of
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
     raise ImportError(f"metrics.prometheus() needs prometheus_client: {to_install('prometheus')}") from error
 
-_hooks: WeakKeyDictionary[CollectorRegistry, MetricsHook] = WeakKeyDictionary()
-_lock = Lock()
-
-_MODES: Final = {"sum": "livesum", "max": "livemax"}
+_VERBS = {"counter": "inc", "up_down_counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
 @shows_use("prometheus(registry)")
@@ -36,30 +30,23 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
         raise ConfigurationError(
             f"registry must be a CollectorRegistry of prometheus_client, not {registry!r}: prometheus()"
         )
-    with _lock:
-        hook = _hooks.get(registry)
-        if hook is None:
-            hook = _hooks[registry] = MetricsHook(lambda each: bound(each, registry), "prometheus()")
-        return hook
+    return hook_of(registry, lambda each: bound(each, registry), "prometheus()")
 
 
 def bound(instrument: Instrument, registry: CollectorRegistry) -> Bind:
     """An instrument in a registry."""
-    metric = _metric(instrument, registry)
-    record = {"counter": "inc", "up_down_counter": "inc", "gauge": "set", "histogram": "observe"}[instrument.kind]
+    options: dict[str, Any] = {"registry": registry}
+    if instrument.kind == "counter":
+        kind: Any = Counter
+    elif instrument.kind == "histogram":
+        kind, options["buckets"] = Histogram, instrument.buckets
+    else:
+        kind, options["multiprocess_mode"] = Gauge, "livemax" if instrument.is_flag else "livesum"
+    metric = kind(instrument.prometheus_name, instrument.description, instrument.labels, **options)
+    verb = _VERBS[instrument.kind]
 
     def bind(labels: Labels) -> Record:
-        child: Record = getattr(metric.labels(*labels) if labels else metric, record)
+        child: Record = getattr(metric.labels(*labels) if labels else metric, verb)
         return child
 
     return bind
-
-
-def _metric(instrument: Instrument, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-    name, text, labels = instrument.prometheus_name, instrument.description, instrument.labels
-    if instrument.kind == "counter":
-        return Counter(name, text, labels, registry=registry)
-    if instrument.kind == "histogram":
-        return Histogram(name, text, labels, registry=registry, buckets=instrument.buckets)
-    mode = _MODES[instrument.across]
-    return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]  # one of them

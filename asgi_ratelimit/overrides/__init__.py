@@ -1,10 +1,21 @@
 """Live overrides: limits that are changed by their names while programs run, for all processes on one store."""
 
-from .live_quotas import LiveQuotas, ReadQuotas, counted, exempt, limit_text, quotas_under
-from .override_document import OFF, SHADOW, Change, Override
-from .override_watch import NO_OVERRIDES, live_overrides, names_of_limits, subscribe
-from .overrides import Overrides, checked_by
-from .repeating import EVERY, Repeating
+from ..counts.ticker import EVERY
+from .document import OFF, SHADOW, Change, Override, checked_by
+from .overrides import Overrides
+from .watching import (
+    NO_OVERRIDES,
+    LiveQuotas,
+    ReadQuotas,
+    Repeating,
+    counted,
+    exempt,
+    limit_text,
+    live_overrides,
+    names_of_limits,
+    quotas_under,
+    subscribe,
+)
 
 __all__ = [
     "EVERY",

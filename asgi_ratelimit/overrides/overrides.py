@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ..argument_errors import shows_use
-from ..buckets import UNNAMED
-from ..errors import ConfigurationError, QuotaError, StoreError
-from ..quota_text import QuotaLike, as_quotas, as_text
+from ..errors import StoreError
+from ..quota_text import QuotaLike
 from ..stores import Store, open_store
-from ..stores.documents import MAX_BYTES, checked_seconds
+from ..stores.documents import checked_seconds
 from ..stores.store_arguments import store_of_limits
-from .override_document import NAME, Change, Document, Override, checked_quota, unpacked
-from .override_watch import watch_of
-
-LONGEST_NAME = 256
-"""Characters of the longest name, both of a limit and of its author."""
-
-LONGEST_QUOTA = 1024
-"""Characters of the longest quota, as text."""
+from .document import NAME, Change, Document, Override, checked_by, checked_name, checked_quota, unpacked
+from .watching import watch_of
 
 _ATTEMPTS = 1000
 """How often a change is tried while others also change the document."""
@@ -51,17 +43,15 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        _require_named(name)
-        quota, lasting = checked_quota(_checked_length(quota)), checked_seconds(seconds)
+        checked, lasting = checked_quota(quota), checked_seconds(seconds)
         await self._watch.time.look()
         now = self._watch.now
         until = None if seconds is None else now + lasting
-        await self._change(name, Override(quota, until, checked_by(by), now), by)
+        await self._change(checked_name(name), Override(checked, until, checked_by(by), now), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let the limits of the programs apply again, and return whether an override applied."""
-        _checked_text("name", name, '"login"')
-        return await self._change(name, None, checked_by(by))
+        return await self._change(checked_name(name), None, checked_by(by))
 
     async def all(self) -> dict[str, Override]:
         """The overrides that apply now, by name."""
@@ -80,9 +70,7 @@ class Overrides:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         await self.aclose()
 
     async def _read(self) -> tuple[bytes | None, Document]:
@@ -103,54 +91,8 @@ class Overrides:
             had_one = before is not None and before.lives(now)
             if override is None and not had_one:
                 return False
-            packed = _packed(document.changed(name, override, by, now))
+            packed = document.changed(name, override, by, now).packed()
             if await self._documents.replace(NAME, content, packed):
-                await self._watch.written(packed)
+                self._watch.received(packed)
                 return had_one
         raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")
-
-
-def _packed(document: Document) -> bytes:
-    """The document as bytes, with less of its history if it is too large."""
-    packed = document.packed()
-    while len(packed) > MAX_BYTES and document.history:
-        document = document.shortened()
-        packed = document.packed()
-    if len(packed) > MAX_BYTES:
-        raise ConfigurationError(f"{len(document.overrides)} overrides are too many for a document: unset some")
-    return packed
-
-
-def _checked_length(quota: QuotaLike) -> QuotaLike:
-    """The quota of an override, if its text is not too long: every process reads it once a second."""
-    text = quota if isinstance(quota, str) else as_text(as_quotas(quota))
-    if len(text) > LONGEST_QUOTA:
-        raise QuotaError(
-            f"the quota of an override has at most {LONGEST_QUOTA} characters, not {len(text)}, {text!r:.100}: "
-            '"10/minute; 100/hour"'
-        )
-    return quota
-
-
-def _require_named(name: str) -> None:
-    _checked_text("name", name, '"login"')
-    if name == UNNAMED:
-        raise ConfigurationError(
-            f'{name!r} is listed for a limit on several routes, which needs a name: RateLimit("5/minute", name="login")'
-        )
-
-
-def _checked_text(what: str, text: object, example: str) -> None:
-    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_NAME:
-        raise ConfigurationError(
-            f"{what} must be a text of 1 to {LONGEST_NAME} characters, not {text!r:.100}: {what}={example}"
-        )
-    if not text.isascii() and text != text.encode(errors="replace").decode():
-        raise ConfigurationError(f"{what} has half a character, which no page can show, {text!r}: {what}={example}")
-
-
-def checked_by(by: str | None) -> str | None:
-    """``by``, if it is a text that the history can show, or ``None``; ``ConfigurationError`` otherwise."""
-    if by is not None:
-        _checked_text("by", by, '"alice"')
-    return by

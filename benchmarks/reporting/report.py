@@ -27,24 +27,26 @@ _ALSO = ("uvicorn", "uvloop", "httptools", "hiredis")
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A column of the table in short: a figure over one store."""
+    """A column of the table in short: a figure over one store, in one shape of use if the part has several."""
 
     head: str
     part: str
     where: Where
     figure: str
     decimals: int
+    shape: str = ""
 
 
 SHORT = (
-    Short("memory: CPU µs more", "cpu", "memory", "cpu_64", 1),
-    Short("memory: the same, 100,000 new clients", "clients_100000", "memory", "cpu_new", 1),
+    Short("memory: CPU µs more, one quota", "cpu", "memory", "cpu_64", 1),
+    Short("memory: default and a rule", "shapes", "memory", "known", 1, "default+rule"),
+    Short("memory: settled", "shapes", "memory", "known", 1, "settle"),
     Short("memory: throughput served, of bare", "served", "memory", "of_bare", 2),
-    Short("Redis: CPU µs more", "cpu", "redis", "cpu_64", 1),
-    Short("Redis: the same, 100,000 new clients", "clients_100000", "redis", "cpu_new", 1),
+    Short("Redis: CPU µs more, one quota", "cpu", "redis", "cpu_64", 1),
+    Short("Redis: default and a rule", "shapes", "redis", "known", 1, "default+rule"),
+    Short("Redis: settled", "shapes", "redis", "known", 1, "settle"),
     Short("Redis: throughput served, of bare", "served", "redis", "of_bare", 2),
     Short("Redis: its own CPU µs", "redis", "redis", "redis_cpu", 1),
-    Short("Redis: refusals a second, of bare", "flood", "redis", "of_bare", 2),
     Short("Redis: requests a second, 1,000 at once", "times", "redis", "rate_1000", 0),
 )
 
@@ -146,7 +148,9 @@ def grid(heads: Sequence[str], lines: Sequence[Sequence[str]], *, text: Sequence
 
 
 def _short(done: Mapping[str, Part], peer: Peer, column: Short) -> str:
-    row = done[column.part].row(Subject(peer, column.where).name) if column.part in done else None
+    subject = Subject(peer, column.where).name
+    name = f"{column.shape}: {subject}" if column.shape else subject
+    row = done[column.part].row(name) if column.part in done else None
     if row is None or _has(row, column.figure):
         return _number(row.figures[column.figure], column.decimals) if row else ""
     return "error" if row.error else ""

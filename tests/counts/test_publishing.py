@@ -12,11 +12,12 @@ from unittest import mock
 
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, StoreTimeout
-from asgi_ratelimit.counts import Publisher, counts_of, publish, stop_publishing
+from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, StoreTimeout
+from asgi_ratelimit.counts import counts_of, outbound_sources, part_of, publish, publish_in_process, stop_publishing
+from asgi_ratelimit.counts.publishing import Publisher
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, http, ok
+from tests.support.asgi import Peer, ask, http, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -91,12 +92,65 @@ async def test_an_app_publishes_at_its_shutdown(clock: SteppedClock) -> None:
 
 
 async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> None:
-    """A publisher whose counts are as before has nothing to publish."""
+    """A publisher writes once for each second in which something has changed, and once more when a minute is over."""
     store = MemoryStore(clock=clock)
-    publisher = Publisher(store)
+    publisher, written = Publisher(store), list[str]()
+
+    async def note(name: str, *arguments: object, **options: object) -> None:
+        written.append(name)
+
+    with mock.patch.object(store.documents, "write_part", note):
+        for second in range(180):
+            if second in (10, 11, 12):
+                await take(store)
+            await publisher.publish()
+            clock.advance(1)
+    assert len(written) == 4
+    assert len({*written}) == 1
+
+
+async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
+    """However many limits a server names, and at whatever length, the counts of the process are published."""
+
+    class Source:
+        def outbound_rows(self) -> list[dict[str, object]]:
+            return [{"name": f"{number}" + "b" * 4000, "waiting": number} for number in range(300)]
+
+    store, source = MemoryStore(clock=clock), Source()
+    outbound_sources.add(source)
+    clock.advance(10)
     await take(store)
-    assert await publisher.collect(clock.now_us()) is True
-    assert await publisher.collect(clock.now_us() + 1e6) is False
+    await publish_in_process(store)
+    minute = int(clock.now) // 60
+    ((_, content),) = (await store.documents.read_parts(f"counts:{minute % 64}")).items()
+    part = part_of(content, minute)
+    assert part is not None
+    assert len(content) < 100_000
+    assert part.values["rules"] == {"mails": [1, 0, 0, 0, 0]}
+    assert len(part.values["outbound"]) == 200
+
+
+async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:
+    """Under several rules, it is one request: refused, or else what a shadow rule says, or else admitted."""
+    store = MemoryStore(clock=clock)
+    rules = [
+        Rule("/", "3/minute", name="tight"),
+        Rule("/", "4/minute", name="wide"),
+        Rule("/", "2/minute", name="candidate", shadow=True),
+    ]
+    app = RateLimitMiddleware(ok, "100/minute", rules=rules, store=store, name="api")
+    clock.advance(10)
+    for _ in range(5):
+        await ask(app)
+    await stop_publishing(store)
+    read = await summary(store)
+    assert {rule.name: rule.minutes[-1] for rule in read.rules} == {
+        "api": (3, 0, 0, 0, 0),
+        "wide": (3, 0, 0, 0, 0),
+        "tight": (3, 2, 0, 0, 0),
+        "candidate": (2, 0, 3, 0, 0),
+    }
+    assert [numbers for numbers in read.seconds.values() if any(numbers)] == [(2, 2, 1, 0, 0)]
 
 
 async def test_counts_survive_an_outage(clock: SteppedClock) -> None:

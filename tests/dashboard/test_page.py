@@ -14,8 +14,9 @@ import pytest
 from starlette.applications import Starlette
 
 from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
-from asgi_ratelimit.counts import Recording, recording_in, stop_publishing
-from asgi_ratelimit.dashboard import dashboard, published_parts
+from asgi_ratelimit.counts import Recording, minutes, stop_publishing
+from asgi_ratelimit.counts.minutes import recording_in
+from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.dashboard.assets import TYPES
 from asgi_ratelimit.dashboard.page_state import PageState
 from asgi_ratelimit.dashboard.streams import Streams
@@ -175,7 +176,7 @@ async def test_recordings_are_read_outside_of_the_event_loop(monkeypatch: pytest
         threads.add(threading.get_ident())
         return recording_in(content, name)
 
-    monkeypatch.setattr(published_parts, "recording_in", noting)
+    monkeypatch.setattr(minutes, "recording_in", noting)
     store = MemoryStore()
     async with visitor(app_with_page(store)) as client:
         await client.get("/")

@@ -13,9 +13,7 @@ import httpx
 import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter
-from asgi_ratelimit.hooks import Event, Failure, background, failures
-from asgi_ratelimit.hooks.calling import Hooks
-from tests.support import overriding
+from asgi_ratelimit.hooks import Event, Failure, calling, failures
 from tests.support.asgi import Peer, ask, limited, ok
 from tests.support.server import ROOT
 
@@ -55,14 +53,12 @@ async def until(is_done: Callable[[], object]) -> None:
 async def test_an_asynchronous_hook_does_not_hold_up_the_request() -> None:
     """The answer is sent before; then it is called with all events, in their order."""
     recorder = Recorder(is_open=False)
-    hooks = Hooks([recorder])
     limiter = Limiter("2/minute", hooks=[recorder])
     results = [(await limiter.rate_limit("alice")).allowed for _ in range(3)]
     assert recorder.events == []
     recorder.gate.set()
     await limiter.aclose()
     assert [event.decision.allowed for event in recorder.events] == results == [True, True, False]
-    assert hooks
 
 
 async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> None:
@@ -77,7 +73,7 @@ async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> Non
 
 async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, and logged once a minute; what waits already is not affected."""
-    monkeypatch.setattr(background, "MAX_CALLS", 5)
+    monkeypatch.setattr(calling, "MAX_CALLS", 5)
     recorder = Recorder(is_open=False)
     limiter = Limiter("100/minute", hooks=[recorder])
     await limiter.rate_limit("alice")
@@ -160,7 +156,7 @@ async def test_closing_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A hook that never ends is cancelled, and what waits behind it is dropped."""
-    monkeypatch.setattr(background, "CLOSE_WITHIN", 0.01)
+    monkeypatch.setattr(calling, "CLOSE_WITHIN", 0.01)
     recorder = Recorder(is_open=False)
     limiter = Limiter("5/minute", hooks=[recorder])
     for _ in range(3):
@@ -168,27 +164,6 @@ async def test_closing_does_not_wait_for_ever(
     await limiter.aclose()
     assert recorder.events == []
     assert ["was dropped" in message for message in caplog.messages] == [True]
-
-
-@pytest.mark.parametrize("close", [Hooks.aclose, lambda hooks: asyncio.to_thread(hooks.close)], ids=["async", "sync"])
-async def test_an_event_loop_may_end_while_its_calls_are_awaited(close: Callable[[Hooks], Awaitable[None]]) -> None:
-    """Its calls are dropped, and whoever closes the hooks on another event loop goes on."""
-    hooks, is_over = Hooks([failures(lambda failure: asyncio.Event().wait())]), threading.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def fail() -> None:
-        hooks.failed(Failure("api", "key", ZeroDivisionError()))
-        loops.append(asyncio.get_running_loop())
-        await asyncio.to_thread(is_over.wait)
-
-    other = threading.Thread(target=lambda: asyncio.run(fail()))
-    other.start()
-    await overriding.until(lambda: loops)
-    closing = asyncio.ensure_future(close(hooks))  # a third task there waits for that of the calls
-    await overriding.until(lambda: len(asyncio.all_tasks(loops[0])) == 3)
-    is_over.set()
-    await closing
-    other.join()
 
 
 def test_without_an_event_loop_they_run_in_the_background() -> None:

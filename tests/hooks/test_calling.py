@@ -122,7 +122,7 @@ def test_a_hook_that_is_not_callable_is_refused_at_start_up(hook: Any) -> None:
 @pytest.mark.parametrize("hook", [lambda: 1, lambda name, decision: 1], ids=["none", "two"])
 def test_a_hook_that_does_not_take_an_event_is_refused_at_start_up(hook: Any) -> None:
     """It would fail at each decision, in the log alone."""
-    message = r"a hook is called with an Event, which <lambda>\((name, decision)?\) does not take: hooks=\[print\]"
+    message = r"a hook is called with an Event, which <lambda> does not take: hooks=\[print\]"
     with pytest.raises(ConfigurationError, match=message):
         RateLimitMiddleware(ok, "1/s", hooks=[hook])
 
@@ -134,8 +134,8 @@ def wrapping(event: Event) -> None:
 
 @pytest.mark.parametrize(
     "hook",
-    [dict, Seen(), lambda event, more=None: 1, lambda *events: 1, [].append, wrapping],
-    ids=["class", "object", "default", "several", "builtin", "wrapper"],
+    [Seen(), lambda event, more=None: 1, lambda *events: 1, [].append, wrapping],
+    ids=["object", "default", "several", "builtin", "wrapper"],
 )
 def test_what_takes_an_event_is_a_hook(hook: Any) -> None:
     """Also what Python knows no signature of."""

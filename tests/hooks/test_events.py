@@ -239,7 +239,7 @@ async def test_reading_an_event_changes_no_answer(reads: str) -> None:
     assert [(event.degraded, event.shadow) for event in events] == [(False, False)] * 2
     assert events[0] != events[1]
     assert events[0] != "event"
-    assert "Event('default', Decision(take=" in repr(events[0])
+    assert "Event(name='default', decision=Decision(take=" in repr(events[0])
 
 
 async def test_an_event_of_a_block() -> None:

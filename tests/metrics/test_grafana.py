@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from asgi_ratelimit.metrics.metrics_hook import INSTRUMENTS
 from asgi_ratelimit.metrics.prometheus_backend import bound
-from tests.support.telemetry import INSTRUMENTS
 
 DASHBOARD: dict[str, Any] = json.loads(files("asgi_ratelimit.metrics").joinpath("grafana.json").read_text("utf-8"))
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}

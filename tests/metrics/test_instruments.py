@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from asgi_ratelimit.metrics.instruments import Instrument
+from asgi_ratelimit.metrics.metrics_hook import INSTRUMENTS, Instrument
 from tests.support.server import ROOT
-from tests.support.telemetry import INSTRUMENTS
 
 ROW = re.compile(r"^\| `(asgi_ratelimit\.[\w.]+)` \| `(\w+)` \| ([\w -]+?)(?: \(gauge\))? \| ([^|]*)\|", re.MULTILINE)
 

@@ -12,8 +12,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from asgi_ratelimit import ConfigurationError, Limiter, Rule
 from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.metrics import opentelemetry
+from asgi_ratelimit.metrics.metrics_hook import INSTRUMENTS
 from tests.support.asgi import ask, http, limited, ok
-from tests.support.telemetry import INSTRUMENTS, metrics_in, sums_of
+from tests.support.telemetry import metrics_in, sums_of
 
 pytestmark = pytest.mark.anyio
 

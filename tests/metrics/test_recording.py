@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Rule
 from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.metrics import metrics_hook
-from asgi_ratelimit.metrics.instruments import Instrument
-from asgi_ratelimit.metrics.metrics_hook import BoundedSeries, MetricsHook
+from asgi_ratelimit.metrics.metrics_hook import BoundedSeries, Instrument, MetricsHook
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok
 from tests.support.visitors import Site, Visitor
@@ -120,7 +119,7 @@ async def test_what_is_decided_without_the_store_is_counted() -> None:
 def test_series_are_always_bounded(decisions: list[tuple[str, str]]) -> None:
     """However many names there are, nothing is lost: what is too much is under ``other``, by its result."""
     recorded: Counter[tuple[str, ...]] = Counter()
-    instrument = Instrument("x", "counter", "", "", ("rule", "result"), 1)
+    instrument = Instrument("x", "counter", "", "", ("rule", "result"))
 
     def bind(labels: tuple[str, ...]) -> Any:
         return lambda value: recorded.update({labels: value})

@@ -69,14 +69,11 @@ async def test_any_quota_can_be_set(shared: tuple[Store, Overrides], quota: Any)
         assert override.text.startswith("5/minute")
 
 
-@pytest.mark.parametrize(
-    "quota", ["; ".join(["10/minute"] * 5000), [TokenBucket(5, n + 1.000001) for n in range(50)]], ids=type
-)
-async def test_a_quota_that_is_too_long(quota: Any) -> None:
+async def test_a_quota_that_is_too_long() -> None:
     """Every process reads it once a second: the error says how long it may be, and nothing is changed."""
     overrides = Overrides(MemoryStore())
-    with pytest.raises(QuotaError, match=r'at most 1024 characters, not [0-9]{4,5}, \'.{0,99}: "10/minute; 100/hour"$'):
-        await overrides.set("login", quota)
+    with pytest.raises(QuotaError, match=r'at most 1024 characters, not 1033, \'.{0,99}: "10/minute; 100/hour"$'):
+        await overrides.set("login", "10/minute" + " " * 1024)
     assert await overrides.all() == {}
 
 
@@ -133,15 +130,8 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
     ("arguments", "options", "error", "message"),
     [
         (("login", "10/minit"), {}, QuotaError, "'minit' is not a unit of time"),
-        (
-            ("login", "of"),
-            {},
-            QuotaError,
-            "'of' is neither a quota nor one of shadow and off, did you mean 'off'",
-        ),
-        (("login", "Off"), {}, QuotaError, "did you mean 'off'?"),
-        (("login", "none"), {}, QuotaError, "did you mean 'off'?"),
-        (("login", "SHADOWS"), {}, QuotaError, "did you mean 'shadow'?"),
+        (("login", "Off"), {}, QuotaError, 'Valid examples.*or "shadow", or "off"'),
+        (("login", "none"), {}, QuotaError, 'or "shadow", or "off"'),
         (("login", "much"), {}, QuotaError, "Valid examples"),
         (("login", ""), {}, QuotaError, "a quota is missing"),
         (("login", None), {}, QuotaError, "a text or a quota"),
@@ -154,19 +144,16 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
             "name must be a text of 1 to 256 characters, not '': name=\"login\"",
         ),
         ((5, "5/minute"), {}, ConfigurationError, 'not 5: name="login"'),
-        (
-            ("(unnamed)", "5/minute"),
-            {},
-            ConfigurationError,
-            "is listed for a limit on several routes, which needs a name",
-        ),
         (("login", "5/minute"), {"seconds": 0}, ValueError, "not 0: seconds=3600"),
         (("login", "5/minute"), {"seconds": float("inf")}, ValueError, "not inf"),
         (("login", "5/minute"), {"seconds": 1e11}, ValueError, "at most 100 years"),
         (("login", "5/minute"), {"seconds": 10**400}, ValueError, "at most 100 years"),
         (("login", "5/minute"), {"by": "x" * 257}, ConfigurationError, 'by="alice"'),
-        (("log\udcff", "5/minute"), {}, ConfigurationError, "name has half a character"),
-        (("login", "5/minute"), {"by": "\ud800"}, ConfigurationError, "by has half a character"),
+        (("log\udcff", "5/minute"), {}, ConfigurationError, "name has a character that cannot be shown"),
+        (("login", "5/minute"), {"by": "\ud800"}, ConfigurationError, "by has a character that cannot be shown"),
+        (("login", "5/minute"), {"by": "eve\n2026-11-27 ERROR"}, ConfigurationError, "by has a character that cannot"),
+        (("login", "5/minute"), {"by": "\u202eeve"}, ConfigurationError, "by has a character that cannot"),
+        (("log\x1b[2J", "5/minute"), {}, ConfigurationError, "name has a character that cannot"),
         (("login", "5/minute"), {"by": 5}, ConfigurationError, 'not 5: by="alice"'),
     ],
 )
@@ -175,7 +162,7 @@ async def test_what_cannot_be_changes_nothing(
 ) -> None:
     """The error quotes it, and shows a right example."""
     overrides = Overrides(MemoryStore())
-    with pytest.raises(error, match=message.replace("(", r"\(")):
+    with pytest.raises(error, match="(?s)" + message.replace("(", r"\(")):
         await overrides.set(*arguments, **options)
     assert await overrides.all() == {}
     assert await overrides.history() == []
@@ -243,7 +230,7 @@ async def test_a_document_that_cannot_be_read(content: bytes) -> None:
 async def test_a_history_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that limits can still be changed; too many overrides are refused."""
     most = MAX_BYTES // 21
-    monkeypatch.setattr("asgi_ratelimit.overrides.overrides.MAX_BYTES", most)
+    monkeypatch.setattr("asgi_ratelimit.overrides.document.MAX_BYTES", most)
     overrides = Overrides(MemoryStore())
     long = "10/minute" + " " * 1000
     for number in range(30):

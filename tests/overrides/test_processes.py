@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from concurrent.futures import Future
 
 import pytest
 
@@ -121,41 +120,59 @@ def connections(server: RedisServer) -> int:
     return len(asked(server, "CLIENT", "LIST").strip().split(b"\n"))
 
 
+class Work(Repeating):
+    """Work that notes what is done, and may fail."""
+
+    is_needed = True
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.runs, self._error = list[int](), error
+        self.closed = closed = list[int]()
+
+        async def close() -> None:
+            closed.append(1)
+
+        super().__init__(close)
+
+    async def run(self) -> float:
+        self.runs.append(1)
+        if self._error is not None:
+            raise self._error
+        return 0.01
+
+
 @pytest.mark.anyio
 async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure is logged, and the work is done again."""
-    monkeypatch.setattr("asgi_ratelimit.overrides.repeating.EVERY", 0.01)
-    runs: list[int] = []
-    closed: list[int] = []
-
-    async def close() -> None:
-        closed.append(1)
-
-    class Failing(Repeating):
-        @property
-        def is_needed(self) -> bool:
-            return len(runs) < 3
-
-        async def run(self) -> float:
-            runs.append(1)
-            raise RuntimeError("no work today")
-
-    failing = Failing(close)
+    monkeypatch.setattr("asgi_ratelimit.counts.ticker.EVERY", 0.01)
+    failing = Work(RuntimeError("no work today"))
     failing.start()
     failing.start()
-    await until(lambda: closed)
-    assert len(runs) == 3
+    await until(lambda: len(failing.runs) > 3)
     assert "what is done in the background failed: RuntimeError('no work today')" in caplog.text
     await failing.end()
+    assert failing.closed == [1]
 
 
 @pytest.mark.anyio
-async def test_the_end_is_not_awaited_where_the_work_is_needed_again() -> None:
-    """A store that is used while it is closed goes on, and its ``aclose`` returns all the same."""
-    gate, runs = asyncio.Event(), []
+async def test_work_that_nobody_refers_to_ends() -> None:
+    """And closes what it has opened."""
+    work = Work()
+    work.start()
+    runs, closed = work.runs, work.closed
+    await until(lambda: runs)
+    del work
+    await until(lambda: (gc.collect(), closed)[1])
+    assert closed == [1]
+
+
+@pytest.mark.anyio
+async def test_work_that_is_needed_again_while_it_ends() -> None:
+    """It goes on, whoever waits for its end goes on as well, and what it has opened stays open."""
+    gate, runs, closed = asyncio.Event(), list[int](), list[int]()
 
     async def close() -> None:
-        """There is nothing to close."""
+        closed.append(1)
 
     class Gated(Repeating):
         is_needed = True
@@ -168,31 +185,14 @@ async def test_the_end_is_not_awaited_where_the_work_is_needed_again() -> None:
     gated = Gated(close)
     gated.start()
     await until(lambda: runs)
-    gated.is_needed = False
     ending = asyncio.create_task(gated.end())
-    await asyncio.sleep(0)
-    gated.is_needed = True
+    await until(lambda: not gated.is_running)
+    gated.start()
     background_loop.call_soon(gate.set)
     async with asyncio.timeout(60):
         await ending
-    assert not gated.end_unless_needed()
-    gated.is_needed = False
+    await until(lambda: len(runs) == 2)
+    assert (gated.is_running, closed) == (True, [])
     await gated.end()
-    assert gated.end_unless_needed()
-
-
-@pytest.mark.anyio
-async def test_ending_what_does_not_run_leaves_nothing_behind() -> None:
-    """However often a store is closed that nobody watches."""
-
-    async def close() -> None:
-        """There is nothing to close."""
-
-    class Idle(Repeating):
-        is_needed = False
-
-    idle = Idle(close)
-    before = sum(isinstance(each, Future) for each in gc.get_objects())
-    for _ in range(10):
-        await idle.end()
-    assert sum(isinstance(each, Future) for each in gc.get_objects()) == before
+    await gated.end()
+    assert (gated.is_running, closed) == (False, [1])

@@ -1,4 +1,4 @@
-"""The instruments of the package, and what readers of OpenTelemetry's SDK have collected."""
+"""What readers of OpenTelemetry's SDK have collected."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-from asgi_ratelimit.metrics import instruments
-from asgi_ratelimit.metrics.instruments import Instrument
-
-INSTRUMENTS = [each for each in vars(instruments).values() if isinstance(each, Instrument)]
-"""All of them, in their order."""
 
 
 def metrics_in(reader: InMemoryMetricReader) -> Iterator[Any]:

@@ -1,6 +1,5 @@
 """Requests that keep to the limits that their servers report."""
 
-from .adaptive_transport import AdaptiveTransport
-from .learned_state import LearnedBucket
+from .transport import AdaptiveTransport, LearnedBucket
 
 __all__ = ["AdaptiveTransport", "LearnedBucket"]

@@ -1,8 +1,10 @@
 """Which requests may go, according to the answers of their servers: a model without a timer, a task or a lock.
 
-Its methods are the events: a request comes, is sent, has its answer or fails, or leaves. Each of them takes the time.
-For each request that waits, the model sets when it tries again (``Call.wake``). ``route_queues`` says why none of them
-waits forever.
+The methods of ``Model`` are the events: a request comes, is sent, has its answer or fails, or leaves. Each of them
+takes the time. For each request that waits, the model sets when it tries again (``Call.wake``).
+
+A route with waiting requests always waits for exactly one bucket. The first request in the queue of a bucket always
+tries again when that bucket is ready, which is a finite time. So no request waits forever.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -10,72 +12,212 @@ Times are microseconds. No ``await``, no clock, no lock, no logging in this modu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from ...headers import ServerLimit, ServerLimits
 from ...hooks import ChangeKind
 from ...profiles import Profile
+from ...profiles.shared_routes import NO_ROUTES
 from ...quotas import SECOND_US
-from .hidden import HiddenBucket, Outcome
-from .hosts import Hosts
-from .queued_requests import Call, Host, LearnedLimit, Record, Route
-from .route_queues import join, leave, release, wait_elsewhere
-from .server_buckets import LEAST, Bucket, PioneerBucket, ProbedBucket, ReportedBucket
+from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, ReportedBucket
+from .hidden import HiddenBucket, Outcome, hidden_buckets
+from .refills import Rate
 
 MAX_MISSES = 3
 """A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
 
-SERVER_ERROR = 500
+MAX_HOSTS = 1_000
+MAX_ROUTES = 10_000
+"""The most routes and buckets of a host; beyond that, those that were not used for the longest time are forgotten."""
+
+FORGET_AFTER_US = 600 * SECOND_US
+"""A route or a bucket that was not used for this long is forgotten."""
+
+BEFORE_A_BAN = 0.9
+"""At this part of the answers that lead to a ban, a host is left alone."""
+
+EVERYTHING = "everything"
+"""The name of the bucket of all requests to a host."""
 
 OnChange = Callable[[str, Bucket, ChangeKind, str], None]
 """Called with a host, a bucket, and a change: its kind, and a text."""
+
+T = TypeVar("T", "Host", "Route", ReportedBucket)
+
+
+class LearnedLimit(NamedTuple):
+    """A bucket as one process describes it to others."""
+
+    name: str
+    limit: float
+    cost: float
+    rate: Rate | None
+
+
+class Record(NamedTuple):
+    """What one process publishes about a route: the ``profile`` of its host's answers, and its limits.
+
+    ``is_of_all``: all routes share them.
+    """
+
+    profile: str
+    limits: tuple[LearnedLimit, ...]
+    is_of_all: bool
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Section:
+    """Routes that begin alike: their pioneer, and the buckets of their last answer, which a new route begins with."""
+
+    name: str
+    pioneer: PioneerBucket
+    buckets: tuple[ReportedBucket, ...] = ()
+    record: Record | None = None
+    """What other processes know about its routes, as of ``recorded_us``."""
+    recorded_us: float = -math.inf
+    read_us: float = -math.inf
+    """When ``record`` was last read."""
+    is_doubted: bool = False
+    """Whether the store has refused a request since then: its charge may have changed."""
+    is_changing: bool = False
+    """Whether a request is about to change by which rates its buckets are charged."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Route:
+    """Requests that are limited alike, as far as is known; ``buckets`` are those that the last answer has reported.
+
+    ``waits_for`` is the bucket that its queue waits for.
+    """
+
+    key: str
+    section: Section
+    buckets: tuple[ReportedBucket, ...] = ()
+    is_known: bool = False
+    queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)
+    waits_for: Bucket | None = None
+    used_us: float = 0.0
+
+    def is_idle(self, now_us: float) -> bool:
+        """Whether nothing is lost when the route is forgotten."""
+        return not self.queue and self.section.pioneer.is_idle(now_us)
+
+    def needed(self, host: Host) -> tuple[Bucket, ...]:
+        """All buckets that a request needs; while nothing is known about the route, those of its section or host."""
+        known = self.buckets if self.is_known else self.section.buckets or host.shared
+        return (host.everything, *host.quota, *host.hidden, self.section.pioneer, *known)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Host:
+    """Everything that is known about a server.
+
+    ``everything`` stands for all of them, and ``hidden`` are limits that no answer reports. ``shared`` are the buckets
+    of the last answer, if it does not distinguish them from others. ``bad`` are the times of answers that lead to a
+    ban.
+    """
+
+    name: str
+    profile: Profile
+    everything: PioneerBucket
+    hidden: tuple[HiddenBucket, ...]
+    quota: tuple[Bucket, ...]
+    """One that stands for the declared quota, if there is one; the store decides about it."""
+    bad: deque[float] = field(default_factory=deque)
+    shared: tuple[ReportedBucket, ...] = ()
+    routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
+    sections: dict[str, Section] = field(default_factory=dict)
+    buckets: OrderedDict[str, ReportedBucket] = field(default_factory=OrderedDict)
+    used_us: float = math.inf
+    """A host is forgotten only if there are too many."""
+
+    def is_idle(self, _now_us: float) -> bool:
+        """Whether no request waits."""
+        return not any(route.queue for route in self.routes.values())
+
+    @property
+    def has_routes(self) -> bool:
+        """Whether the profile says which requests share a bucket."""
+        return self.profile.routes != NO_ROUTES
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Call:
+    """A request that waits, or is under way.
+
+    ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
+    the number that it gave to this request.
+    """
+
+    host: Host
+    route: Route
+    path: str
+    deadline_us: float = math.inf
+    at_us: float = math.inf
+    soonest_us: float = 0.0
+    """The declared quota lets it go no sooner, because of those that wait before it."""
+    is_admitted: bool = False
+    is_sent: bool = False
+    sent_us: float = 0.0
+    admitted: list[tuple[Bucket, int]] = field(default_factory=list)
+    wake_up: Any = None
+    taken: Any = None
+    """What was taken for it in the store."""
+    polls: int = 0
+    """How often it has checked whether the pioneer of another process has its answer."""
+
+    def wake(self, at_us: float) -> None:
+        """Check again at ``at_us``, or at the deadline if that comes first."""
+        self.at_us = min(at_us, self.deadline_us)
+        if self.wake_up is not None:
+            self.wake_up.set(self.at_us)
 
 
 class Model:
     """Everything that is known about all hosts. ``on_change`` is called when a limit is learned, or a pause begins."""
 
-    def __init__(self, profile: Profile, on_change: OnChange) -> None:
-        self.hosts = Hosts(profile)
+    def __init__(self, profile: Profile, on_change: OnChange, *, has_quota: bool = False) -> None:
+        self.hosts: OrderedDict[str, Host] = OrderedDict()
         self._profile = profile
         self._on_change = on_change
+        self._has_quota = has_quota
 
     def call(self, host_name: str, method: str, path: str, deadline_us: float, now_us: float) -> Call:
         """A request that is to be sent."""
-        host = self.hosts.host(host_name, now_us)
-        route = self.hosts.route(host, method, path, now_us)
+        host = self.hosts.get(host_name) or self._new_host(host_name, now_us)
+        key = host.profile.routes.route(method, path)
+        route = host.routes.get(key)
+        if route is None:
+            _forget(host.routes, now_us)
+            route = host.routes[key] = Route(key, _section(host, key, path, now_us), used_us=now_us)
+        host.routes.move_to_end(key)
+        self.hosts.move_to_end(host_name)
         return Call(host, route, path, deadline_us, deadline_us)
 
     def ask(self, call: Call, now_us: float, *, is_first: bool = False) -> None:
-        """Admit a request, or let it wait; one that ``is_first`` before all others of its route."""
-        call.route.used_us = now_us
-        call.is_admitted = False
-        join(call, now_us, is_first=is_first)
+        """Admit a request, or let it wait behind all others of its route, or, if it ``is_first``, before them."""
+        route = call.route
+        route.used_us, call.is_admitted = now_us, False
+        if route.queue:
+            route.queue[call] = None
+            if is_first:
+                route.queue.move_to_end(call, last=False)
+                _set_wake_up(route.waits_for, now_us)
+            else:
+                call.wake(math.inf)
+        elif (blocked := _blocked_by(call.host, route, now_us)) is None:
+            _admit(call, now_us)
+        else:
+            route.queue[call] = None
+            _wait_for(route, blocked, now_us)
 
     def again(self, call: Call, now_us: float) -> None:
         """Let an admitted request wait again, before all others of its route."""
         self.left(call, now_us)
         self.ask(call, now_us, is_first=True)
-
-    def adopt(self, call: Call, record: Record, now_us: float) -> None:
-        """Go on with what another process has learned of the route of a request, as if an answer had reported it."""
-        host, route = call.host, call.route
-        self.hosts.recognise(host, record.profile)
-        buckets = tuple([self._adopted(host, limit, now_us) for limit in record.limits])
-        if record.is_of_all:
-            host.shared = buckets
-        self._know(host, route, buckets, True)
-        route.section.record, route.section.recorded_us = record, now_us
-        pioneer_buckets = [
-            route.pioneer_bucket,
-            route.section.pioneer_bucket,
-            *([host.everything] if host.everything.epoch == 1 else []),
-        ]
-        for pioneer_bucket in pioneer_buckets:
-            pioneer_bucket.open(pioneer_bucket.epoch)
-            pioneer_bucket.hold(0.0)
-        wait_elsewhere(host, route, now_us)
-        for pioneer_bucket in pioneer_buckets:
-            release(host, pioneer_bucket, now_us)
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
@@ -89,30 +231,31 @@ class Model:
         """Check whether a waiting request, or any that wait for the same bucket, may go."""
         if call in call.route.queue and call.route.waits_for is not None:
             call.wake(math.inf)
-            release(call.host, call.route.waits_for, now_us)
+            _release(call.host, call.route.waits_for, now_us)
 
     def left(self, call: Call, now_us: float) -> None:
         """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
+        route = call.route
         if call.is_admitted:
             for bucket, number in call.admitted:
                 bucket.withdraw(number)
             self._end(call, now_us)
-        else:
-            leave(call, now_us)
+        elif route.queue.pop(call, call) is None:
+            waited_for = route.waits_for
+            if not route.queue:
+                _stop_waiting(route)
+            _set_wake_up(waited_for, now_us)
 
     def sends(self, call: Call, now_us: float) -> bool:
         """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
-        sent = []
-        for bucket, number in call.admitted:
-            if bucket.holds_up(number, now_us):
-                self.again(call, now_us)
-                return False
+        if any(bucket.holds_up(number, now_us) for bucket, number in call.admitted):
+            self.again(call, now_us)
+            return False
+        call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
+        call.is_sent, call.sent_us, call.polls = True, now_us, 0
         for bucket, _ in call.admitted:
-            sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
-        call.admitted, call.is_sent, call.sent_us = sent, True, now_us
-        for bucket, _ in sent:
-            if bucket.waiting and isinstance(bucket, ReportedBucket) and bucket.stored.left < math.inf:
-                release(call.host, bucket, now_us)  # others may have waited for the store's decision
+            if bucket.waiting and bucket.asking < math.inf:  # others may have waited for the store's decision
+                _release(call.host, bucket, now_us)
         return True
 
     def died(self, call: Call, now_us: float) -> None:
@@ -122,88 +265,150 @@ class Model:
             bucket.end(number, now_us)
         self._end(call, now_us)
 
-    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[ProbedBucket, ...]:
+    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[PioneerBucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
         host, route = call.host, call.route
-        if host.hidden:
-            self._judge(call, status, report, now_us)
+        self._judge(call, status, report, now_us)
         for bucket, number in call.admitted:
             bucket.end(number, now_us)
-        self.hosts.recognise(host, report.profile)
+        self._recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
         reported = self._learn(call, limits, report.is_throttled, now_us)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
-        for bucket, epoch in call.probed():
-            if isinstance(bucket, PioneerBucket):
-                bucket.miss(now_us) if is_failed else bucket.open(epoch)
-            elif bucket not in reported and epoch == bucket.epoch:
-                self._miss(route, bucket, status, now_us)
+        self._end_probes(call, reported, status, is_failed, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
         self._know(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
-        paused: tuple[ProbedBucket, ...] = ()
+        paused: tuple[PioneerBucket, ...] = ()
         if report.is_throttled:
             paused = self._refuse(call, report, reported, now_us)
         else:
-            for bucket in (host.everything, route.pioneer_bucket, *reported):
-                bucket.refusals = 0
+            for each in (host.everything, route.section.pioneer, *reported):
+                each.refusals = 0
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
-        wait_elsewhere(host, route, now_us)
+        _wait_elsewhere(host, route, now_us)
         return paused
 
+    def adopt(self, call: Call, record: Record, now_us: float) -> None:
+        """Go on with what another process has learned of the route of a request, as if an answer had reported it."""
+        host, route = call.host, call.route
+        self._recognise(host, record.profile)
+        buckets: dict[ReportedBucket, None] = {}
+        for limit in record.limits:
+            bucket = self._bucket(host, limit.name, now_us)
+            before = bucket.limit
+            bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)
+            self._limit_changed(host, bucket, before, now_us)
+            buckets[bucket] = None
+        if record.is_of_all:
+            host.shared = tuple(buckets)
+        self._know(host, route, tuple(buckets), True)
+        route.section.record, route.section.recorded_us = record, now_us
+        opened = [route.section.pioneer, *([host.everything] if host.everything.epoch == 1 else [])]
+        for pioneer in opened:
+            pioneer.open()
+        _wait_elsewhere(host, route, now_us)
+        for pioneer in opened:
+            _release(host, pioneer, now_us)
+
+    def _new_host(self, name: str, now_us: float) -> Host:
+        _forget(self.hosts, now_us, MAX_HOSTS)
+        quota = (Bucket("declared quota"),) if self._has_quota else ()
+        hidden = hidden_buckets(self._profile)
+        host = self.hosts[name] = Host(name, self._profile, PioneerBucket(EVERYTHING), hidden, quota)
+        if not host.has_routes:
+            host.everything.probe(now_us)
+        return host
+
+    def _bucket(self, host: Host, key: str, now_us: float) -> ReportedBucket:
+        """The bucket of this name."""
+        bucket = host.buckets.get(key)
+        if bucket is None:
+            _forget(host.buckets, now_us)
+            bucket = host.buckets[key] = ReportedBucket(key, used_us=now_us)
+            bucket.probe(now_us)
+        host.buckets.move_to_end(key)
+        return bucket
+
+    def _recognise(self, host: Host, profile_name: str) -> None:
+        """Note that the answers are those of an API: from now on, its profile distinguishes routes."""
+        if profile_name != host.profile.name:
+            host.shared = ()
+            host.profile = next((each for each in self._profile.candidates if each.name == profile_name), host.profile)
+
     def _pioneer_failed(self, call: Call, why: str) -> None:
-        pioneer_bucket = next(
-            (bucket for bucket, epoch in call.probed() if bucket.is_probed and epoch == bucket.epoch), None
-        )
-        if pioneer_bucket is not None:
-            self._on_change(call.host.name, pioneer_bucket, "pioneer failed", f"{why}, so another request goes first")
+        for bucket, epoch in probed(call):
+            if bucket.is_probed and epoch == bucket.epoch:
+                text = f"{why}, so another request goes first"
+                self._on_change(call.host.name, bucket, "pioneer failed", text)
+                return
+
+    def _end_probes(
+        self, call: Call, reported: Sequence[ReportedBucket], status: int, is_failed: bool, now_us: float
+    ) -> None:
+        """Let the others go that wait for this answer; a bucket that pioneers miss again and again is forgotten."""
+        route, section = call.route, call.route.section
+        for bucket, epoch in probed(call):
+            if bucket in reported or epoch != bucket.epoch:
+                continue
+            if is_failed or isinstance(bucket, ReportedBucket):
+                bucket.miss(now_us)
+            else:
+                bucket.open()
+            if isinstance(bucket, ReportedBucket) and bucket.misses >= MAX_MISSES and status < SERVER_ERROR:
+                route.buckets = tuple(each for each in route.buckets if each is not bucket)
+                section.buckets = tuple(each for each in section.buckets if each is not bucket)
 
     def _know(self, host: Host, route: Route, reported: tuple[ReportedBucket, ...], is_served: bool) -> None:
         """Set the buckets of a route to those that its last answer has reported, if any."""
-        if reported != route.buckets and reported and route.buckets and set(reported) != set(route.buckets):
+        if reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
             self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
         if reported:
-            route.buckets, route.section.buckets, route.is_known = reported, reported, True
-        elif is_served:
-            route.is_known = True
+            route.buckets = route.section.buckets = reported
+        route.is_known |= bool(reported) or is_served
 
     def _learn(
         self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float
     ) -> tuple[ReportedBucket, ...]:
         """Learn what an answer reports; return the buckets that it is about."""
-        epochs = dict(call.probed())
+        epochs = dict(call.admitted)
         reported: dict[ReportedBucket, None] = {}
         for limit in limits:
-            bucket = self.hosts.bucket(call, limit, now_us)
-            before = bucket.limit
-            epoch = epochs.get(bucket, bucket.epoch)
+            key = f"{limit.name} at {limit.limit}"
+            if limit.bucket is not None:
+                major = call.host.profile.routes.major_parameters(call.path)
+                key = " ".join(filter(None, (limit.bucket, limit.name, major)))
+            elif call.host.has_routes:
+                key = f"{key} of {call.route.key}"
+            bucket = self._bucket(call.host, key, now_us)
+            before, epoch = bucket.limit, epochs.get(bucket, bucket.epoch)
             bucket.learn(limit, epoch, now_us, sent_us=call.sent_us, is_refused=is_refused)
+            self._limit_changed(call.host, bucket, before, now_us)
             reported[bucket] = None
-            if bucket.limit != before:
-                self._limit_changed(call.host, bucket, before, now_us)
         return tuple(reported)
 
     def _limit_changed(self, host: Host, bucket: ReportedBucket, before: float, now_us: float) -> None:
-        if before == math.inf:
-            left = max(bucket.available, 0.0)
-            more_us = bucket.more_at(now_us) - now_us
-            more = f", more in {more_us / SECOND_US:.3g} s" if more_us > 0.0 else ""
-            text = f"limit {bucket.limit:g}, {left:g} left{more}"
-            self._on_change(host.name, bucket, "learned", text)
-        else:
+        if bucket.limit == before:
+            return
+        if before < math.inf:
             self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
+            return
+        more_us = bucket.more_at(now_us) - now_us
+        more = f", more in {more_us / SECOND_US:.3g} s" if more_us > 0.0 else ""
+        text = f"limit {bucket.limit:g}, {max(bucket.available, 0.0):g} left{more}"
+        self._on_change(host.name, bucket, "learned", text)
 
     def _refuse(
         self, call: Call, report: ServerLimits, reported: tuple[ReportedBucket, ...], now_us: float
-    ) -> tuple[ProbedBucket, ...]:
+    ) -> tuple[PioneerBucket, ...]:
         """Pause what a refusal is about: everything, the exhausted buckets, all that it names, or the whole server."""
         host = call.host
-        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.size.cost, LEAST))
-        paused: tuple[ProbedBucket, ...] = exhausted or reported or (call.route.pioneer_bucket,)
+        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
+        paused: tuple[PioneerBucket, ...] = exhausted or reported or (call.route.section.pioneer,)
         if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
@@ -227,36 +432,112 @@ class Model:
                 self._on_change(call.host.name, bucket, "limit changed", change)
 
     def _count_bad(self, host: Host, status: int, report: ServerLimits, now_us: float) -> None:
+        """Count an answer that leads to a ban, if there are too many of them; nearly too many stop the host."""
         ban = host.profile.ban
         if ban is None or status not in ban.statuses or report.scope in ban.uncounted:
             return
-        wait_us = host.bad.add(ban, now_us)
-        if wait_us is not None:
-            host.everything.pause(now_us + wait_us)
-            text = f"{host.bad.count} answers of {ban.count} that lead to a ban, paused for {wait_us / SECOND_US:.3g} s"
+        host.bad.append(now_us)
+        while host.bad[0] <= now_us - ban.seconds * SECOND_US:
+            host.bad.popleft()
+        until_us = host.bad[0] + ban.seconds * SECOND_US
+        if len(host.bad) >= ban.count * BEFORE_A_BAN:
+            host.everything.pause(until_us)
+            wait_s = (until_us - now_us) / SECOND_US
+            text = f"{len(host.bad)} answers of {ban.count} that lead to a ban, paused for {wait_s:.3g} s"
             self._on_change(host.name, host.everything, "paused", text)
-
-    def _miss(self, route: Route, bucket: ProbedBucket, status: int, now_us: float) -> None:
-        bucket.miss(now_us)
-        if bucket.misses >= MAX_MISSES and status < SERVER_ERROR:
-            route.buckets = tuple(each for each in route.buckets if each is not bucket)
-            section = route.section
-            section.buckets = tuple(each for each in section.buckets if each is not bucket)
 
     def _end(self, call: Call, now_us: float, *others: Bucket) -> None:
         """Let others go, now that a call has ended."""
         admitted, call.admitted, call.is_admitted, call.is_sent = call.admitted, [], False, False
-        for bucket, _ in admitted:
+        for bucket in (*(bucket for bucket, _ in admitted), *others):
             if bucket.waiting:
-                release(call.host, bucket, now_us)
-        for bucket in others:
-            if bucket.waiting:
-                release(call.host, bucket, now_us)
+                _release(call.host, bucket, now_us)
 
-    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> ReportedBucket:
-        bucket = self.hosts.named(host, limit.name, now_us)
-        before = bucket.limit
-        bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)
-        if bucket.limit != before:
-            self._limit_changed(host, bucket, before, now_us)
-        return bucket
+
+def probed(call: Call) -> list[tuple[PioneerBucket, int]]:
+    """Those of a call's admitted buckets that answers and other processes say something about, with their epochs."""
+    return [(bucket, epoch) for bucket, epoch in call.admitted if isinstance(bucket, PioneerBucket)]
+
+
+def _section(host: Host, key: str, path: str, now_us: float) -> Section:
+    """The section of a path: its first segment, or, if the profile distinguishes routes, the route itself."""
+    name = key if host.has_routes else f"/{path.strip('/').partition('/')[0][:64]}"
+    section = None if host.has_routes else host.sections.get(name)
+    if section is None:
+        section = Section(name, PioneerBucket(name))
+        section.pioneer.probe(now_us)
+        if not host.has_routes and len(host.sections) < MAX_HOSTS:
+            host.sections[name] = section
+    return section
+
+
+def _forget(items: OrderedDict[str, T], now_us: float, most: int = MAX_ROUTES) -> None:
+    """Forget the oldest items, a few at a time: those that are old, or above ``most``. Others become the newest."""
+    for key in [key for key, _ in zip(items, range(4))]:
+        each, is_above = items[key], len(items) >= most
+        if each.is_idle(now_us) and (is_above or each.used_us < now_us - FORGET_AFTER_US):
+            del items[key]
+        elif is_above:
+            items.move_to_end(key)
+
+
+def _release(host: Host, bucket: Bucket, now_us: float) -> None:
+    """Admit requests that wait for a bucket as long as it is ready, one of each route in turn."""
+    while bucket.waiting and bucket.ready_at(now_us) <= now_us:
+        route = next(iter(bucket.waiting))
+        _stop_waiting(route)
+        blocked = _blocked_by(host, route, now_us)
+        if blocked is None:
+            _admit(route.queue.popitem(last=False)[0], now_us)
+            blocked = (_blocked_by(host, route, now_us) or bucket) if route.queue else None
+        if blocked is not None:
+            _wait_for(route, blocked, now_us)
+    _set_wake_up(bucket, now_us)
+
+
+def _wait_elsewhere(host: Host, route: Route, now_us: float) -> None:
+    """Let a route wait for a bucket that it needs, after an answer has reported another one."""
+    waited_for = route.waits_for
+    if waited_for is not None and waited_for not in route.needed(host):
+        _stop_waiting(route)
+        _set_wake_up(waited_for, now_us)
+        _wait_for(route, _blocked_by(host, route, now_us) or route.section.pioneer, now_us)
+        _release(host, route.section.pioneer, now_us)
+
+
+def _blocked_by(host: Host, route: Route, now_us: float) -> Bucket | None:
+    """The bucket that a route has to wait for the longest."""
+    blocked, latest_us = None, now_us
+    for bucket in route.needed(host):
+        ready_us = bucket.ready_at(now_us)
+        if ready_us > latest_us:
+            blocked, latest_us = bucket, ready_us
+    return blocked
+
+
+def _admit(call: Call, now_us: float) -> None:
+    """Let a request go: all buckets that it needs count it."""
+    call.admitted = [(bucket, bucket.admit(now_us)) for bucket in call.route.needed(call.host)]
+    call.is_admitted = True
+    call.wake(0.0)
+
+
+def _wait_for(route: Route, bucket: Bucket, now_us: float) -> None:
+    """Let a route wait for a bucket, behind the other routes that do."""
+    route.waits_for = bucket
+    bucket.waiting[route] = None
+    _set_wake_up(bucket, now_us)
+
+
+def _stop_waiting(route: Route) -> None:
+    """Let a route wait for no bucket; one with waiting requests has to wait for another one then."""
+    bucket, route.waits_for = route.waits_for, None
+    if bucket is not None:
+        bucket.waiting.pop(route, None)
+
+
+def _set_wake_up(bucket: Bucket | None, now_us: float) -> None:
+    """Let the first request that waits for a bucket try again when the bucket is ready."""
+    if bucket is not None and bucket.waiting:
+        first = next(iter(next(iter(bucket.waiting)).queue))
+        first.wake(bucket.ready_at(now_us))

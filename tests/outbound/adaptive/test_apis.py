@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -60,6 +61,30 @@ def test_the_secondary_limit_of_github_without_a_time() -> None:
     assert caller.service.times == [0.0, 60.1]
 
 
+@pytest.mark.parametrize("size", [0, 100_000], ids=["short", "long"])
+def test_a_chunked_body(size: int) -> None:
+    """It is read as far as limits may stand in it, and the caller gets all of it."""
+    text = json.dumps({"message": "You have exceeded a secondary rate limit.", "more": "x" * size}).encode()
+
+    async def parts() -> Any:
+        for first in range(0, len(text), 1000):
+            yield text[first : first + 1000]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers = {"x-github-request-id": "1", "content-type": "application/json"}
+        return httpx.Response(403, headers=headers, content=parts())
+
+    async def main() -> tuple[bytes, float]:
+        transport = AdaptiveTransport(httpx.MockTransport(answer), profile="github", retries=0)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api.example") as client:
+            content = (await client.get(REPO)).content
+        return content, max([bucket.paused_for for bucket in transport.state()], default=0.0)
+
+    content, paused_for = asyncio.run(main())
+    assert content == text
+    assert (paused_for > 50.0) == (not size)
+
+
 def test_a_200_that_is_a_refusal() -> None:
     """GraphQL of GitHub says it in the body, which the caller can still read."""
     body = {"errors": [{"type": "RATE_LIMITED"}]}
@@ -110,6 +135,17 @@ def test_an_api_that_says_nothing_keeps_to_the_declared_quota() -> None:
     caller = Caller(lambda path, number: 200, profile="auto", quota="10/s", latency=0.0)
     caller.get(*["/a"] * 21)
     assert caller.service.times[-1] == pytest.approx(2.0, abs=0.01)
+
+
+def test_several_declared_quotas() -> None:
+    """All of them bind."""
+    caller = Caller(
+        lambda path, number: 200, profile="auto", quota="10/s burst 10; 20 per 10 seconds fixed", latency=0.0
+    )
+    caller.get(*["/a"] * 41)
+    times = caller.service.times
+    assert [sum(first <= at < first + 10 for at in times) for first in (0, 10, 20)] == [20, 20, 1]
+    assert times[10] == pytest.approx(0.1, abs=0.01)
 
 
 def test_refusals_without_a_time_double_the_pause() -> None:

@@ -226,6 +226,26 @@ def test_a_wait_beyond_max_delay_is_refused_at_once() -> None:
     assert len(caller.service.sent) == 1
 
 
+def test_a_wait_for_the_quota_beyond_max_delay_is_refused_at_once() -> None:
+    """Those that many others are before do not wait for nothing."""
+    caller = Caller(lambda path, number: (200, bucket_headers(60, 9, limit=61)), quota="1/s", latency=0.0, max_delay=3)
+    ends: list[float] = []
+
+    async def main(client: httpx.AsyncClient) -> list[str]:
+        async def call() -> Any:
+            try:
+                return await client.get(CHANNEL)
+            finally:
+                ends.append(caller.clock.now - caller.service.started)
+
+        answers = await asyncio.gather(*[call() for _ in range(10)], return_exceptions=True)
+        return [type(answer).__name__ for answer in answers]
+
+    kinds = caller.run(main)
+    assert kinds.count("Response") == 4
+    assert sum(end < 0.1 for end in ends) >= 5
+
+
 def test_what_is_learned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """In lines that name the host and the bucket."""
     caplog.set_level(logging.INFO, "asgi_ratelimit")
@@ -234,6 +254,14 @@ def test_what_is_learned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         "api.example: abc default channels/1: limit 5, 0 left, more in 0.2 s",
         "api.example: abc default channels/1: refused, paused for 1 s",
     ]
+
+
+def test_a_refusal_of_everything_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Others are at the level INFO."""
+    headers = {"retry-after": "1", "x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
+    Caller(lambda path, number: (429, headers), retries=0).get(CHANNEL)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("WARNING", "api.example: everything: refused, paused for 1 s")
 
 
 def test_the_state_shows_the_buckets_and_who_waits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.outbound.adaptive.server_buckets.bucket_refills import Resets
+from asgi_ratelimit.outbound.adaptive.refills import Resets
 from tests.stand_ins.discord_server import Sliding, Window
 
 SECOND_US = 1_000_000.0

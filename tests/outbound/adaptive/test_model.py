@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asgi_ratelimit.headers import ServerLimit, ServerLimits
-from asgi_ratelimit.outbound.adaptive.model import Model
-from asgi_ratelimit.outbound.adaptive.queued_requests import Call
+from asgi_ratelimit.outbound.adaptive.model import Call, Model
 from asgi_ratelimit.profiles import aimd, gradient, named
 from tests.support.examples import up_to
 
@@ -133,11 +132,9 @@ class ModelMachine(RuleBasedStateMachine):
             if not self.calls and not self.sent:
                 break
         assert self.calls == self.sent == []
-        for host in self.model.hosts:
-            pioneer_buckets = [host.everything, *host.hidden, *(route.pioneer_bucket for route in host.routes.values())]
-            assert all(
-                (bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*pioneer_buckets, *host.buckets.values())
-            )
+        for host in self.model.hosts.values():
+            pioneers = [host.everything, *host.hidden, *(route.section.pioneer for route in host.routes.values())]
+            assert all((bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*pioneers, *host.buckets.values()))
 
 
 class HiddenLimitsMachine(ModelMachine):

@@ -13,7 +13,7 @@ from ...profiles import Profile
 from ...profiles.source_syntax import Source, each_source
 
 MAX_BODY = 65_536
-"""Bytes of the largest body that is read for limits, compressed or not."""
+"""Bytes of a body that are read for limits, compressed or not; a longer one says nothing about them."""
 
 OK = 200
 
@@ -32,7 +32,7 @@ class BodyRule:
         """Whether to read the body of this answer."""
         if not (self._always or (self._when_refused and response.status_code in (403, 429, 503, 529))):
             return False
-        length = response.headers.get("content-length", "")
+        length = response.headers.get("content-length", "0")
         is_json = "json" in response.headers.get("content-type", "")
         return is_json and length.isdecimal() and int(length) <= MAX_BODY
 
@@ -44,46 +44,62 @@ class ReadBody:
     response: Any
 
     async def in_task(self) -> Any:
-        stream = self.response.stream
-        parts = [part async for part in stream]
+        body, stream = bytearray(), self.response.stream
+        rest = aiter(stream)
+        async for part in rest:
+            body += part
+            if len(body) > MAX_BODY:
+                return self._keep(body, rest)
         await stream.aclose()
-        return self._keep(stream, b"".join(parts))
+        return self._keep(body, None)
 
     def in_thread(self) -> Any:
-        stream = self.response.stream
-        parts = list(stream)
+        body, stream = bytearray(), self.response.stream
+        rest = iter(stream)
+        for part in rest:
+            body += part
+            if len(body) > MAX_BODY:
+                return self._keep(body, rest)
         stream.close()
-        return self._keep(stream, b"".join(parts))
+        return self._keep(body, None)
 
-    def _keep(self, stream: Any, body: bytes) -> Any:
-        self.response.stream = _kept_class(_bases(stream))(body)
-        return _json(body, self.response.headers.get("content-encoding", ""))
+    def _keep(self, body: bytearray, rest: Any) -> Any:
+        stream = self.response.stream
+        bases = tuple(each for each in type(stream).__mro__ if each.__name__ in ("SyncByteStream", "AsyncByteStream"))
+        self.response.stream = _kept_class(bases)(bytes(body), rest, stream)
+        return None if rest is not None else _json(bytes(body), self.response.headers.get("content-encoding", ""))
 
 
 class _KeptBody:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
+    """A body whose beginning was read; ``rest`` has what comes after that, if there is more in ``stream``."""
+
+    def __init__(self, body: bytes, rest: Any, stream: Any) -> None:
+        self._body, self._rest, self._stream = body, rest, stream
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._body
+        yield from self._rest or ()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body
+        if self._rest is not None:
+            async for part in self._rest:
+                yield part
 
     def close(self) -> None:
-        """Nothing is left to be closed."""
+        """Close what is left."""
+        if self._rest is not None:
+            self._stream.close()
 
     async def aclose(self) -> None:
-        """Nothing is left to be closed."""
-
-
-def _bases(stream: Any) -> tuple[type, ...]:
-    """The base classes of a body; clients require that a body is an instance of their own."""
-    return tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
+        """Close what is left."""
+        if self._rest is not None:
+            await self._stream.aclose()
 
 
 @cache
 def _kept_class(bases: tuple[type, ...]) -> type:
+    """A class of bodies; clients require that a body is an instance of a class of their own."""
     return type("KeptBody", (_KeptBody, *bases), {})
 
 

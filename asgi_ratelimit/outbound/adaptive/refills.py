@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ....headers import ServerLimit
-from ....quotas import SECOND_US
+from ...headers import ServerLimit
+from ...quotas import SECOND_US
 
 MOST_EVIDENCE = 5.0
 """The most units of evidence for one kind of reset, so that one late answer does not change what was learned."""
@@ -18,9 +18,14 @@ MOST_EVIDENCE = 5.0
 MUCH_USED = 3
 """With at least this many units used, the time until a bucket is full shows whether they come back one by one."""
 
-
 SERVED_BETWEEN = 100
 """Requests that must be served between two refusals of a bucket with a small burst, or it no longer counts as one."""
+
+MAX_MISSES = 3
+"""So many answers that leave less each time end the trial of a small burst."""
+
+EQUAL = 0.05
+"""Periods that differ by no more than this part of them are the same."""
 
 
 class Rate(NamedTuple):
@@ -36,6 +41,21 @@ class Rate(NamedTuple):
     is_sure: bool = True
     burst: float = 0.0
 
+    @property
+    def is_tiny(self) -> bool:
+        """Whether the burst is so small that it bears no request that comes late."""
+        return 0.0 < self.burst < 2.0
+
+    def covers(self, other: Rate) -> bool:
+        """Whether this rate is at least as certain as another one, and admits no more."""
+        if self.limit != other.limit or self.is_sure < other.is_sure:
+            return False
+        if self.is_sure and not other.is_sure:
+            return True
+        is_refused = self.burst > 0.0 and not self.refills
+        is_alike = is_refused or (self.refills == other.refills and self.burst == other.burst)
+        return is_alike and self.period >= other.period * (1.0 - EQUAL)
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Resets:
@@ -49,8 +69,7 @@ class Resets:
     unit_us: float = 0.0
     window_evidence: float = 0.0
     last_full: tuple[float, float] = (math.inf, math.inf)
-    """What the last answer, at ``last_full_us``, reported: the units left, and when the bucket is full."""
-    last_full_us: float = 0.0
+    """What the last answer reported: the units left, and when the bucket is full."""
     seen: tuple[float, float] = (math.inf, 0.0)
     """The units that an answer has left, and when it came. Requests that were under way then may have been counted
     earlier than its own, so only one that was sent later is compared with it, and is the next one that is seen."""
@@ -78,7 +97,7 @@ class Resets:
         elif used >= MUCH_USED and not has_been_full:
             evidence -= 1
         self.window_evidence = min(max(evidence, -MOST_EVIDENCE), MOST_EVIDENCE)
-        self.last_full, self.last_full_us = (left, full_at_us), now_us
+        self.last_full = left, full_at_us
         if sent_us >= self.seen[1]:
             self.seen = left, now_us
         self.unit_us = max(self.unit_us, full_after_us / used)
@@ -91,14 +110,6 @@ class Resets:
             return False
         return left - seen_left > MUCH_USED + 2 * (now_us - seen_us) / self.unit_us
 
-    def adopt(self, rate: Rate) -> None:
-        """Go on with what another process has learned."""
-        if rate.refills:
-            self.window_evidence = -MOST_EVIDENCE if rate.is_sure else 0.0
-            self.unit_us = max(self.unit_us, rate.period / rate.limit * SECOND_US)
-        else:
-            self.window_evidence = MOST_EVIDENCE
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmallBurst:
@@ -106,26 +117,23 @@ class SmallBurst:
 
     Answers say only in whole seconds when there is more: with a policy of ``20;w=1``, that may really be every 50 ms.
 
-    * ``"unknown"``: at first. When nothing is left, the next request goes when answers say that there is more.
-    * ``"trial"``: as many units were available again as ever, and fewer than the limit. The bucket was full, or others
-      leave as much in each window. One request at a time goes, as soon as one unit should be back.
+    * ``"trial"``: an answer leaves fewer units than the policy says: the bucket has a small burst, or others use it.
+      One request at a time goes, as soon as one unit should be back.
     * ``"refill"``: a request was served, and has left no less than the one before it: units come back one by one.
     * ``"refused"``: a request was refused. As long as the policy stays, nothing more is tried.
-    * ``"window"``: an answer does not fit, or the whole limit is available at once.
+    * ``"window"``: an answer does not fit, or the whole limit is available at once. So is an unknown bucket.
     """
 
-    stage: Literal["unknown", "trial", "refill", "refused", "window"] = "unknown"
+    stage: Literal["trial", "refill", "refused", "window"] = "window"
     policy: tuple[float, float] | None = None
     most: float = -1.0
     """The most units that an answer has left."""
-    was_less: bool = False
-    """Whether the last answer has left less than ``most``."""
     last: tuple[float, float] = (math.inf, 0.0)
     """The units that the last answer has left, if no other request was under way, and when the answer came."""
-    more_us: float = math.inf
-    """When there is more, according to the last answer."""
     served: int = 0
     """How many requests were served since the last refusal."""
+    misses: int = 0
+    """How many answers of the trial have left less than the one before them."""
 
     @property
     def refills(self) -> bool:
@@ -143,24 +151,20 @@ class SmallBurst:
         ``is_alone`` says that no other request is under way.
         """
         left, more_after, window = report.remaining or 0.0, report.reset_after or 0.0, report.window or 0.0
-        if self.policy not in (None, (limit, window)):
-            self.stage, self.most = "unknown", -1.0
-        self.policy = limit, window
+        if self.policy != (limit, window):
+            self.policy, self.stage, self.most, self.last = (limit, window), "trial", -1.0, (math.inf, 0.0)
+            self.served = self.misses = 0
         self.served += 1
         if left + 1.0 >= limit or more_after > math.ceil(window / limit):
             self.stage = "window"  # nothing is gained, or one unit would come back earlier
-        elif self.stage == "unknown" and left == self.most and (self.was_less or now_us >= self.more_us):
-            self.stage, self.served = "trial", 0
-        elif self.stage == "trial" and left > self.most:
-            self.stage = "unknown"  # it was not full, or a window has begun
-        elif self.stage == "trial" and is_alone and now_us < self.last[1] + window * SECOND_US and self._is_back(left):
-            self.stage = "refill"
-        self.was_less, self.most = left < self.most, max(self.most, left)
-        self.last, self.more_us = (left if is_alone else math.inf, now_us), now_us + more_after * SECOND_US
-
-    def _is_back(self, left: float) -> bool:
-        """Whether a unit has come back since the last answer, but not all of them, as when a window begins."""
-        return left >= self.last[0] and (left < self.most or not self.was_less)
+        elif self.stage == "trial" and is_alone and now_us < self.last[1] + window * SECOND_US:
+            if left == self.last[0]:
+                self.stage = "refill"
+            self.misses += left < self.last[0] < math.inf
+            if self.misses >= MAX_MISSES:
+                self.stage = "window"
+        self.most = max(self.most, left)
+        self.last = left if is_alone else math.inf, now_us
 
     def refuse(self) -> None:
         """Note that a request was refused."""
@@ -170,8 +174,12 @@ class SmallBurst:
 
     def adopt(self, rate: Rate) -> None:
         """Go on with what another process has learned."""
+        if self.policy is None:
+            self.policy = rate.limit, rate.period
         self.most = max(self.most, rate.burst - 1.0)
-        if rate.is_sure and not rate.refills and self.stage != "window":
-            self.stage = "refused" if rate.burst else "window"
-        elif rate.burst and rate.refills and self.stage in ("unknown", "trial"):
-            self.stage, self.last = "refill" if rate.is_sure else "trial", (math.inf, 0.0)
+        if not rate.burst:
+            self.stage = "window"
+        elif not rate.refills:
+            self.stage = "refused"
+        elif self.stage != "refused":
+            self.stage = "refill" if rate.is_sure else "trial"

@@ -1,0 +1,514 @@
+"""The buckets that requests wait for, and those of them that answers of a server report.
+
+Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...headers import ServerLimit
+from ...quotas import MAX_PERIOD, SECOND_US
+from .refills import MOST_EVIDENCE, Rate, Resets, SmallBurst
+
+RETRY_US = 1 * SECOND_US
+"""After how long a bucket is tried again if no answer says when there is more of it."""
+
+LOOK_US = 0.1 * SECOND_US
+"""After how long a request that waits for another one to leave, or to have its answer, tries again in any case."""
+
+LEASE_US = 10 * SECOND_US
+"""How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
+
+LONGEST_RETRY_US = 60 * SECOND_US
+"""The longest pause after refusals that name no time; each is twice as long as the one before."""
+
+LEAST = 1e-6
+"""With fewer units than this, nothing is left."""
+
+SERVER_ERROR = 500
+
+EXACT = 0.02
+"""The part of itself by which a period may be rounded, so that processes agree on it although their answers differ."""
+
+
+@dataclass(eq=False, repr=False)
+class Bucket:
+    """Something that requests wait for. A request goes when all buckets that it needs are ready; each one counts it.
+
+    1. ``ready_at`` says when the next request may go.
+    2. ``admit`` counts a request that may go, and ``send`` that it does so; ``withdraw`` says that it does not.
+    3. ``end`` says that it has its answer, or that none will come.
+
+    ``admit`` and ``send`` return a number that the bucket needs to recognise the request: the one of ``admit`` goes to
+    ``holds_up`` and ``withdraw``, the one of ``send`` to ``end``.
+
+    What the store has no room for is held until ``held_until_us``, and at most ``asking`` requests ask it at a time.
+    Without that bound, all that wait would ask for the same unit, each time that one comes back. Until
+    ``booked_until_us``, slots are probably booked in the store.
+    """
+
+    name: str
+    limit: float = math.inf
+    """The limit as far as it is known."""
+    waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    """The routes that wait for this bucket, in turn."""
+    unsent: int = 0
+    """The number of requests that are admitted and not yet sent."""
+    under_way: int = 0
+    """The number of requests that are sent and have no answer."""
+    held_until_us: float = 0.0
+    booked_until_us: float = 0.0
+    asking: float = math.inf
+    rate: Rate | None = None
+    """How all processes charge it in a store, if they do."""
+
+    @property
+    def remaining(self) -> float | None:
+        """The units that may still be used, or ``None`` if that is not known, or not limited."""
+        return None
+
+    def paused_us(self, _now_us: float) -> float:
+        """How long a pause still lasts."""
+        return 0.0
+
+    def ready_at(self, now_us: float) -> float:
+        """When the next request may go: ``now_us``, or a later time. It is always finite, so nobody waits forever."""
+        if self.held_until_us > now_us:
+            return self.held_until_us
+        return now_us + LOOK_US if self.unsent >= max(self.asking, 1) else now_us
+
+    def not_before(self, now_us: float) -> float:
+        """A time before which no request may go, whatever answers come."""
+        return max(now_us, self.held_until_us)
+
+    def holds_up(self, _number: int, _now_us: float) -> bool:
+        """Whether an admitted request may no longer go, because a pause has begun."""
+        return False
+
+    def admit(self, _now_us: float) -> int:
+        """Count a request that may go now."""
+        self.unsent += 1
+        return 0
+
+    def withdraw(self, _number: int) -> None:
+        """Note that an admitted request is not sent."""
+        self.unsent -= 1
+
+    def send(self, _now_us: float) -> int:
+        """Note that an admitted request is sent now."""
+        self.unsent -= 1
+        self.under_way += 1
+        return 0
+
+    def end(self, _number: int, _now_us: float) -> None:
+        """Note that a request has an answer, or that none will come. The server may have counted it or not."""
+        self.under_way -= 1
+
+
+@dataclass(eq=False, repr=False)
+class PioneerBucket(Bucket):
+    """A bucket that is probed at first, and after each pause: one request at a time may go, a pioneer.
+
+    As it is, it stands for all requests of a route, a section or a host, and has no limit of its own. Its requests are
+    held up by a **pause**, after the server has refused one; by the store; and by a **lease**, while the pioneer of
+    this process has no answer.
+
+    ``epoch`` counts what begins afresh, such as probes. A request belongs to the epoch in which it was sent, and its
+    answer says little about a later one.
+    """
+
+    is_probed: bool = False
+    epoch: int = 0
+    unanswered: int = 0
+    """The number of requests of this epoch that are sent and have no answer."""
+    paused_until_us: float = 0.0
+    lease_until_us: float = 0.0
+    refusals: int = 0
+    """How often the server has refused a request since it served one."""
+    misses: int = 0
+    """How many answers to pioneers, one after another, have not reported this bucket."""
+
+    def paused_us(self, now_us: float) -> float:
+        return max(self.paused_until_us - now_us, 0.0)
+
+    def ready_at(self, now_us: float) -> float:
+        self._move_on(now_us)
+        if self.paused_until_us > now_us:
+            return self.paused_until_us
+        ready_us = super().ready_at(now_us)
+        return max(ready_us, self.lease_until_us) if self.is_probed else ready_us
+
+    def not_before(self, now_us: float) -> float:
+        self._move_on(now_us)
+        if self.paused_until_us > now_us:
+            return self.paused_until_us
+        return now_us if self.is_probed else super().not_before(now_us)
+
+    def holds_up(self, epoch: int, now_us: float) -> bool:
+        self._move_on(now_us)
+        return self.paused_until_us > now_us or (self.is_probed and epoch != self.epoch)
+
+    def admit(self, now_us: float) -> int:
+        super().admit(now_us)
+        if self.is_probed:
+            self.lease_until_us = now_us + LEASE_US
+        return self.epoch
+
+    def withdraw(self, epoch: int) -> None:
+        super().withdraw(epoch)
+        if epoch == self.epoch:
+            self.lease_until_us = 0.0
+
+    def send(self, now_us: float) -> int:
+        super().send(now_us)
+        self.unanswered += 1
+        if self.is_probed:
+            self.lease_until_us = now_us + LEASE_US
+        return self.epoch
+
+    def end(self, epoch: int, now_us: float) -> None:
+        super().end(epoch, now_us)
+        if epoch == self.epoch:
+            self.unanswered -= 1
+            self.lease_until_us = 0.0
+
+    def pause(self, until_us: float) -> None:
+        """Let no request go before ``until_us``, and one pioneer then."""
+        self.paused_until_us = max(self.paused_until_us, until_us)
+
+    def refuse(self, now_us: float, wait_us: float | None) -> None:
+        """Pause after the server has refused a request; without a time, each pause in a row is twice as long.
+
+        A refusal without a time, of a request that was sent before a pause, does not make the pause longer.
+        """
+        if wait_us is None:
+            if self.paused_until_us > now_us:
+                return
+            wait_us = min(RETRY_US * 2.0 ** min(self.refusals, 10), LONGEST_RETRY_US)
+        self.refusals += 1
+        self.pause(now_us + wait_us)
+
+    def probe(self, now_us: float) -> None:
+        """Begin an epoch of which nothing is known: one request goes first."""
+        self._begin(now_us)
+        self.is_probed = True
+
+    def open(self) -> None:
+        """Note that the server has answered, or another process's pioneer: the others may go."""
+        self.is_probed, self.held_until_us = False, 0.0
+
+    def miss(self, now_us: float) -> None:
+        """Note that the answer to a pioneer says nothing about this bucket: another pioneer goes later."""
+        if self.is_probed:
+            self.misses += 1
+            self.pause(now_us + RETRY_US)
+
+    def is_idle(self, now_us: float) -> bool:
+        """Whether nothing is lost when the bucket is forgotten."""
+        is_used = self.waiting or self.unanswered or self.unsent
+        return not is_used and max(self.paused_until_us, self.lease_until_us) <= now_us
+
+    def _move_on(self, now_us: float) -> None:
+        """Apply everything that has happened until now, such as the end of a pause."""
+        if 0.0 < self.paused_until_us <= now_us:
+            self.paused_until_us = 0.0
+            self.probe(now_us)
+
+    def _begin(self, _now_us: float) -> None:
+        """Begin an epoch."""
+        self.epoch += 1
+        self.unanswered = 0
+        self.is_probed = False
+        self.lease_until_us = 0.0
+
+
+@dataclass(eq=False, repr=False)
+class ReportedBucket(PioneerBucket):
+    """A bucket with ``available`` units of ``limit`` that may still be used.
+
+    Each request uses its ``cost`` when it is admitted. Units come back one by one, ``refill`` of them each microsecond,
+    or all at ``reset_at_us``, when the next window begins, which is a new epoch. Answers say how many are left; they
+    may be late, and in any order, so within an epoch the least that one of them says counts.
+
+    ``window_us`` is the length of the longest window that an answer has reported. With ``is_next_unit``, answers say
+    when the next unit comes back, and not when all are back.
+    """
+
+    cost: float = 1.0
+    refill: float = 0.0
+    window_us: float = 0.0
+    is_next_unit: bool = False
+    resets: Resets = field(default_factory=Resets)
+    small: SmallBurst = field(default_factory=SmallBurst)
+    reported: float = math.inf
+    """The units that were left according to the latest answer."""
+    spent_until_us: float = 0.0
+    """The end of the latest window of which all processes know that nothing is left."""
+    available: float = math.inf
+    reset_at_us: float = math.inf
+    reset_is_assumed: bool = False
+    """Whether no answer has said that there is more at ``reset_at_us``."""
+    began_us: float = 0.0
+    """When this epoch began."""
+    updated_us: float = 0.0
+    """Up to when the units that came back one by one are in ``available``."""
+    used_us: float = 0.0
+    lowest: float = math.inf
+    """The least that answers have reported since there was no request under way."""
+
+    @property
+    def remaining(self) -> float | None:
+        return None if self.is_probed else known(max(self.available, 0.0))
+
+    @property
+    def least(self) -> float:
+        """How many units must be available for a request: its cost, or the limit if that is less."""
+        return max(min(self.cost, self.limit), LEAST)
+
+    def ready_at(self, now_us: float) -> float:
+        held_up_us = super().ready_at(now_us)
+        if held_up_us > now_us or self.is_probed or self.available >= self.least - 1e-9:
+            return held_up_us
+        if self.refill:
+            shortest_us = LOOK_US if self._is_crowded() else 1.0
+            return now_us + max(self._missing_us(), shortest_us)
+        if self.reset_at_us == math.inf:
+            self.reset_is_assumed = True
+            self.reset_at_us = max(self.used_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
+        return self.reset_at_us
+
+    def not_before(self, now_us: float) -> float:
+        certain_us, ready_us = super().not_before(now_us), self.ready_at(now_us)
+        is_open = self.is_probed or self.reset_is_assumed or self._is_crowded() or self.unsent >= max(self.asking, 1)
+        return certain_us if certain_us > now_us or is_open else ready_us
+
+    def more_at(self, now_us: float) -> float:
+        """When there is more of an exhausted bucket; ``now_us`` if that is not known."""
+        if self.refill:
+            return now_us + max(self._missing_us(), 0.0)
+        return now_us if self.reset_is_assumed or self.reset_at_us == math.inf else self.reset_at_us
+
+    def admit(self, now_us: float) -> int:
+        self.available -= self.cost
+        return super().admit(now_us)
+
+    def withdraw(self, epoch: int) -> None:
+        super().withdraw(epoch)
+        if not self.is_probed:
+            self.available = min(self.available + self.cost, self.limit)
+
+    def send(self, now_us: float) -> int:
+        self.used_us = now_us
+        return super().send(now_us)
+
+    def end(self, epoch: int, now_us: float) -> None:
+        if self.refill:
+            self._refill(now_us)  # as long as there was no room for more
+        super().end(epoch, now_us)
+        if epoch == self.epoch and self.reset_is_assumed and not self.unanswered:
+            self.reset_at_us = min(self.reset_at_us, now_us + RETRY_US)
+
+    def refuse(self, now_us: float, wait_us: float | None) -> None:
+        if self.small.refills:
+            self.small.refuse()
+            self.refill = self.refill if self.small.refills else 0.0
+        super().refuse(now_us, wait_us)
+
+    def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float) -> None:
+        """Go on with what another process has learned of this bucket; the store knows how much is left."""
+        if self.is_probed or limit != self.limit:
+            self._begin(now_us, limit)
+            self.limit, self.cost, self.refill, self.resets.unit_us = limit, cost, 0.0, 0.0
+        if rate != self.rate:
+            self.rate, self.held_until_us = rate, 0.0
+        if rate is None:
+            return
+        if rate.burst or self.small.policy:
+            self.small.adopt(rate)
+            self.refill = rate.limit / rate.period / SECOND_US if self.small.refills else 0.0
+        elif rate.refills or not rate.is_sure:
+            self.resets.window_evidence = -MOST_EVIDENCE if rate.is_sure else 0.0
+            self.resets.unit_us = max(self.resets.unit_us, rate.period / rate.limit * SECOND_US)
+        else:
+            self.refill, self.resets.window_evidence = 0.0, MOST_EVIDENCE
+            self.window_us = max(self.window_us, rate.period * SECOND_US)
+        if self.small.refills:
+            self.available = min(self.available, self.small.room)
+
+    def learn(
+        self, report: ServerLimit, epoch: int, now_us: float, *, sent_us: float = math.inf, is_refused: bool = False
+    ) -> None:
+        """Learn from an answer that reports this bucket; its request, sent at ``sent_us``, was one of this epoch.
+
+        An answer to a request of an earlier epoch never raises what is available now.
+        """
+        self._move_on(now_us)
+        left, reset_at_us = report.remaining or 0.0, _reset_at(report, now_us)
+        if epoch < self.epoch:
+            self._learn_late(left, reset_at_us)
+            return
+        was_on_trial = self.small.refills
+        self._learn_size(report, now_us, sent_us, is_refused)
+        self.updated_us, self.reported, self.misses = now_us, left, 0
+        self._learn_left(self._exact(report), reset_at_us, now_us)
+        if self.small.refills:
+            self.available = min(self.available, self._room() if was_on_trial else 0.0)
+
+    def learned_rate(self) -> Rate | None:
+        """The rate that the answers to this process have shown; ``None`` if they have shown none."""
+        small, burst, refills, is_sure = self.small, 0.0, self.refill > 0.0, True
+        if small.policy and small.stage != "window":
+            period_us, burst, is_sure = small.policy[1] * SECOND_US, small.room, small.stage != "trial"
+        elif self.refill:
+            period_us, is_sure = self.limit / self.refill, self.resets.is_sure
+            refills = is_sure
+        else:
+            period_us = max(self.window_us, self.resets.unit_us)
+            is_sure = not self.is_next_unit or small.policy is not None
+        is_limit = not self.is_probed and 1.0 <= self.limit < math.inf and self.cost > 0.0
+        if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
+            return None
+        return Rate(self.limit, _rounded(period_us / SECOND_US), refills, is_sure, burst)
+
+    def _learn_size(self, report: ServerLimit, now_us: float, sent_us: float, is_refused: bool) -> None:
+        limit = math.inf if report.limit is None else report.limit
+        if limit != self.limit:
+            self.refill = self.resets.unit_us = 0.0
+        self.limit = limit
+        self.cost = report.cost if report.cost is not None else 1.0 if report.unit == "requests" else 0.0
+        self.is_next_unit = report.reset_means == "next unit"
+        window = report.window or (0.0 if self.is_next_unit else report.reset_after) or 0.0
+        self.window_us = max(self.window_us, window * SECOND_US)
+        if not LEAST <= limit < math.inf:
+            return
+        if report.refill:
+            self.refill = report.refill / SECOND_US
+        elif report.reset_means == "full refill" and report.reset_after:
+            used = limit - (report.remaining or 0.0)
+            if used > 0.0:
+                self.refill = self.resets.refill(limit, used, report.reset_after * SECOND_US, now_us, sent_us)
+        elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
+            if not is_refused:
+                self.small.learn(limit, report, not self.under_way, now_us)
+            self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
+
+    def _exact(self, report: ServerLimit) -> float:
+        """The units that an answer has left. If they come back one by one, it rounds them down, but not their time."""
+        remaining = report.remaining or 0.0
+        if not self.refill or report.reset_after is None or report.reset_means != "full refill":
+            return remaining
+        exact = self.limit - report.reset_after * SECOND_US * self.refill
+        return min(max(exact, remaining), remaining + 0.999)
+
+    def _learn_late(self, left: float, reset_at_us: float) -> None:
+        """Learn from an answer to a request of an earlier epoch, if it is about the present one."""
+        slack = min(self.window_us / 2, RETRY_US)
+        if reset_at_us != math.inf and reset_at_us > self.began_us + slack and not self.is_probed:
+            self.available = min(self.available, left)
+            if self.reset_at_us == math.inf:
+                self._set_reset(reset_at_us)
+
+    def _learn_left(self, left: float, reset_at_us: float, now_us: float) -> None:
+        """Learn from the units that an answer has left, and from the time at which there is more."""
+        if self.is_probed:
+            self.is_probed = False
+            self.available = left - (self.unsent + self.under_way) * self.cost
+            self._set_reset(reset_at_us)
+        elif self.is_next_unit:
+            self._learn_next_unit(left)
+            self._set_reset(reset_at_us)
+        elif self._is_of_next_window(reset_at_us):
+            in_flight = (self.unanswered + self.unsent) * self.cost
+            self._begin(now_us, left - in_flight)
+            self._set_reset(reset_at_us)
+        else:
+            self.available = min(self.available, left)
+            if self.reset_is_assumed or reset_at_us < self.reset_at_us:
+                self._set_reset(reset_at_us)
+
+    def _learn_next_unit(self, left: float) -> None:
+        """Learn from the units left by an answer that says nothing of a window: the last one of several counts."""
+        self.lowest = min(self.lowest, left)
+        least = self.lowest - self.unsent * self.cost
+        if self.small.refills:  # the reported units are rounded down, those available here are not
+            self.available = min(max(self.available, -math.inf if self.under_way else least), left + 0.999)
+        else:
+            self.available = min(self.available, left) if self.under_way else least
+        if not self.under_way:
+            self.lowest = math.inf
+
+    def _is_of_next_window(self, reset_at_us: float) -> bool:
+        """Whether the server has begun a window that this bucket has not: its end is much later."""
+        if self.refill or self.reset_at_us == math.inf or self.reset_is_assumed or reset_at_us == math.inf:
+            return False
+        return reset_at_us > self.reset_at_us + max(self.window_us / 2, 50_000.0)
+
+    def _set_reset(self, at_us: float) -> None:
+        self.reset_at_us, self.reset_is_assumed = at_us, False
+
+    def _move_on(self, now_us: float) -> None:
+        """Apply everything that has happened until now: the end of a pause or a window, and units that came back."""
+        super()._move_on(now_us)
+        if self.refill:
+            self._refill(now_us)
+        elif self.reset_at_us <= now_us and not self.is_probed:
+            self._reset(now_us)
+
+    def _refill(self, now_us: float) -> None:
+        """Add units that have come back one by one. A small burst may be full until the requests under way arrive."""
+        more = max(now_us - self.updated_us, 0.0) * self.refill
+        self.available = min(self.available + more, max(self._room(), self.available))
+        self.updated_us = now_us
+
+    def _missing_us(self) -> float:
+        """How long it takes until enough units for a request have come back one by one."""
+        return math.ceil((self.least - self.available) / self.refill)
+
+    def _is_crowded(self) -> bool:
+        """Whether the requests under way may use all of a small burst, so that the next one waits for an answer."""
+        return self.small.refills and self._room() < self.least
+
+    def _room(self) -> float:
+        """The most units that may be available now, given the requests that have not arrived at the server yet."""
+        if self.small.refills:
+            return self.small.room - (self.unsent + self.under_way) * self.cost
+        return self.limit - self.unsent * self.cost
+
+    def _reset(self, now_us: float) -> None:
+        """Begin the next window; a pioneer goes first if it is not known how many units it has."""
+        if self.is_next_unit and not self.reset_is_assumed and self.available >= self.least:
+            self._set_reset(math.inf)
+        elif self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
+            self.probe(now_us)
+        else:
+            self._begin(now_us, self.limit - (self.unanswered + self.unsent) * self.cost)
+
+    def _begin(self, now_us: float, available: float = 0.0) -> None:
+        super()._begin(now_us)
+        self.available = available
+        self.lowest = math.inf
+        self.began_us = self.updated_us = now_us
+        self._set_reset(math.inf)
+
+
+def known(units: float) -> float | None:
+    """A number of units, or ``None`` if it is infinite: not known, or not limited."""
+    return None if math.isinf(units) else units
+
+
+def _reset_at(report: ServerLimit, now_us: float) -> float:
+    after = report.window if report.reset_after is None else report.reset_after
+    return math.inf if after is None else now_us + math.ceil(after * SECOND_US)
+
+
+def _rounded(seconds: float) -> float:
+    """A time with as few digits as possible: 1 for 0.993, 60 for 59.2."""
+    for digits in range(3):
+        text = float(f"{seconds:.{digits}e}")
+        if abs(text - seconds) <= EXACT * seconds:
+            return text
+    return float(f"{seconds:.2e}")

@@ -1,0 +1,533 @@
+"""What a request needs from the store, and what its answer writes there, for all transports on that store.
+
+A request is one take, at the time at which it is sent: it charges the declared quota, and, if processes share the
+store, the buckets that it needs, as answers have reported them, on condition that none of them is paused. The first
+request of an unknown route is the pioneer of all processes: it holds a lease, a bucket of one, until it has its answer.
+What the answer reports goes into a small document, which the others read.
+
+All charges of a host have one key, so a request is one take, and on a cluster one call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from threading import RLock
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+from ...buckets import as_bytes, digest
+from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
+from ...errors import ConfigurationError, RateLimitError, StoreError
+from ...limiter import Limiter
+from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
+from ...stores import MemoryStore, reset, settle
+from ...stores.documents import documents
+from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, pace_timeout, sleep, take_all
+from ...waiting.background_loop import reset_in_child
+from ..sending.pauses import PAUSE, Pauses
+from .buckets import Bucket, PioneerBucket, ReportedBucket
+from .model import Call, LearnedLimit, Model, Record, probed
+from .refills import EQUAL, Rate
+
+NAME = "adaptive"
+"""The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
+
+LEASE_S = 3.0
+"""For how many seconds the pioneer of one process holds up the others. If it is dead by then, another one goes."""
+
+SHORT_S = 0.05
+"""Any slot that is no further away, in seconds, is booked, so that processes far from the store ask in time."""
+
+AHEAD_S = 5.0
+"""The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one."""
+
+TINY_PERIOD = 1.5
+"""How many times as long the period is of a burst that bears no late request, which then may be late by half a unit."""
+
+ASKED_S = 0.01
+"""As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
+
+TOGETHER_S = 0.001
+"""Requests may leave earlier by so much: timers are no more exact, and each late one would lower the rate."""
+
+LONGEST_S = 86_400.0
+"""The longest time, in seconds, for which the store holds up a bucket."""
+
+FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
+"""How soon a request checks again whether the pioneer of another process has its answer; each check doubles the
+time."""
+
+LOOK_EVERY_US = 1 * SECOND_US
+"""How often a process looks again at an exhausted bucket, because its charge may have changed."""
+
+RECORDED_S = 600.0
+"""How long the record of a route stays in the store; it is written again after half of that time."""
+
+MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
+"""By how much windows are longer here than at the server, because requests may overtake earlier ones on their way."""
+
+PARTS = 60
+"""The most parts of the rolling window that stands for a window of a server."""
+
+MOST_LIMITS = 4
+"""The most learned buckets that a take charges, those with the least left; more are too many for one take."""
+
+FORMAT = 2
+CACHED = 4096
+
+
+class Need(NamedTuple):
+    """A charge or a condition of a take, and the bucket of the model that it is about."""
+
+    charge: Charge
+    bucket: Bucket
+    purpose: Literal["quota", "pioneer", "units", "pause"]
+
+
+class Taken(NamedTuple):
+    """A take for a request, and the needs that it covers."""
+
+    needs: Sequence[Need]
+    decision: Decision
+
+
+class LockedModel:
+    """A model that one thread at a time uses: ``with locked as model``. After a fork, the child starts afresh."""
+
+    def __init__(self, new: Callable[[], Model]) -> None:
+        self._new = new
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget everything that was learned, and all requests."""
+        self._lock = RLock()  # the garbage collector may call the model in here, by closing a forgotten request
+        self._model = self._new()
+
+    def __enter__(self) -> Model:
+        self._lock.acquire()
+        return self._model
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+class Admission:
+    """Lets admitted requests wait for what only the store knows, and writes what their answers report."""
+
+    def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None) -> None:
+        self._locked = locked
+        self._slots = slots
+        self._store = slots.store
+        self._now_us = slots.now_us
+        self._quotas = () if limiter is None else limiter.quotas
+        self._on_error: OnError | None = None if self._quotas else "local"
+        self._pauses = Pauses(slots.store, NAME, slots.now_us)
+        self._left = MemoryStore(clock=slots.clock)
+        """The declared quota once more, as of the times at which the requests of this process have really left."""
+        self._documents = None
+        if not slots.store.in_process:
+            with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
+                self._documents = documents(slots.store)
+
+    def least_wait_us(self, ahead: int) -> float:
+        """How long a request with so many others before it waits for the declared quota at least."""
+        waits_s = [(ahead - quota.most) * quota.period / quota.limit for quota in self._quotas]
+        return max([0.0, *waits_s]) * SECOND_US
+
+    def enter(self, call: Call) -> Flow[bool]:
+        """Whether an admitted request is sent now; if not, it waits in the model again."""
+        needs = [*self._charges_of(call), *self._pauses_of(call)]
+        if needs and not (yield from self._take(call, needs)):
+            return False
+        with self._locked as model:
+            if model.sends(call, self._now_us()):
+                return True
+        yield from self.leave(call)
+        return False
+
+    def leave(self, call: Call) -> Flow[None]:
+        """Give back what was taken for a request that is not sent."""
+        taken, call.taken = call.taken, None
+        if taken is not None:
+            costs = [0.0] * len(taken.needs)
+            yield GiveBack(self._store, partial(settle, self._store, taken.decision, costs, is_unused=True))
+
+    def died(self, call: Call) -> Flow[None]:
+        """Note that a request has ended: if it was a pioneer, its lease ends."""
+        taken, call.taken = call.taken, None
+        if taken is not None and any(need.purpose == "pioneer" for need in taken.needs):
+            costs = [0.0 if need.purpose == "pioneer" else need.charge.cost for need in taken.needs]
+            yield GiveBack(self._store, partial(settle, self._store, taken.decision, costs))
+
+    def answered(self, call: Call, paused: Sequence[PioneerBucket]) -> Flow[None]:
+        """Share what an answer has reported with other processes; after the answer to a pioneer, they may go."""
+        host, now_us = call.host.name, self._now_us()
+        for bucket in paused:
+            yield from self._pauses.begin(host, bucket.paused_us(now_us) / SECOND_US, _pause_quota(bucket.name))
+        if self._documents is not None:
+            with contextlib.suppress(StoreError):  # during an outage, nothing is shared
+                yield from self._publish(call)
+        yield from self.died(call)
+
+    def _charges_of(self, call: Call) -> Iterator[Need]:
+        host = call.host
+        for bucket in host.quota:
+            for quota in self._quotas:
+                yield Need(Charge(quota, host.name, 1, NAME), bucket, "quota")
+        buckets = [bucket for bucket, _ in probed(call)]
+        if self._documents is not None:  # for a hidden limit, each process searches by itself
+            reported = [bucket for bucket in buckets if isinstance(bucket, ReportedBucket)]
+            for each in sorted(reported, key=lambda each: each.available / max(each.limit, 1.0))[:MOST_LIMITS]:
+                if each.rate is not None and each.cost > 0.0:
+                    yield Need(learned_charge(host.name, each.name, each.rate, each.cost), each, "units")
+            for bucket in buckets:
+                if bucket.is_probed and bucket.limit == math.inf:
+                    yield Need(_pioneer_charge(host.name, bucket.name), bucket, "pioneer")
+
+    def _pauses_of(self, call: Call) -> Iterator[Need]:
+        host = call.host.name
+        if not self._store.in_process or self._pauses.end_here_us(host) > self._now_us():
+            for bucket, _ in probed(call):
+                yield Need(_pause_condition(host, bucket.name), bucket, "pause")
+
+    def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
+        """Whether the store has room for a request, now or soon; if not, it waits in the model again."""
+        if self._must_read(call, needs) and (yield from self._read(call)):
+            with self._locked as model:
+                model.again(call, self._now_us())
+            return False
+        decision = yield from self._decide(call, needs)
+        states: Sequence[QuotaState] = decision.states
+        with self._locked:
+            self._note(needs, states)
+        is_allowed = decision.allowed
+        if is_allowed:
+            call.taken = Taken(needs, decision)
+            if decision.delay > 0.0:
+                yield from sleep(self._slots.clock, decision.delay * SECOND_US)
+                pauses = list(self._pauses_of(call))
+                paused = yield from self._refusals(pauses)
+                needs, states, is_allowed = (pauses, paused, False) if paused else (needs, states, True)
+        if is_allowed:
+            yield from self._depart(needs)
+            return True
+        with self._locked as model:
+            self._hold(call, needs, states)
+            model.again(call, self._now_us())
+        yield from self.leave(call)
+        return False
+
+    def _depart(self, needs: Sequence[Need]) -> Flow[None]:
+        """Wait behind requests that have left late, so that no interval has more of them than the declared quota."""
+        charges = [need.charge for need in needs if need.purpose == "quota"]
+        leaving = tuple([charge for charge in charges if not isinstance(charge.quota, FixedWindow)])
+        while leaving:
+            take = Take(leaving, TOGETHER_S)
+            (decision,) = yield CallStore(self._left, take_all(self._left, take))
+            if decision.allowed:
+                return
+            yield from sleep(self._slots.clock, decision.retry_after * SECOND_US)
+
+    def _must_read(self, call: Call, needs: Sequence[Need]) -> bool:
+        """Whether another process may know more about the buckets of a request, or charge them by another rate."""
+        section = call.route.section
+        if self._documents is None:
+            return False
+        if not all(rate.is_sure for rate in _rates(needs)):
+            return True
+        if section.is_doubted:
+            return self._now_us() - section.read_us > LOOK_EVERY_US
+        return not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
+
+    def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
+        """Take what a request needs, at a slot that is near.
+
+        A slot that is further away is booked only of the declared quota, or, without one, of buckets whose units come
+        back one by one: a booked slot must not keep others of the same host from what they need.
+        """
+        now_us, charges = self._now_us(), tuple([need.charge for need in needs])
+        left_s = max(call.deadline_us - now_us, 0.0) / SECOND_US
+        booked = {need.bucket for need in needs if self._is_booked(need)}
+        ahead_s = max([bucket.booked_until_us - now_us for bucket in booked], default=0.0) / SECOND_US
+        wait_s = min(max(ahead_s, 0.0) + SHORT_S, AHEAD_S)
+        is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
+        if is_all and ahead_s > 0.0:
+            wait_s = AHEAD_S
+        if any(rate.is_tiny for rate in _rates(needs)):
+            wait_s, booked = 0.0, set()
+        while True:
+            take = Take(charges, min(wait_s, left_s), on_error=self._on_error)
+            decision = yield from self._slots.try_take(take)
+            if decision.allowed:
+                return decision
+            if is_outage(decision):
+                raise pace_timeout(take, decision)
+            refusing = {need.bucket for need, state in zip(needs, decision.states) if not state.allowed}
+            if wait_s >= min(AHEAD_S, left_s) or not refusing <= booked:
+                return decision
+            wait_s = AHEAD_S if is_all else min(wait_s + decision.retry_after + SHORT_S, AHEAD_S)
+
+    def _is_booked(self, need: Need) -> bool:
+        """Whether slots of a bucket are booked for more than a moment."""
+        if self._quotas:
+            return need.purpose == "quota"
+        return any(rate.refills for rate in _rates([need]))
+
+    def _refusals(self, pauses: Sequence[Need]) -> Flow[Sequence[QuotaState]]:
+        """The states of pauses, if one of them has begun while a request has waited for its slot."""
+        if pauses:
+            with contextlib.suppress(StoreError):
+                conditions = Take(tuple([need.charge for need in pauses]))
+                peeked: Decision = yield CallStore(self._store, self._store.peek(conditions))
+                return () if peeked.allowed else peeked.states
+        return ()
+
+    def _note(self, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
+        """Tell buckets what the store has left of them: how many may ask at a time, and until when slots are booked."""
+        charged = [(need, state) for need, state in zip(needs, states) if need.purpose in ("quota", "units")]
+        for need, _ in charged:
+            need.bucket.asking, need.bucket.booked_until_us = math.inf, 0.0
+        for (charge, bucket, _), state in charged:
+            left = state.remaining if state.allowed else 0
+            refill = charge.quota.limit / charge.quota.period if isinstance(charge.quota, TokenBucket) else 0.0
+            bucket.asking = min(bucket.asking, max((left + refill * ASKED_S) // charge.cost, 1.0))
+            if left < 1:
+                bucket.booked_until_us = max(bucket.booked_until_us, self._now_us() + state.more_after * SECOND_US)
+
+    def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
+        """Hold up the buckets that the store has refused. A pioneer's bucket that others have paused starts afresh."""
+        now_us = self._now_us()
+        for (_, bucket, purpose), state in zip(needs, states):
+            wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
+            if state.allowed:
+                continue
+            if purpose == "pause" and isinstance(bucket, PioneerBucket) and not isinstance(bucket, ReportedBucket):
+                bucket.pause(now_us + wait_us)
+                continue
+            if purpose == "pioneer":
+                wait_us = min(wait_us, FIRST_POLL_US * 2.0**call.polls, LONGEST_POLL_US)
+                call.polls = min(call.polls + 1, 10)
+            elif purpose == "units":
+                wait_us = min(wait_us, LOOK_EVERY_US if bucket.rate and bucket.rate.is_sure else FIRST_POLL_US)
+            bucket.held_until_us = now_us + wait_us
+            call.route.section.is_doubted |= purpose in ("units", "pause")
+
+    def _read(self, call: Call) -> Flow[bool]:
+        """Whether another process has learned more about a request's route; then that is adopted."""
+        section = call.route.section
+        section.read_us, section.is_doubted = self._now_us(), False
+        with contextlib.suppress(StoreError):
+            record = yield from self._written(call)
+            if record is not None and record != section.record:
+                self._adopt(call, record)
+                return True
+        return False
+
+    def _adopt(self, call: Call, record: Record) -> None:
+        with self._locked as model:
+            model.adopt(call, record, self._now_us())
+
+    def _written(self, call: Call) -> Flow[Record | None]:
+        """The record of the route of a request, if it is in the store."""
+        assert self._documents is not None
+        content: bytes | None = yield CallStore(self._store, self._documents.read(_document(call)))
+        return None if content is None else decoded(content)
+
+    def _publish(self, call: Call) -> Flow[None]:
+        """Write what the answer to a request has changed, unless another answer is about to change as much."""
+        section, host, buckets = call.route.section, call.host.name, call.route.buckets
+        with self._locked:
+            if section.is_changing:
+                return
+            rates = _new_rates(buckets)
+            olds = {bucket: bucket.rate for bucket in rates}
+            section.is_changing = bool(rates)
+            for bucket, rate in rates.items():
+                bucket.rate = bucket.rate or rate  # so that no request goes without a charge
+        try:
+            if rates:
+                yield from self._change(call, rates, olds)
+            else:
+                yield from self._write(call, min_age_s=1.0)
+        finally:
+            section.is_changing = False
+        with self._locked:
+            now_us = self._now_us()
+            spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
+        for bucket in spent:
+            yield from self._pauses.begin(host, (bucket.spent_until_us - now_us) / SECOND_US, _pause_quota(bucket.name))
+            if bucket.rate is not None and not bucket.rate.burst:  # nobody takes any more from the window that ends
+                charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
+                yield CallStore(self._store, reset(self._store, [charge]))
+
+    def _change(
+        self, call: Call, rates: dict[ReportedBucket, Rate], olds: dict[ReportedBucket, Rate | None]
+    ) -> Flow[None]:
+        """Charge buckets by other rates from now on, in all processes.
+
+        A bucket that is charged by another rate is another bucket of the store, which knows of no request yet. So the
+        old one is filled first: processes that still charge it are refused, and read the document. What was left of it
+        shows how many units may really be used, which are taken from the new one before others know of that.
+        """
+        host, record = call.host.name, (yield from self._written(call))
+        known = {limit.name: limit.rate for limit in record.limits} if record else {}
+        if record and all(_covers(known.get(bucket.name), rate) for bucket, rate in rates.items()):
+            self._adopt(call, record)
+            return
+        for bucket, rate in rates.items():
+            old, used = olds[bucket], bucket.limit - bucket.reported
+            if old is not None:
+                closed = learned_charge(host, bucket.name, old, bucket.cost)
+                used = max(used, closed.quota.most - (yield from self._fill(closed, closed.quota.most)))
+            yield from self._fill(learned_charge(host, bucket.name, rate, bucket.cost), used)
+        with self._locked:
+            for bucket, rate in rates.items():
+                bucket.rate = rate
+        yield from self._write(call, min_age_s=0.0)
+
+    def _fill(self, charge: Charge, units: float) -> Flow[float]:
+        """Take so many units of a bucket, or what is left of it; return how many that is."""
+        if units < 1.0:
+            return 0.0
+        take = Take((replace(charge, cost=units),), best_effort=True, on_error="allow")
+        decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
+        return decisions[0].granted
+
+    def _write(self, call: Call, min_age_s: float) -> Flow[None]:
+        """Write the document about the route of a request, if it says something new, or is old."""
+        host, route, section, now_us = call.host, call.route, call.route.section, self._now_us()
+        limits = tuple([LearnedLimit(each.name, each.limit, each.cost, each.rate) for each in route.buckets])
+        record = Record(host.profile.name, limits, bool(limits) and host.shared == route.buckets)
+        age_s = (now_us - section.recorded_us) / SECOND_US
+        if route.is_known and age_s >= (min_age_s if record != section.record else RECORDED_S / 2):
+            section.record, section.recorded_us = record, now_us
+            assert self._documents is not None
+            content = json.dumps([FORMAT, *record]).encode()
+            yield CallStore(self._store, self._documents.write(_document(call), content, seconds=RECORDED_S))
+
+
+def _is_newly_spent(bucket: ReportedBucket, now_us: float) -> bool:
+    """Whether an answer has shown that nothing is left of a window; its end is noted."""
+    more_us = bucket.more_at(now_us)
+    is_spent = bucket.reported < bucket.least and not bucket.refill
+    if not is_spent or more_us <= max(now_us, bucket.spent_until_us + SHORT_S * SECOND_US):
+        return False
+    bucket.spent_until_us = more_us
+    return True
+
+
+def _new_rates(buckets: Sequence[ReportedBucket]) -> dict[ReportedBucket, Rate]:
+    """The buckets that have to be charged by another rate."""
+    rates = {}
+    for bucket in buckets:
+        rate, old = _rate_of(bucket), bucket.rate
+        if rate is not None and (old is None or rate._replace(is_sure=True) != old._replace(is_sure=True)):
+            rates[bucket] = rate
+        else:
+            bucket.rate = rate
+    return rates
+
+
+def _rate_of(bucket: ReportedBucket) -> Rate | None:
+    """The rate to charge a bucket by: the known one, unless an answer has reported another; ``None`` if unknown."""
+    learned, known = bucket.learned_rate(), bucket.rate
+    if learned is None or known is None:
+        return learned or known
+    if learned.limit == known.limit and known.is_sure and not learned.is_sure:
+        return known
+    is_alike = (learned.limit, learned.refills, learned.burst) == (known.limit, known.refills, known.burst)
+    if is_alike and abs(known.period - learned.period) <= EQUAL * known.period:
+        return known._replace(is_sure=learned.is_sure)
+    return learned
+
+
+def _rates(needs: Sequence[Need]) -> list[Rate]:
+    """The rates by which learned buckets are charged."""
+    return [need.bucket.rate for need in needs if need.purpose == "units" and need.bucket.rate is not None]
+
+
+def _covers(known: Rate | None, learned: Rate | None) -> bool:
+    """Whether what another process has written about a bucket is at least as certain as what this one has learned."""
+    return known is not None and learned is not None and known.covers(learned)
+
+
+@lru_cache(maxsize=CACHED)
+def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
+    """The charge of a request to a learned bucket.
+
+    A window of a server begins at any time, so a rolling window stands for it, which is a little longer. So it does
+    until it is certain how units come back. If they come back one by one, one of them is left unused, and so is half of
+    a small burst, so that requests that overtake others on their way are not refused. If a small burst may be all that
+    there is, no more requests go than units come back in the time that answers may state.
+    """
+    limit, period, refills, _, burst = rate
+    name = f"learned-{_hash(f'{bucket} {limit} {period} {refills} {burst}')}"
+    quota: Quota
+    if refills:
+        slower = TINY_PERIOD if rate.is_tiny else 1.0
+        quota = TokenBucket(limit, period * slower, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
+    else:
+        if burst:
+            units, seconds = limit / period, math.ceil(period / limit)
+            limit, period = max(min(burst, units * seconds // 1), 1.0), seconds
+        longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
+        quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
+    return Charge(quota, host, min(cost, quota.most), NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def _pioneer_charge(host: str, bucket: str) -> Charge:
+    """The charge of a pioneer, which it gives back when it has its answer. If the pioneer dies, the charge drains."""
+    return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def _pause_condition(host: str, bucket: str) -> Condition:
+    """The condition that no process has paused a bucket."""
+    return Condition(_pause_quota(bucket), host, 0, NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def _pause_quota(bucket: str) -> TokenBucket:
+    """The quota of a bucket's pauses; see ``Pauses``."""
+    return replace(PAUSE, name=f"pause-{_hash(bucket)}")
+
+
+def _hash(bucket: str) -> str:
+    return digest(as_bytes(bucket))[:16]
+
+
+def _document(call: Call) -> str:
+    """The name of the document about the route of a request, or about all routes that begin alike."""
+    host = call.host.name
+    return f"adaptive {host[:64]} {digest(as_bytes(f'{host} {call.route.section.name}'))}"
+
+
+def decoded(content: bytes) -> Record | None:
+    """The record in a document; ``None`` for one of another version, or for anything that no process has written."""
+    try:
+        number, profile, limits, is_of_all = json.loads(content)
+        if number != FORMAT:
+            return None
+        return Record(str(profile), tuple([_read(*each) for each in limits]), bool(is_of_all))
+    except (ValueError, TypeError, RecursionError, RateLimitError):
+        return None
+
+
+def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) -> LearnedLimit:
+    known = None
+    if rate is not None:
+        most, period, refills, is_sure, burst = rate
+        known = Rate(float(most), float(period), bool(refills), bool(is_sure), float(burst))
+        learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
+    if not (limit >= 0.0 and cost >= 0.0):  # true for NaN, too
+        raise ValueError("a limit and a cost are numbers from 0 up")
+    return LearnedLimit(str(name), float(limit), float(cost), known)

@@ -1,0 +1,315 @@
+"""``AdaptiveTransport``: requests of httpx and httpx2 that keep to the limits that their servers report."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...algorithms import TokenBucketState
+from ...argument_errors import shows_use
+from ...clock import SystemClock
+from ...counts import Row, outbound_sources
+from ...decision import Charge, Decision, Take
+from ...errors import ConfigurationError
+from ...headers import MAX_DELAY, ServerLimits, parse
+from ...hooks import ChangeHook, ChangeKind, LimitChange
+from ...limiter import Limiter, as_store, publish_counts
+from ...logs import FailureLog
+from ...profiles import Profile, named
+from ...quota_text import QuotaLike, as_quotas
+from ...quotas import SECOND_US, TokenBucket
+from ...stores import Store
+from ...stores.event_loops import running_loop
+from ...waiting import Flow, PaceTimeout, SlotWaiter, background_loop, pace_timeout, run_async, run_sync
+from ...waiting.flow_drivers import NewWakeUp, Sleep
+from ..pace_decorator import EVEN_BURST
+from ..sending.exchange import Discard, Send, can_be_sent_again
+from ..wrapping_transport import WrappingTransport
+from .bodies import BodyRule, ReadBody
+from .buckets import Bucket, PioneerBucket, known
+from .model import EVERYTHING, Call, Host, Model
+from .shared import NAME, Admission, LockedModel
+
+logger = logging.getLogger("asgi_ratelimit")
+
+LONGEST_S = 86_400.0
+"""The longest time, in seconds, that is learned from an answer."""
+
+LEARNED = TokenBucket(1, 1, name="learned")
+"""Stands for the limit of a server in the decision of a ``PaceTimeout``."""
+
+
+class AdaptiveTransport(WrappingTransport):
+    """A transport for httpx and httpx2, with and without ``async``, that learns the limits of each server it talks to.
+
+    The first request to an unknown bucket goes alone. The others wait for its answer. Then as many go at once as there
+    are units left, and the rest when there are more. ``profile`` says how to read the answers; by default, it is
+    recognised. After a refusal, all requests of its bucket wait, and the refused request is sent again, at most
+    ``retries`` times, if its whole body is at hand.
+
+    ``quota`` is the most that each host gets, whatever its answers say. Processes that share a ``RedisStore`` share the
+    quota, the remaining units of each bucket, and pauses; only one request of all of them goes first to an unknown
+    bucket. ``max_delay`` is the longest total wait of a request in seconds, 900 by default; ``PaceTimeout`` is raised
+    at once if that is certainly too short. ``hooks`` are functions that are called with each ``LimitChange``.
+
+    An answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
+    Raises ``QuotaError`` and ``ConfigurationError``.
+    """
+
+    @shows_use('AdaptiveTransport(httpx.AsyncHTTPTransport(), quota="50/s")')
+    def __init__(
+        self,
+        transport: Any,
+        *,
+        profile: Profile | str = "auto",
+        quota: QuotaLike | None = None,
+        store: Store | str | None = None,
+        retries: int = 1,
+        max_delay: float | None = None,
+        hooks: Iterable[ChangeHook] = (),
+    ) -> None:
+        self._wrap(transport, "AdaptiveTransport({})")
+        if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+            raise ConfigurationError(f"retries must be a whole number of at least 0, not {retries!r}: retries=1")
+        self._longest_s = MAX_DELAY if max_delay is None else max_delay
+        if not isinstance(self._longest_s, int | float) or not 0 <= self._longest_s < math.inf:
+            raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=60.0")
+        self._profile = named(profile)
+        self._owns_store = store is None or isinstance(store, str)
+        self._store = as_store(store)
+        limiter = None
+        if quota is not None:
+            limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
+        self._slots = slots = SlotWaiter(self._store, departs_later=True)
+        self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
+        self._retries, self._bodies = retries, BodyRule(self._profile)
+        new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)
+        self._locked = LockedModel(new_model)
+        self._admission = Admission(self._locked, slots, limiter)
+        outbound_sources.add(self)
+
+    def __repr__(self) -> str:
+        return f"AdaptiveTransport({self._transport!r}, profile={self._profile.name!r})"
+
+    def state(self) -> tuple[LearnedBucket, ...]:
+        """The buckets that were learned: the units left, how many requests wait for each, and for how long."""
+        with self._locked as model:
+            return tuple(_learned_buckets(model.hosts.values(), self._now_us()))
+
+    def outbound_rows(self) -> Iterator[Row]:
+        """The rows that are published: one for each bucket."""
+        for bucket in self.state():
+            names = ("host", "name", "limit", "remaining", "under_way", "waiting")
+            yield {**{name: getattr(bucket, name) for name in names}, "paused_for": round(bucket.paused_for)}
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request when its server's limits allow it."""
+        if not self._serves:
+            self._check_client(request, is_async=False)
+        publish_counts(self._store)
+        return run_sync(self._send(request))
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request when its server's limits allow it."""
+        if not self._serves_async:
+            self._check_client(request, is_async=True)
+        running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
+        publish_counts(self._store)
+        return await run_async(self._send(request))
+
+    def close(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        try:
+            self._transport.close()
+        finally:
+            if self._owns_store and not self._store.in_process:
+                background_loop.run(self._store.aclose())
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        try:
+            await self._transport.aclose()
+        finally:
+            if self._owns_store:
+                await self._store.aclose()
+
+    def _send(self, request: Any) -> Flow[Any]:
+        """Send a request, perhaps several times, and return its answer."""
+        url, now_us = request.url, self._now_us()
+        name = url.host if url.port is None else f"{url.host}:{url.port}"
+        with self._locked as model:
+            call = model.call(name, request.method, url.path, now_us + self._longest_s * SECOND_US, now_us)
+        attempts, waited_us = 0, 0.0
+        while True:
+            since_us = self._now_us()
+            yield from self._wait(call, is_first=attempts > 0)
+            waited_us += self._now_us() - since_us
+            attempts += 1
+            response, is_refused = yield from self._exchange(call, request)
+            if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
+                sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
+                response.extensions = {**response.extensions, "pace": sent}
+                return response
+            yield Discard(response)
+
+    def _may_be_sent_again(self, call: Call, request: Any) -> bool:
+        """Whether the whole body is at hand, and its turn can come in time."""
+        if not can_be_sent_again(request):
+            return False
+        with self._locked as model:
+            return model.not_before(call, self._now_us()) <= call.deadline_us
+
+    def _wait(self, call: Call, *, is_first: bool) -> Flow[None]:
+        """Wait until the limits of the server, as far as they are known, and the declared quota allow one request."""
+        with self._locked as model:
+            model.ask(call, self._now_us(), is_first=is_first)
+            ahead = 0 if is_first else len(call.route.queue)
+            call.soonest_us = self._now_us() + self._admission.least_wait_us(ahead)
+        try:
+            while True:
+                yield from self._wait_until_admitted(call)
+                if (yield from self._admission.enter(call)):
+                    return
+        except BaseException as error:
+            with self._locked as model:
+                model.left(call, self._now_us())
+            if not isinstance(error, GeneratorExit):
+                yield from self._admission.leave(call)
+            raise
+
+    def _wait_until_admitted(self, call: Call) -> Flow[None]:
+        if call.is_admitted:
+            return
+        if call.wake_up is None:
+            wake_up = yield NewWakeUp(self._slots.clock)
+            with self._locked:
+                call.wake_up = wake_up
+                wake_up.set(call.at_us)
+        while True:
+            with self._locked as model:
+                now_us = self._now_us()
+                model.woke(call, now_us)
+                if call.is_admitted:
+                    return
+                is_too_late = max(model.not_before(call, now_us), call.soonest_us, now_us + 1) > call.deadline_us
+                ready_us = max(model.ready_at(call, now_us), call.soonest_us)
+            if is_too_late:
+                raise self._too_late(call, max(ready_us, call.deadline_us + 1))
+            yield Sleep(call.wake_up)
+
+    def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
+        """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""
+        response = None
+        try:
+            response = yield Send(self._transport, request)
+            body = None
+            if self._bodies.wants(response):
+                body = yield ReadBody(response)
+            report = self._report_of(response, body)
+            with self._locked as model:
+                paused = model.answered(call, response.status_code, report, self._now_us())
+            yield from self._admission.answered(call, paused)
+        except BaseException as error:
+            with self._locked as model:
+                if call.is_sent:
+                    model.died(call, self._now_us())
+            if not isinstance(error, GeneratorExit):
+                yield from self._admission.died(call)
+                if response is not None:
+                    yield Discard(response, read=False)
+            raise
+        return response, report.is_throttled
+
+    def _report_of(self, response: Any, body: Any) -> ServerLimits:
+        status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
+        return parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
+
+    def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:
+        now_us = float(self._clock.now_us())
+        take = Take((Charge(LEARNED, call.host.name, name=NAME),), self._longest_s)
+        wait_us = take.max_wait_us + max(ready_us - call.deadline_us, 0.0)
+        state = TokenBucketState(LEARNED.burst + (ready_us - self._now_us()) * LEARNED.rate, now_us, now_us, 0.0)
+        return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))
+
+
+class Changes:
+    """Logs changes, and calls hooks with them. An exception of a hook is logged; requests go on.
+
+    Raises ``ConfigurationError`` for anything but hooks.
+    """
+
+    def __init__(self, hooks: Iterable[ChangeHook], now_us: Callable[[], float]) -> None:
+        if not isinstance(hooks, Iterable) or isinstance(hooks, str):
+            raise ConfigurationError(
+                f"hooks must be a list of functions of a LimitChange, not {hooks!r}: hooks=[print]"
+            )
+        self._hooks = tuple(hooks)
+        self._now_us = now_us
+        self._failures = FailureLog()
+        for hook in self._hooks:
+            if not callable(hook):
+                raise ConfigurationError(f"a hook is a function of a LimitChange, not {hook!r}: hooks=[print]")
+
+    def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
+        """Report a change."""
+        is_serious = kind == "paused" and bucket.name == EVERYTHING
+        logger.log(logging.WARNING if is_serious else logging.INFO, "%s: %s: %s", host, bucket.name, text)
+        if not self._hooks:
+            return
+        paused_for = bucket.paused_us(self._now_us()) / SECOND_US
+        change = LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for)
+        for hook in self._hooks:
+            try:
+                hook(change)
+            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
+                self._failures.report(f"the hook {hook!r} failed", error)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedBucket:
+    """A bucket of a ``host``, as its answers report it; times are in seconds.
+
+    * ``limit`` and ``remaining`` are units, or ``None`` if they are not known; ``under_way`` is the number of requests.
+    * ``waiting`` is how many requests wait for it, and ``next_release`` when the next of them may go at the latest.
+    * ``is_unknown``: one request goes first, to find out.
+    """
+
+    host: str
+    name: str
+    limit: float | None
+    remaining: float | None
+    under_way: int
+    waiting: int
+    next_release: float
+    paused_for: float
+    is_unknown: bool
+
+
+def _learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
+    """All buckets of all hosts, except those that neither limit nor hold up anyone."""
+    for host in hosts:
+        pioneers = dict.fromkeys(route.section.pioneer for route in host.routes.values())
+        for bucket in (host.everything, *host.quota, *host.hidden, *pioneers, *host.buckets.values()):
+            learned = _learned(host.name, bucket, now_us)
+            if learned.limit is not None or learned.waiting or learned.paused_for or learned.is_unknown:
+                yield learned
+
+
+def _learned(host: str, bucket: Bucket, now_us: float) -> LearnedBucket:
+    next_us = bucket.ready_at(now_us) - now_us
+    pioneer = bucket if isinstance(bucket, PioneerBucket) else None
+    return LearnedBucket(
+        host=host,
+        name=bucket.name,
+        limit=known(bucket.limit),
+        remaining=bucket.remaining,
+        under_way=pioneer.unanswered if pioneer else 0,
+        waiting=sum(len(route.queue) for route in bucket.waiting),
+        next_release=next_us / SECOND_US,
+        paused_for=bucket.paused_us(now_us) / SECOND_US,
+        is_unknown=pioneer is not None and pioneer.is_probed,
+    )
