@@ -1,11 +1,10 @@
 """Coverage: every route of an app, with the limits that apply to it; and mistakes in valid limits.
 
-These are quotas that never decide, costs that never pass, and rules without requests.
+These are costs that never pass, rules without requests, and limits that a client evades.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -18,12 +17,13 @@ from ..inbound.config import USUAL, LimitsFile
 from ..inbound.dependency import RateLimit, named_rules, require_depends
 from ..inbound.functions.connection_functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
+from ..inbound.rule_table import RuleTable
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import AppRoute, RouteMiddleware, example_path, walk
 from ..inbound.startup.route_names import require_names
 from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
 from ..quota_text import as_text
-from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..quotas import Quota
 
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 """The methods that are checked for a route that takes any."""
@@ -146,11 +146,6 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
     for quota in quotas:
         if cost > quota.most:
             yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
-    for number, quota in enumerate(quotas):
-        for other, strict in enumerate(quotas):
-            if number != other and dominates(strict, quota) and (number > other or not dominates(quota, strict)):
-                yield f"{as_text(quota)!r} never decides, because {as_text(strict)!r} is always stricter: remove it"
-                break
 
 
 def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
@@ -166,7 +161,7 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     for middleware in limiting:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
-        problems += [*unused_rules(table.rules, middleware.app.app), *_mistakes(table.rules, table.charging)]
+        problems += [*unused_rules(table.rules, middleware.app.app), *_mistakes(table)]
     problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
     return rules, [*problems, *_findings_of(rules)]
@@ -175,8 +170,14 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
-    rules = [*options.table(options.defaults(Failures()), "", None).charging]
-    return rules, [*_mistakes(rules, rules), *_findings_of(rules)]
+    table = options.table(options.defaults(Failures()), "", None)
+    return [*table.charging], [*_mistakes(table), *_findings_of(table.charging)]
+
+
+def _mistakes(table: RuleTable) -> Iterator[str]:
+    """Rules and limits that a client evades."""
+    yield from evadable_rules(table.rules)
+    yield from evadable_limits(table.charging)
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
@@ -184,45 +185,3 @@ def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
         if not callable(rule.quota):
             cost = 1 if callable(rule.cost) else rule.cost
             yield from [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
-
-
-def _mistakes(rules: Sequence[CompiledRule], charging: Sequence[CompiledRule]) -> Iterator[str]:
-    """Rules of a middleware that a client evades, or that never decide: its own quota is stricter for the same keys."""
-    yield from evadable_rules(rules)
-    yield from evadable_limits(charging)
-    own = next((rule for rule in charging if rule.source is None), None)
-    if own is None or callable(own.quota):
-        return
-    for rule in charging:
-        if rule is own or rule.is_final or rule.shadow or not rule.quota or callable(rule.quota) or rule.key != own.key:
-            continue
-        is_own = callable(rule.cost) or rule.cost != own.cost or "OPTIONS" in (rule.methods or ())
-        if not is_own and all(any(dominates(strict, each) for strict in own.quota) for each in rule.quota):
-            yield f"{rule.name}: it never decides, because {as_text(own.quota)!r} for all requests is always stricter"
-
-
-def dominates(strict: Quota, quota: Quota) -> bool:
-    """Whether ``quota`` never refuses what ``strict`` admits, whatever requests come; false if that is uncertain."""
-    if isinstance(quota, FixedWindow):
-        periods = quota.period_us / strict.period_us
-        if isinstance(strict, FixedWindow) and (
-            periods.is_integer() or (1 / periods).is_integer()
-        ):  # they end together
-            return strict.limit * max(periods, 1) <= quota.limit
-        return most_within(strict, quota.period) <= quota.limit
-    if isinstance(quota, RollingWindow):
-        return most_within(strict, quota.period + quota.period / quota.buckets) <= quota.limit
-    at_once = 2 * strict.limit if isinstance(strict, FixedWindow) else strict.most
-    return quota.burst_allowance_factor == 1.0 and at_once <= quota.burst and _rate(strict) <= _rate(quota)
-
-
-def most_within(quota: Quota, seconds: float) -> float:
-    """An upper bound of the units that a quota admits in any interval of ``seconds``."""
-    if isinstance(quota, TokenBucket):
-        return quota.burst + seconds * _rate(quota)
-    periods = seconds / quota.period
-    return quota.limit * (math.floor(periods) + 2 if isinstance(quota, FixedWindow) else math.ceil(periods))
-
-
-def _rate(quota: Quota) -> float:
-    return quota.limit / quota.period

@@ -25,9 +25,8 @@ from ..stores import MemoryStore
 from .coverage import quotas_as_text
 from .logs import LoggedRequest
 
-MOST_PARTS = 4096
-"""The most parts of the time that are counted; among at most ``SHOWN_PARTS``, the worst moments are found."""
-SHOWN_PARTS = 60
+MOST_PARTS = 64
+"""The parts of the time among which the worst moments are found."""
 
 _RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
 _EXEMPT = "exempt"
@@ -105,35 +104,27 @@ class Timeline:
     def __init__(self) -> None:
         self.start_us = self.end_us = 0.0
         self._width = 1
-        self._parts: dict[int, Count] = {}
+        self._parts = [Count() for _ in range(MOST_PARTS)]
 
     def add(self, time_us: float, is_refused: bool) -> None:
         """Count a request; times come in order."""
         self.start_us, self.end_us = self.start_us or time_us, time_us
-        self._part(int((time_us // SECOND_US - self.start_us // SECOND_US) // self._width)).add(time_us, is_refused)
-        while len(self._parts) > MOST_PARTS:
-            self._widen(2)
+        second = int(time_us // SECOND_US - self.start_us // SECOND_US)
+        while second // self._width >= MOST_PARTS:
+            self._width *= 2
+            pairs = zip(self._parts[::2], self._parts[1::2])
+            joined = [Count(one.requests + two.requests, one.refused + two.refused) for one, two in pairs]
+            self._parts = [*joined, *[Count() for _ in joined]]
+        self._parts[second // self._width].add(time_us, is_refused)
 
     def worst(self, count: int) -> list[dict[str, float]]:
-        """The parts with the most refusals, among at most ``SHOWN_PARTS``, the worst one first."""
-        self._widen(-(-(max(self._parts, default=0) + 1) // SHOWN_PARTS))
-        worst = sorted(self._parts.items(), key=lambda item: -item[1].refused)[:count]
+        """The parts with the most refusals, the worst one first."""
         start, width = self.start_us // SECOND_US, float(self._width)
+        worst = sorted([(-each.refused, at, each.requests) for at, each in enumerate(self._parts) if each.refused])
         return [
-            {"from": start + at * width, "seconds": width, "requests": part.requests, "refused": part.refused}
-            for at, part in worst
-            if part.refused
+            {"from": start + at * width, "seconds": width, "requests": requests, "refused": -refused}
+            for refused, at, requests in worst[:count]
         ]
-
-    def _widen(self, times: int) -> None:
-        parts, self._parts, self._width = self._parts, {}, self._width * times
-        for at, part in parts.items():
-            joined = self._part(at // times)
-            joined.requests += part.requests
-            joined.refused += part.refused
-
-    def _part(self, at: int) -> Count:
-        return self._parts.setdefault(at, Count())
 
 
 class _LogClock:
@@ -220,11 +211,9 @@ class Replay:
 
         Times are in seconds since the epoch.
         """
+        names = ("requests", "refused", "unlimited", "delayed")
         return {
-            "requests": self.requests,
-            "refused": self.refused,
-            "unlimited": self.unlimited,
-            "delayed": self.delayed,
+            **{name: getattr(self, name) for name in names},
             "clients": len(self.clients),
             "refused_clients": sum(self.clients.values()),
             "from": self.timeline.start_us / SECOND_US,
@@ -235,8 +224,11 @@ class Replay:
 
     def _rule(self, rule: CompiledRule, top: int, shown: Callable[[str], str]) -> dict[str, Any]:
         counts = self.rules[rule.name]
-        refused = [(-each.refused, each.first_us, key) for key, each in counts.items() if each.refused]
-        worst = [(key, counts[key].requests, -number, time_us) for number, time_us, key in sorted(refused)[:top]]
+        refused = sorted([(-each.refused, each.first_us, key) for key, each in counts.items() if each.refused])
+        worst = [
+            {"key": shown(key), "requests": counts[key].requests, "refused": -number, "first": time_us / SECOND_US}
+            for number, time_us, key in refused[:top]
+        ]
         return {
             "name": rule.name,
             "quota": quotas_as_text(rule),
@@ -245,8 +237,5 @@ class Replay:
             "refused": sum([each.refused for each in counts.values()]),
             "clients": len(counts),
             "refused_clients": len(refused),
-            "top": [
-                {"key": shown(key), "requests": requests, "refused": number, "first": time_us / SECOND_US}
-                for key, requests, number, time_us in worst
-            ],
+            "top": worst,
         }

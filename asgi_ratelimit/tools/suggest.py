@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..algorithms import ALGORITHMS, unused
 from ..inbound.rule_table import RuleTable
@@ -41,60 +40,46 @@ def times_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, 
     return groups
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A limit as text, and what it would refuse."""
-
-    quota: str
-    refused_clients: int
-    refused_requests: int
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """For one length of window: the most that clients use, by ``QUANTILES``, and a choice for each share."""
-
-    window: str
-    quantiles: tuple[int, ...]
-    choices: tuple[Choice, ...]
-
-
-def suggest(clients: Mapping[str, Times], shares: Sequence[float] = SHARES, kind: str = "bucket") -> list[Suggestion]:
+def suggest(
+    clients: Mapping[str, Times], shares: Sequence[float] = SHARES, kind: str = "bucket"
+) -> Iterator[dict[str, Any]]:
     """For each window that is no longer than the log, the least limits that refuse at most these shares of clients.
 
-    Limits have two digits, rounded up, and are of a kind in ``KINDS``.
+    ``use`` is the most that clients use in a window, by ``QUANTILES``. The ``limits`` have two digits, rounded up, and
+    are of a kind in ``KINDS``; with the clients and requests that each refuses.
     """
-    if not clients:
-        return []
-    span_us = max([times[-1] for times in clients.values()]) - min([times[0] for times in clients.values()])
-    windows = [window for window in WINDOWS if UNITS[window] * SECOND_US <= max(span_us, SECOND_US)]
-    return [_suggestion([*clients.values()], shares, window, KINDS[kind]) for window in windows]
+    times = [*clients.values()]
+    span_us = max([each[-1] for each in times], default=0) - min([each[0] for each in times], default=0)
+    for window in WINDOWS if times else ():
+        if UNITS[window] * SECOND_US <= max(span_us, SECOND_US):
+            most = sorted([_most_within(each, UNITS[window] * SECOND_US) for each in times])
+            use = {f"{share:g}": most[math.ceil(share * len(most)) - 1] for share in QUANTILES}
+            yield {"window": window, "use": use, "limits": _limits(times, shares, window, f"/{window}{KINDS[kind]}")}
 
 
-def _suggestion(clients: Sequence[Times], shares: Sequence[float], window: str, suffix: str) -> Suggestion:
-    period_us = UNITS[window] * SECOND_US
-    most = sorted([_most_within(times, period_us) for times in clients])
+def _limits(clients: Sequence[Times], shares: Sequence[float], window: str, suffix: str) -> list[dict[str, Any]]:
     # A client that never uses more than the limit within twice the period is never refused by any kind of quota.
-    within_two = [(_most_within(times, 2 * period_us), times) for times in clients]
+    most_of = [(_most_within(times, 2 * UNITS[window] * SECOND_US), times) for times in clients]
 
     def refused(limit: int, at_most: float = math.inf) -> list[int]:
-        (quota,) = parse_quotas(f"{limit}/{window}{suffix}")
-        return [_refused(times, quota, at_most) for most, times in within_two if most > limit]
+        (quota,) = parse_quotas(f"{limit}{suffix}")
+        return [_refused(times, quota, at_most) for most, times in most_of if most > limit]
 
     @cache
     def refused_clients(limit: int) -> int:
         return sum(refused(limit, 1))
 
-    def least(allowed: int) -> int:
-        low, high = 1, max([most for most, _ in within_two])
+    limits = {}
+    for share in shares:
+        low, high = 1, max([most for most, _ in most_of])
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if refused_clients(middle) <= allowed else (middle + 1, high)
-        return _rounded_up(low)
-
-    limits = dict.fromkeys([least(math.floor(share * len(clients))) for share in shares])
-    choices = [Choice(f"{each}/{window}{suffix}", refused_clients(each), sum(refused(each))) for each in limits]
-    return Suggestion(window, tuple([most[math.ceil(share * len(most)) - 1] for share in QUANTILES]), tuple(choices))
+            low, high = (low, middle) if refused_clients(middle) <= share * len(clients) else (middle + 1, high)
+        step = int(10 ** max(len(str(low)) - 2, 0))
+        limit = -(-low // step) * step
+        choice = {"refused_clients": refused_clients(limit), "refused_requests": sum(refused(limit))}
+        limits[limit] = {"quota": f"{limit}{suffix}", **choice}
+    return [*limits.values()]
 
 
 def _most_within(times: Times, period_us: float) -> int:
@@ -119,9 +104,3 @@ def _refused(times: Times, quota: Quota, at_most: float) -> int:
         if refused >= at_most:
             break
     return refused
-
-
-def _rounded_up(limit: int) -> int:
-    """A limit with two digits that count, such as 1,100 for 1,037."""
-    step = int(10 ** max(len(str(limit)) - 2, 0))
-    return -(-limit // step) * step

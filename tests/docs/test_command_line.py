@@ -13,8 +13,7 @@ import pytest
 
 from asgi_ratelimit import Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.counts import stop_publishing
-from asgi_ratelimit.tools.cli import COMMANDS, main
-from asgi_ratelimit.tools.cli.arguments import Parser
+from asgi_ratelimit.tools.cli import COMMANDS, Parser, main
 from tests.support.asgi import ask, ok
 from tests.support.server import ROOT
 

@@ -130,7 +130,7 @@ def test_one_second_that_fills_windows_takes_little_memory(monkeypatch: pytest.M
             yield AT * 1.0, str(number), "GET", "/"
 
     times = []
-    for number, each in enumerate(reading.Ordered([one_second()])):
+    for number, each in enumerate(LogReader([]).in_order([one_second()])):
         assert latest[0] - number <= 200
         times.append(each[0])
     assert times == sorted(times)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any, NoReturn
 
 from ...errors import RateLimitError
 from . import app_commands, log_commands, store_commands
-from .arguments import Parser, complete
 from .output import warn
 
 COMMANDS = (app_commands, log_commands, store_commands)
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="command")
     for module in COMMANDS:
         module.add_commands(commands)
-    complete(parser)
+    _complete(parser)
     options = parser.parse_args(arguments)
     if options.version:
         print(f"asgi-ratelimit-pacer {import_module('asgi_ratelimit').__version__}")
@@ -49,3 +50,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = getattr(error, "filename", None)
         warn(str(error) if path is None else f"{error.strerror}: {path!r}: {options.example}", "error")  # type: ignore[union-attr]
         return 2
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with a valid command as the ``example``; the exit code is 2."""
+
+    def __init__(self, *, example: str = "", **options: Any) -> None:
+        super().__init__(**options, epilog=f"example: {example}")
+        self.example = example
+        self.set_defaults(example=example)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """Parse known arguments; accept no others."""
+        options, others = super().parse_known_args(args, namespace)
+        if others:
+            quotes = "" if others[0].startswith("-") else "; a text with spaces needs quotes"
+            self.error(f"{' '.join(others)} is not expected{quotes}")
+        return options, others
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and exit."""
+        warn(f"{message}: {self.example}", "error")
+        self.exit(2)
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell's request for completions, if argcomplete is installed."""
+    if "_ARGCOMPLETE" in os.environ:
+        try:
+            from argcomplete import autocomplete
+        except ImportError:
+            return
+        autocomplete(parser)

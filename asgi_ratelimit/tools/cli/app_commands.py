@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from ...decision import checked_cost
+from ...inbound.functions.function_arguments import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota
 from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
-from .arguments import add_folder, add_json, load_app, require_no_path
 from .output import print_json, print_table, say, warn
 
 _ROUTES = "asgi-ratelimit routes main:app"
@@ -31,7 +35,7 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("app", help="an app as module:attribute; for check, also quotas or a file (limits.toml)")
         parser.add_argument("--app-dir", default=".", help="the folder of the module (default: here)")
         parser.add_argument("--factory", action="store_true", help="the attribute is a function that makes the app")
-        add_json(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--require", action="store_true", help="fail if a route has no limit and no rule that exempts")
     commands.choices["check"].add_argument("--cost", type=float, default=1, help="units of a request (default: 1)")
 
@@ -64,7 +68,6 @@ def check(options: argparse.Namespace) -> int:
         rules, problems = rules_of_file(options.app) if is_file else rules_of(load_app(options, _CHECK))
         limits = [_explained(rule.name, quotas_as_text(rule), rule.quota, rule.messages) for rule in rules]
     else:
-        require_no_path(options.app, _CHECK)
         quotas = parse_quotas(options.app)
         limits, problems = [_explained("", as_text(quotas), quotas)], [*findings(quotas, checked_cost(options.cost))]
     if options.json:
@@ -82,3 +85,34 @@ def _explained(name: str, text: str, quotas: Any, messages: Sequence[Quota] = ()
     if messages:
         explained += [f"Messages: {each}" for each in explain(messages).splitlines()]
     return {"name": name, "quotas": text, "explained": explained}
+
+
+def load_app(options: argparse.Namespace, example: str) -> Any:
+    """The app at ``options.app``, as ``module:attribute``. Raises ``ValueError`` where there is none."""
+    module, _, attribute = options.app.partition(":")
+    try:
+        if not module or not attribute or module.endswith(".py"):
+            raise ValueError("it must be a module, not a file, and a colon and an attribute")
+        add_folder(options.app_dir)
+        app: Any = import_module(module)
+        for name in attribute.split("."):
+            app = getattr(app, name)
+        app = app() if options.factory and callable(app) and takes(app, 0) else app
+        if not callable(app) or not takes(app, 3):
+            hint = "; a function that makes one needs --factory"
+            raise ValueError(f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send{hint}")
+        return app
+    except (ImportError, AttributeError, ValueError) as error:
+        start = " ".join(example.split()[:2])
+        mend = f"{start} {options.app} --app-dir src" if isinstance(error, ModuleNotFoundError) else example
+        raise ValueError(f"no app at {options.app!r}: {error}: {mend}") from error
+    except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
+        place = extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
+        raised = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{where}"
+        raise ValueError(f"no app at {options.app!r}: {raised}: {example}") from error
+
+
+def add_folder(folder: str) -> None:
+    """Let modules in a folder be imported."""
+    sys.path.insert(0, str(Path(folder).resolve()))

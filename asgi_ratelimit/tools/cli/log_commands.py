@@ -8,7 +8,6 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ...buckets import as_bytes, digest
@@ -16,8 +15,8 @@ from ...inbound.rule_table import RuleTable
 from ...inbound.rules import constant_quotas
 from ..logs import LogReader, fields_of
 from ..replay import Replay, limits_of, limits_of_file
-from ..suggest import KINDS, QUANTILES, SHARES, Suggestion, suggest, times_of
-from .arguments import add_folder, add_json, positive
+from ..suggest import KINDS, QUANTILES, SHARES, suggest, times_of
+from .app_commands import add_folder
 from .output import Row, counted, listed, moment, print_json, print_table, progress, say, share, warn
 
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
@@ -42,13 +41,13 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("--key", default="client", help="whose a request is: client, user, all, or field:NAME")
         parser.add_argument("--field", action="append", default=[], help="a field of a log of JSON, such as time=ts")
         parser.add_argument("--rule", action="append", default=[], help=f'such as "{rule}"; may be repeated')
-        add_json(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--refuse", action="append", help='a share of clients, such as "1%%"; may be repeated')
     parser.add_argument("--kind", default="bucket", choices=KINDS, help="of quota: bucket (default), rolling or fixed")
     parser = commands.choices["what-if"]
     parser.add_argument("--quota", help='a quota for every request, such as "100/minute"')
     parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
-    parser.add_argument("--top", type=positive, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
+    parser.add_argument("--top", type=int, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
     parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
 
 
@@ -147,7 +146,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool) -> None:
 def suggest_limits(options: argparse.Namespace) -> int:
     """Print limits for the requests of a log, and which clients each of them would refuse."""
     for rule in options.rule:
-        if rule.split()[-1:] in ([], ["exempt"]) or re.search(r" \d+(\.\d+)?/\w+$", rule):
+        if not re.search(r"(^| )/\S*$", rule):
             raise ValueError(f'--rule of suggest is a path without a quota, not {rule!r}: --rule "POST /login"')
     limits = limits_of(None if options.rule else "1/s", [f"{rule} 1/s" for rule in options.rule])
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
@@ -158,18 +157,12 @@ def suggest_limits(options: argparse.Namespace) -> int:
     report = []
     for name, clients in times.items():
         totals = {"clients": len(clients), "requests": sum(map(len, clients.values()))}
-        suggestions = suggest(clients, shares, options.kind)
-        report.append({"rule": name, **totals, "windows": [_plain(each) for each in suggestions]})
+        report.append({"rule": name, **totals, "windows": [*suggest(clients, shares, options.kind)]})
         if not options.json:
-            say(f"{name if options.rule else 'all requests'}: {_of(totals)}\n")
-            _show_suggestions(suggestions, **totals)
+            _show_suggestions(name if options.rule else "all requests", report[-1])
     if options.json:
         print_json(report)
     return 0
-
-
-def _of(totals: dict[str, int]) -> str:
-    return f"{counted(totals['requests'], 'request')} of {counted(totals['clients'], 'client')}"
 
 
 def _as_share(text: str) -> float:
@@ -183,22 +176,19 @@ def _as_share(text: str) -> float:
     return part
 
 
-def _plain(suggestion: Suggestion) -> dict[str, Any]:
-    use = {f"{quantile:g}": most for quantile, most in zip(QUANTILES, suggestion.quantiles)}
-    return {"window": suggestion.window, "use": use, "limits": [asdict(choice) for choice in suggestion.choices]}
-
-
-def _show_suggestions(suggestions: Sequence[Suggestion], clients: int, requests: int) -> None:
+def _show_suggestions(name: str, report: dict[str, Any]) -> None:
     """Print suggestions as two tables: what clients use, and what limits would do."""
-    if not suggestions:
+    clients, requests, windows = report["clients"], report["requests"], report["windows"]
+    say(f"{name}: {counted(requests, 'request')} of {counted(clients, 'client')}\n")
+    if not windows:
         return
     columns = [f">{100 * quantile:.0f} % of clients" for quantile in QUANTILES[:-1]]
-    used = [(f"busiest {each.window}", *each.quantiles) for each in suggestions]
+    used = [(f"busiest {each['window']}", *each["use"].values()) for each in windows]
     print_table(("units in its", *columns, ">the busiest"), used)
     print()
-    choices = [choice for each in suggestions for choice in each.choices]
-    of_clients = [(each.refused_clients, share(each.refused_clients, clients)) for each in choices]
-    of_requests = [(each.refused_requests, share(each.refused_requests, requests)) for each in choices]
-    rows = [(each.quota, *some, *others) for each, some, others in zip(choices, of_clients, of_requests)]
+    rows = list[Row]()
+    for limit in [limit for each in windows for limit in each["limits"]]:
+        refused, lost = limit["refused_clients"], limit["refused_requests"]
+        rows.append((limit["quota"], refused, share(refused, clients), lost, share(lost, requests)))
     print_table(("limit", ">refused clients", ">share", ">refused requests", ">share"), rows)
     print()

@@ -24,7 +24,6 @@ from ...overrides import Override, Overrides
 from ...quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ...stores import RedisStore
 from ...stores.redis.scan import Scan, StoredBucket
-from .arguments import add_json, positive
 from .output import Row, duration, listed, moment, print_json, print_table, progress, say, warn
 
 VARIABLE = "ASGI_RATELIMIT_STORE"
@@ -65,7 +64,7 @@ def add_commands(commands: Any) -> None:
         parser.set_defaults(run=partial(_run, run))
         parser.add_argument("--store", default=os.environ.get(VARIABLE), help=f"its URL (default: that in {VARIABLE})")
         parser.add_argument("--prefix", default="rl", help="the prefix of the store's keys (default: rl)")
-        add_json(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
         if "NAME" in arguments:
             parser.add_argument("name", help="the name of the rule or limiter, as routes lists it")
         if "KEY" in arguments:
@@ -81,8 +80,8 @@ def add_commands(commands: Any) -> None:
             parser.add_argument("--by", default=_user(), help="whom the history names (default: you)")
     parser = commands.choices["buckets"]
     parser.add_argument("--name", help="only those of this rule or limiter")
-    parser.add_argument("--count", type=positive, default=SHOWN, help=f"how many to show (default: {SHOWN})")
-    parser.add_argument("--scan", type=positive, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
+    parser.add_argument("--count", type=int, default=SHOWN, help=f"how many to show (default: {SHOWN})")
+    parser.add_argument("--scan", type=int, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
 
 
 def _user() -> str | None:
@@ -96,8 +95,6 @@ def _run(command: Command, options: argparse.Namespace) -> int:
     """Run a command on the store. Raises ``ConfigurationError`` without one, and ``StoreError`` if it is silent."""
     if not options.store:
         raise ConfigurationError(f"which store? {_STORE}, or {VARIABLE}")
-    if options.store.startswith("memory:"):
-        raise ConfigurationError(f"{options.store!r} is the memory of one process, which no other can see: {_STORE}")
     if getattr(options, "hash", False):
         options.key = header("x").key_of(options.key)  # the hash is the same for all names
 
@@ -189,18 +186,17 @@ async def peek(store: RedisStore, options: argparse.Namespace) -> bool:
     override = (await Overrides(store).all()).get(options.name)
     own = next((rule.quotas for rule in (await summary(store)).rules if rule.name == options.name), "")
     in_force = own if override is None else override.text
+    by = f", set by {override.by}" if override and override.by else ""
     if options.json:
         values = {"in_force": in_force or None, "blocked_for": blocked_for}
         print_json({**values, "buckets": [_plain(each) for each in stored]})
-        return bool(stored or blocked_for)
-    if in_force:
-        say(f"in force: {in_force}" + (f", set by {override.by}" if override and override.by else ""))
-    if stored:
-        print_table(_COLUMNS[2:], [_row(each)[2:] for each in stored])
-    if blocked_for:
-        print(f"blocked for {duration(blocked_for)}")
-    if not stored and not blocked_for:
-        say(_nothing(options))
+    else:
+        if in_force:
+            say(f"in force: {in_force}{by}")
+        if stored:
+            print_table(_COLUMNS[2:], [_row(each)[2:] for each in stored])
+        if blocked_for or not stored:
+            say(f"blocked for {duration(blocked_for)}" if blocked_for else _nothing(options))
     return bool(stored or blocked_for)
 
 

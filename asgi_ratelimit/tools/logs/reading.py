@@ -81,11 +81,40 @@ class LogReader:
 
         Raises ``ConfigurationError`` for a log of which less than half can be read, and for an empty one; ``OSError``.
         """
-        ordered = Ordered([self._requests(name) for name in self.names])
-        yield from ordered
-        self.late, self.in_whole_seconds = ordered.late, ordered.in_whole_seconds
+        yield from self.in_order([self._requests(name) for name in self.names])
         if not self.lines:
             raise ConfigurationError(f"{' and '.join(self.names)} is empty; lines are such as{_EXAMPLES}")
+
+    def in_order(self, logs: Sequence[Iterable[LoggedRequest]]) -> Iterator[LoggedRequest]:
+        """The requests of logs in the order of their times: a server logs them when they are answered.
+
+        Those in whole seconds are spread over their second. One that came more than a window too late gets the time of
+        the latest before it.
+        """
+        last = 0.0
+        for block in self._blocks(heapq.merge(*logs, key=_time_of)):
+            requests = block
+            if block and not any(each[0] % SECOND_US for each in block):
+                self.in_whole_seconds = True
+                requests = list(_spread(block))
+            for request in requests:  # the rest of a second that fills more than a window comes after the others
+                last = max(last, request[0])
+                yield request if request[0] == last else (last, *request[1:])
+
+    def _blocks(self, requests: Iterator[LoggedRequest]) -> Iterator[list[LoggedRequest]]:
+        """The requests in blocks, in order, and with one second in two blocks only if it fills more than a window."""
+        pending, latest = list[LoggedRequest](), 0.0
+        while read := list(islice(requests, WINDOW)):
+            pending = sorted([*pending, *read], key=_time_of)
+            late = bisect_left(pending, latest, key=_time_of)
+            self.late += late
+            pending[:late] = [(latest, *each[1:]) for each in pending[:late]]
+            half = len(pending) // 2
+            latest = pending[half][0] // SECOND_US * SECOND_US
+            ready = bisect_left(pending, latest, key=_time_of) or (half if half >= WINDOW else 0)
+            yield pending[:ready]
+            del pending[:ready]
+        yield pending
 
     def _requests(self, name: str) -> Iterator[LoggedRequest]:
         lines = lines_of(name)
@@ -179,54 +208,6 @@ def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
 
 
 _time_of, _key_of = itemgetter(0), itemgetter(1)
-
-
-class Ordered:
-    """The requests of one or several logs in the order of their times.
-
-    A server logs a request when it is answered, so many are a little out of order. Requests from logs in whole seconds
-    are spread over their second, and ``in_whole_seconds`` is set. ``late`` counts requests that came more than a window
-    too late: they get the time of the latest request before them.
-    """
-
-    def __init__(self, logs: Sequence[Iterable[LoggedRequest]]) -> None:
-        self._requests = iter(logs[0]) if len(logs) == 1 else heapq.merge(*logs, key=_time_of)
-        self.late = 0
-        self.in_whole_seconds = False
-
-    def __iter__(self) -> Iterator[LoggedRequest]:
-        last = 0.0
-        for block in self._blocks():
-            requests = block
-            if block and not any(each[0] % SECOND_US for each in block):
-                self.in_whole_seconds = True
-                requests = list(_spread(block))
-            if requests and requests[0][0] < last:  # the rest of a second that fills more than a window
-                requests = [(max(each[0], last), *each[1:]) for each in requests]
-            last = requests[-1][0] if requests else last
-            yield from requests
-
-    def _blocks(self) -> Iterator[list[LoggedRequest]]:
-        """The requests in blocks, in order, and with one second in two blocks only if it fills more than a window."""
-        pending, latest = list[LoggedRequest](), 0.0
-        while True:
-            read = list(islice(self._requests, WINDOW))
-            pending += read
-            pending.sort(key=_time_of)
-            late = bisect_left(pending, latest, key=_time_of)
-            if late:
-                self.late += late
-                pending[:late] = [(latest, *each[1:]) for each in pending[:late]]
-            if len(read) < WINDOW:
-                yield pending
-                return
-            half = len(pending) // 2
-            latest = pending[half][0] // SECOND_US * SECOND_US
-            ready = bisect_left(pending, latest, key=_time_of)
-            if not ready and half >= WINDOW:
-                ready = half
-            yield pending[:ready]
-            del pending[:ready]
 
 
 def _spread(requests: Sequence[LoggedRequest]) -> Iterator[LoggedRequest]:

@@ -164,10 +164,11 @@ def test_a_module_that_raises(statement: str, why: str, folder: Path, run: Calla
 @pytest.mark.parametrize(
     ("command", "what", "mend"),
     [
-        ("check", "app.py", "no app at 'app.py', did you mean 'app:app'?: asgi-ratelimit check app:app"),
-        ("check", "app.py:make", "no app at 'app.py:make', did you mean 'app:make'?: asgi-ratelimit check app:make"),
-        ("routes", "app.py:app", "no app at 'app.py:app', did you mean 'app:app'?: asgi-ratelimit routes app:app"),
-        ("check", "src/shop.py:app", "did you mean 'shop:app'?: asgi-ratelimit check shop:app --app-dir src"),
+        (
+            "routes",
+            "app.py:app",
+            "no app at 'app.py:app': it must be a module, not a file, and a colon and an attribute: asgi-ratelimit rout",
+        ),
         ("what-if", "nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
         ("suggest", "nosuch.log", "error: No such file or directory: 'nosuch.log': asgi-ratelimit suggest access.log"),
         ("suggest", ".", "error: Is a directory: '.'"),
@@ -191,14 +192,10 @@ def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        (("main:make",), "'function' is not an ASGI app, which takes scope, receive and send, but a function "),
+        (("main:make",), "'function' is not an ASGI app, which takes scope, receive and send; a function "),
         (("main:number",), "'int' is not an ASGI app"),
-        (("main:wsgi",), "'function' is not an ASGI app, which takes scope, receive and send: "),
-        (
-            ("main:number", "--factory"),
-            "it is not a function without arguments that makes the app",
-        ),
-        (("main:app", "--factory"), "it is not a function without arguments that makes the app"),
+        (("main:wsgi",), "'function' is not an ASGI app, which takes scope, receive and send; "),
+        (("main:number", "--factory"), "'int' is not an ASGI app"),
         (("main:make_nothing", "--factory"), "'NoneType' is not an ASGI app"),
     ],
 )
@@ -264,7 +261,6 @@ At most 500 at once, earned back at 500 per hour; in any hour up to 1000 may pas
 At most 5 at once, earned back at 5 per second; in any second up to 10 may pass.
 
 finding: Rule('/nowhere', '5/s', name='/nowhere') matches no route of the app: is its path complete?
-finding: /login: it never decides, because '100/minute' for all requests is always stricter
 finding: /reports: a cost of 5 never passes '3/second', which gives at most 3 at once
 """
 
@@ -289,7 +285,7 @@ app.add_middleware(RateLimitMiddleware, quota="100/minute", rules=rules)
 
 
 def test_check_finds_what_is_wrong_with_an_app(folder: Path, run: Callable[..., Run]) -> None:
-    """Rules that match nothing or never decide, and costs that never pass; all limits are explained."""
+    """Rules that match nothing, and costs that never pass; all limits are explained."""
     (folder / "main.py").write_text(MISTAKEN, "utf-8")
     with warnings.catch_warnings(action="ignore"):
         done = run("check", "main:app")
@@ -342,26 +338,25 @@ def test_messages_are_shown_and_explained(folder: Path, run: Callable[..., Run])
 
 
 def test_check_explains_quotas(run: Callable[..., Run]) -> None:
-    """And says which of them never decide, and what never passes."""
+    """And says what never passes."""
     done = run("check", "100/minute; 9000/hour fixed; 2/s", "--cost", "3")
     assert done.code == 1
     assert done.out.splitlines()[4:] == [
         "finding: a cost of 3 never passes '2/second', which gives at most 2 at once",
-        "finding: '9000/hour fixed' never decides, because '100/minute' is always stricter: remove it",
     ]
 
 
 def test_check_reads_files_of_limits(folder: Path, run: Callable[..., Run]) -> None:
     """As the middleware reads them, with the same errors."""
-    (folder / "limits.toml").write_text('quota = "1/s"\n[[rules]]\npath = "/a"\nquota = "2/s"\n', "utf-8")
+    (folder / "limits.toml").write_text('quota = "1/s"\n[[rules]]\npath = "/a"\nquota = "2/s"\ncost = 3\n', "utf-8")
     done = run("check", "limits.toml")
     assert (done.code, done.out.splitlines()[-1]) == (
         1,
-        "finding: default /a: it never decides, because '1/second' for all requests is always stricter",
+        "finding: default /a: a cost of 3 never passes '2/second', which gives at most 2 at once",
     )
     (folder / "limits.toml").write_text('quota = "1/fortnight"\n', "utf-8")
     done = run("check", "limits.toml")
-    assert (done.code, "limits.toml, quota: " in done.err) == (2, True)
+    assert (done.code, "limits.toml" in done.err) == (2, True)
 
 
 def test_both_commands_write_json(run: Callable[..., Run]) -> None:

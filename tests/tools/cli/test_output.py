@@ -123,7 +123,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(log: str) -> None:
         ["nonsense"],
         ["peek"],
         ["what-if", "a", "--nonsense"],
-        ["buckets", "--scan", "0"],
+        ["buckets", "--scan", "x"],
         ["suggest", "a", "--kind", "leaky"],
     ],
 )

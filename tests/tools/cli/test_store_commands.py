@@ -263,7 +263,7 @@ def test_a_name_without_buckets_is_told(redis_url: str, command: list[str], caps
 
 WRONG = [
     (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
-    (["peek", "a", "b", "--store", "memory://"], "is the memory of one process"),
+    (["peek", "a", "b", "--store", "memory://"], "is not a URL of a Redis"),
     (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
     (["peek", "a", "b", "--store", "http://localhost"], "is not a URL of a Redis"),
     (["peek", "a", "b", "--store", "redis://localhost:1/0", "--quota", "5"], "'5'"),
