@@ -1,18 +1,29 @@
-"""Who may see the page, and who changes limits there: functions of the program decide, and may fail."""
+"""Who may see the page, who changes limits there, and proof that a form was sent from the page.
+
+``allow`` and ``by`` are functions of the program, which may fail. The proof is the browser's own headers, and a token
+that goes with a cookie.
+"""
 
 from __future__ import annotations
 
+import hmac
 import inspect
+import secrets
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from hashlib import sha256
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
-from ..errors import ConfigurationError
+from ..errors import StoreError
 from ..inbound.functions.function_arguments import require_function
 from ..logs import FailureLog
 from ..overrides import checked_by
+from ..stores import Store
+from ..stores.documents import documents
 
 Allow: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
 """Says whether the sender of a request may see the page and change limits; sync or async."""
@@ -22,62 +33,109 @@ By: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
 
 EXAMPLE = 'dashboard(store, allow=lambda request: request.session.get("role") == "admin")'
 
+COOKIE = "ratelimit_dashboard"
+SECRET = "dashboard:secret"
+"""The document with the secret, which all processes share."""
+
+HEADER = "x-limits-token"
+"""The header in which the page sends its token."""
+
 
 class Access:
-    """Calls ``allow``. Raises ``ConfigurationError`` if it is not a function."""
+    """Calls ``allow``, and ``by`` if there is one. Raises ``ConfigurationError`` if one is not a function.
 
-    def __init__(self, allow: Allow) -> None:
-        if not callable(allow) or isinstance(allow, type):
-            raise ConfigurationError(
-                f"allow must be a function of the request that says who may see the page, not {allow!r}: {EXAMPLE}"
-            )
-        self._allow: Allow = require_function("allow", allow, 1, EXAMPLE)
+    What they raise is logged, except for an ``HTTPException``, by which ``allow`` may ask for a password.
+    """
+
+    def __init__(self, allow: Allow, by: By | None) -> None:
+        self._allow = require_function("allow", allow, 1, EXAMPLE)
+        self._by = None if by is None else require_function("by", by, 1, "by=lambda request: request.user.name")
         self._log = FailureLog()
 
     async def permits(self, request: Request) -> bool:
-        """Whether ``allow`` returns ``True``. A failure or a value that is not a bool is logged, and permits nothing.
-
-        An ``HTTPException`` is raised, so that ``allow`` may ask for a password.
-        """
+        """Whether ``allow`` returns ``True``. A failure or a value that is not a bool permits nothing."""
         try:
-            answer = self._allow(request)
-            if inspect.isawaitable(answer):
-                answer = await answer
-            if not isinstance(answer, bool):
-                raise TypeError(f"it must return True or False, not {type(answer).__name__}: {EXAMPLE}")
+            answer = await _called(self._allow, request)
+            if isinstance(answer, bool):
+                return answer
+            raise TypeError(f"it must return True or False, not {type(answer).__name__}: {EXAMPLE}")
         except HTTPException:
             raise
         except Exception as error:  # noqa: BLE001  # a function of the program, which may raise whatever it likes
             self._log.report("allow of the dashboard failed, so nobody is let in", error)
             return False
-        return answer
 
-
-class Author:
-    """Calls ``by``, if there is one. Raises ``ConfigurationError`` if it is not a function."""
-
-    def __init__(self, by: By | None) -> None:
-        if by is not None and not callable(by):
-            raise ConfigurationError(
-                f"by must be a function of the request, not {by!r}: by=lambda request: request.user.name"
-            )
-        self._by = by
-        self._log = FailureLog()
-
-    async def of(self, request: Request) -> str | None:
-        """The name for the history. A failure is logged, and gives no name: it must not keep an admin from a change.
-
-        An ``HTTPException`` is raised.
-        """
-        if self._by is None:
-            return "page"
+    async def author(self, request: Request) -> str | None:
+        """The name for the history. A failure gives no name: it must not keep an admin from a change."""
         try:
-            name = self._by(request)
-            if inspect.isawaitable(name):
-                name = await name
+            name = await _called(self._by, request) if self._by else "page"
             return checked_by(None if name is None else str(name))
         except HTTPException:
             raise
         except Exception as error:  # noqa: BLE001  # as above
             self._log.report("by of the dashboard failed, so the history names nobody", error)
             return None
+
+
+async def _called(function: Callable[[Request], Any], request: Request) -> Any:
+    answer = function(request)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+class Tokens:
+    """Tokens of all pages on a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._documents = documents(store)
+        self._secret: bytes | None = None
+
+    async def secret(self) -> bytes:
+        """The secret of this store, which the first process to need it makes. Raises ``StoreError``."""
+        if self._secret is None:
+            own = secrets.token_bytes(32)
+            is_new = await self._documents.replace(SECRET, None, own)
+            self._secret = own if is_new else await self._documents.read(SECRET)
+            if not self._secret:
+                raise StoreError("the secret of the dashboard was deleted meanwhile")
+        return self._secret
+
+    async def issue(self, request: Request) -> tuple[str, str]:
+        """The session of a browser, a new one if it has none, and the token that goes with it."""
+        session = request.cookies.get(COOKIE) or secrets.token_urlsafe(24)
+        return session, _token(await self.secret(), session)
+
+    async def accepts(self, request: Request) -> bool:
+        """Whether a request was sent by a page of ours, in a browser to which we gave its token."""
+        session, token = request.cookies.get(COOKIE), request.headers.get(HEADER)
+        if not session or not token or not is_same_origin(request):
+            return False
+        return hmac.compare_digest(_token(await self.secret(), session).encode(), token.encode())
+
+    async def name_of(self, bucket: str) -> str:
+        """A name for a bucket that reveals nothing of its key."""
+        return hmac.new(await self.secret(), b"bucket:" + bucket.encode(), sha256).hexdigest()[:12]
+
+
+def _token(secret: bytes, session: str) -> str:
+    return hmac.new(secret, b"session:" + session.encode(), sha256).hexdigest()
+
+
+def is_same_origin(request: Request) -> bool:
+    """Whether a browser says that a page of the same origin has sent this; ``False`` if it says nothing about that."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    try:
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+    except ValueError:  # no browser sends this
+        return False
+    return bool(origin) and origin == request.headers.get("host")
+
+
+def set_cookie(response: Response, request: Request, session: str) -> None:
+    """Give a browser its session: sent to this page only, by this site only, and out of reach for scripts.
+
+    The browser derives the path from the address of the page, which a proxy may have changed.
+    """
+    is_secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, session, path=None, secure=is_secure, httponly=True, samesite="strict")

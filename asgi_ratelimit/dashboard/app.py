@@ -1,10 +1,16 @@
-"""The ASGI app of the page."""
+"""The ASGI app of the page: its files, its state as JSON and as server-sent events, and its forms."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
@@ -21,37 +27,23 @@ from starlette.responses import (
 from starlette.types import Receive, Scope, Send
 
 from ..argument_errors import checked_flag, shows_use
-from ..counts import Part
+from ..clock import monotonic_us
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
 from ..quota_text import as_quotas
-from ..quotas import Quota
 from ..stores import Store
 from ..stores.store_arguments import store_of_limits
-from .access import Access, Allow, Author, By
-from .assets import TYPES, asset, page
-from .csrf import Tokens, set_cookie
-from .form_actions import Actions
+from .access import Access, Allow, By, Tokens, set_cookie
 from .page_state import PageState
-from .streams import Streams
-from .what_if import Estimate, estimate
+from .what_if import estimate
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""
 
-POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-    ]
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -62,6 +54,30 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 """The headers of every answer."""
+
+FILES = ("page.css", "page.js", "charts.js", "editor.js", "format.js", "uPlot.min.css", "uPlot.iife.min.js", "icon.svg")
+"""The files of the page that are served."""
+
+TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+"""Their types, by the ends of their names."""
+
+MOST_STREAMS = 32
+"""The most pages that get events from one process at a time; other pages request the state from time to time."""
+
+LASTS_US = 30e6
+"""Microseconds after which a stream ends. The browser opens another one, and ``allow`` is called again."""
+
+_INTERVAL = 0.5
+"""Seconds between two reads of the state."""
+
+_IDLE_US = 5e6
+"""Microseconds after which the state is sent although nothing but the time has changed."""
+
+
+@cache
+def content(name: str) -> bytes:
+    """The content of a file of the page."""
+    return files(__package__).joinpath("assets", name).read_bytes()
 
 
 @shows_use('app.mount("/limits", dashboard(store, allow=is_admin))')
@@ -82,20 +98,17 @@ def dashboard(
     Raises ``ConfigurationError`` for invalid arguments, and for a store without documents.
     """
     given = as_store(store_of_limits(store, "dashboard(store, allow=is_admin)"))
-    return Dashboard(given, Access(allow), Author(by), show_keys=checked_flag("show_keys", show_keys))
+    return Dashboard(given, Access(allow, by), show_keys=checked_flag("show_keys", show_keys))
 
 
 class Dashboard:
     """The page of a store, and the answers to its requests."""
 
-    def __init__(self, store: Store, access: Access, author: Author, *, show_keys: bool) -> None:
-        self._store = store
+    def __init__(self, store: Store, access: Access, *, show_keys: bool) -> None:
         self._access = access
-        self._author = author
         self._tokens = Tokens(store)
         self._state = PageState(store, self._tokens, show_keys=show_keys)
-        self._streams = Streams(self._state)
-        self._actions = Actions(store, self._state)
+        self._streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -130,29 +143,41 @@ class Dashboard:
         return PlainTextResponse("Method Not Allowed", 405, headers={"allow": "GET, HEAD, POST"})
 
     async def _show(self, request: Request, name: str) -> Response:
-        if name in TYPES:
-            return asset(request, name)
         if name == "":
-            return await self._page(request)
+            session, token = await self._tokens.issue(request)
+            response = HTMLResponse(content("page.html").decode().replace("{{token}}", token))
+            set_cookie(response, request, session)
+            return response
         if name == "state":
             return Response(json.dumps(await self._state.read(is_fresh=True)), media_type="application/json")
         if name == "events":
-            return self._events()
+            if self._streams >= MOST_STREAMS:
+                return PlainTextResponse("Too many pages are open", 503, headers={"retry-after": "5"})
+            return StreamingResponse(self.events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
         if name == "what-if":
             return await self._what_if(request)
-        return PlainTextResponse("Not Found", 404)
+        return _asset(request, name) if name in FILES else PlainTextResponse("Not Found", 404)
 
-    async def _page(self, request: Request) -> Response:
-        session, token = await self._tokens.issue(request)
-        response = HTMLResponse(page(token))
-        set_cookie(response, request, session)
-        return response
-
-    def _events(self) -> Response:
-        if self._streams.is_full:
-            return PlainTextResponse("Too many pages are open", 503, headers={"retry-after": "5"})
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._streams.events(), media_type="text/event-stream", headers=headers)
+    async def events(self) -> AsyncIterator[bytes]:
+        """The state, once at first and then whenever it has changed, until the time is over or the server stops."""
+        if self._streams >= MOST_STREAMS:  # other streams have begun since the check
+            yield b"retry: 5000\n\n"
+            return
+        self._streams += 1
+        try:
+            yield b"retry: 500\n\n"
+            until_us, sent_us, sent = monotonic_us() + LASTS_US, 0.0, dict[str, Any]()
+            while monotonic_us() < until_us and not _server_stops():
+                try:
+                    event, values = "state", await self._state.read()
+                except StoreError as error:
+                    event, values = "outage", {"error": str(error)}
+                if _lasting(values) != _lasting(sent) or monotonic_us() - sent_us > _IDLE_US:
+                    sent, sent_us = values, monotonic_us()
+                    yield f"event: {event}\ndata: {json.dumps(values, separators=(',', ':'))}\n\n".encode()
+                await asyncio.sleep(_INTERVAL)
+        finally:
+            self._streams -= 1
 
     async def _what_if(self, request: Request) -> Response:
         name, text = request.query_params.get("rule", ""), request.query_params.get("quota", "")
@@ -161,27 +186,36 @@ class Dashboard:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         parts = await self._state.parts()
-        return JSONResponse(asdict(await run_in_threadpool(_estimate, parts, name, quotas)))
+
+        def estimated() -> dict[str, Any]:  # reading the recordings takes long as well
+            recordings = [(minute, part.recording(name)) for minute, part in parts]
+            return asdict(estimate([(minute, each) for minute, each in recordings if each is not None], quotas))
+
+        return JSONResponse(await run_in_threadpool(estimated))
 
     async def _change(self, request: Request, name: str) -> Response:
         """Carry out a form, if it was sent from the page."""
-        action = self._actions.named(name)
+        action = self._state.action(name)
         if not await self._tokens.accepts(request):
             return JSONResponse({"error": "This form was not sent from the page, or from one too old: reload it."}, 403)
         if action is None:
             return PlainTextResponse("Not Found", 404)
         try:
-            done = await action(await _fields(request), await self._author.of(request))
+            done = await action(await _fields(request), await self._access.author(request))
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         await self._state.read(is_fresh=True)
         return JSONResponse({"done": done})
 
 
-def _estimate(parts: Iterable[tuple[int, Part]], name: str, quotas: Sequence[Quota]) -> Estimate:
-    """What these quotas would have refused of the recordings of a rule; reading these takes long as well."""
-    recordings = [(minute, part.recording(name)) for minute, part in parts]
-    return estimate([(minute, recording) for minute, recording in recordings if recording is not None], quotas)
+def _asset(request: Request, name: str) -> Response:
+    """A file of the page, or 304 if the browser already has it."""
+    file = content(name)
+    tag = f'"{sha256(file).hexdigest()[:16]}"'
+    headers = {"etag": tag, "cache-control": "private, no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(file, media_type=TYPES[name.rpartition(".")[2]], headers=headers)
 
 
 async def _fields(request: Request) -> dict[str, str]:
@@ -201,3 +235,17 @@ async def _answer_lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+def _lasting(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that do not change merely because time goes on."""
+    return {name: value for name, value in values.items() if name not in ("now", "seconds")}
+
+
+def _server_stops() -> bool:
+    """Whether uvicorn is about to stop; it waits for all streams before it informs the app.
+
+    Its server object handles the signal, and so can be found there.
+    """
+    server: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True

@@ -1,17 +1,22 @@
-"""What the page shows, as JSON: the summary, the overrides, and their history."""
+"""What the page shows, as JSON: the summary, the overrides, and their history; and the actions of its forms."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..clock import monotonic_us
 from ..counts import Part
-from ..overrides import Change, Override, Overrides
-from ..stores import MemoryStore, Store
-from .csrf import Tokens
+from ..decision import Charge
+from ..inbound import Blocks
+from ..overrides import Override, Overrides, quotas_under
+from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
+from ..quotas import Quota
+from ..stores import MemoryStore, Store, reset
+from ..stores.name_owners import owned
+from .access import Tokens
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20
@@ -19,13 +24,26 @@ SHOWN_CHANGES = 20
 _REREAD_US = 250_000.0
 """The state is read again once it is older than this, however many pages show it."""
 
+Fields: TypeAlias = Mapping[str, str]
+Action: TypeAlias = Callable[[Fields, str | None], Awaitable[str]]
+"""Takes the fields of a form and who sent it, and returns a sentence that says what was done.
+
+It raises ``ValueError`` for invalid fields, and may raise ``StoreError``.
+"""
+
+ACTIONS = ("set", "unset", "reset", "block", "lift")
+"""The names of the forms."""
+
+_NO_RULE = "no process on this store has a rule of this name"
+_NO_PENALTY = 'the rule has no Penalty, and checks for no blocks, Rule(..., penalty=Penalty("10 minutes", after=5))'
+
 
 class PageState:
     """The state that all open pages show, read once for all of them. Keys are shown only with ``show_keys``."""
 
     def __init__(self, store: Store, tokens: Tokens, *, show_keys: bool) -> None:
-        self.overrides = Overrides(store)
         self._store = store
+        self._overrides = Overrides(store)
         self._tokens = tokens
         self._show_keys = show_keys
         self._summaries = Summaries(store)
@@ -36,62 +54,117 @@ class PageState:
 
     async def read(self, *, is_fresh: bool = False) -> dict[str, Any]:
         """The state as JSON values; with ``is_fresh``, it is always read now. Raises ``StoreError``."""
+        await self._read(is_fresh=is_fresh)
+        return self._latest
+
+    async def _read(self, *, is_fresh: bool = False) -> Summary:
         async with self._lock:
-            if is_fresh or monotonic_us() - self._read_us >= _REREAD_US:
+            if is_fresh or self._summary is None or monotonic_us() - self._read_us >= _REREAD_US:
                 self._summary = await self._summaries.read()
                 self._latest = await self._as_json(self._summary)
                 self._read_us = monotonic_us()
-            return self._latest
+            return self._summary
 
     async def parts(self) -> list[tuple[int, Part]]:
         """What all processes have published in the last hour, each part with its minute since the epoch."""
-        await self.read()
+        await self._read()
         return list(self._summaries.parts())
 
-    async def rule(self, name: str) -> RuleSummary | None:
-        """The rule of this name."""
-        await self.read()
-        rules = () if self._summary is None else self._summary.rules
-        return next((rule for rule in rules if rule.name == name), None)
-
-    async def key(self, identity: str) -> KeyCounts | None:
-        """The key that is shown under a name of its own."""
-        await self.read()
-        for key in () if self._summary is None else self._summary.keys:
-            if await self._tokens.name_of(key.bucket) == identity:
-                return key
-        return None
-
     async def _as_json(self, read: Summary) -> dict[str, Any]:
-        overrides = await self.overrides.all()
-        history = (await self.overrides.history())[:SHOWN_CHANGES]
-        shown = read.keys[:SHOWN_KEYS]
-        names = {key.bucket: await self._tokens.name_of(key.bucket) for key in shown}
+        overrides, history, waits = await self._overrides.all(), await self._overrides.history(), read.waits
+        keys = [{**asdict(key), "id": await self._tokens.name_of(key.bucket)} for key in read.keys[:SHOWN_KEYS]]
+        for key in keys:
+            del key["bucket"]
+            key["key"] = key["key"] if self._show_keys else None
+        changes = [
+            {**asdict(each), "before": _override(each.before), "after": _override(each.after)}
+            for each in history[:SHOWN_CHANGES]
+        ]
+        kind = "memory" if isinstance(self._store, MemoryStore) else "redis"
+        quantiles = {"mean": waits.mean, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
         return {
             "now": read.now,
             "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
             "seconds": [[at, *numbers] for at, numbers in read.seconds.items()],
-            "store": self._store_as_json(read),
-            "keys": [self._key(key, names[key.bucket]) for key in shown],
-            "queues": [asdict(row) for row in read.queues],
-            "learned": [asdict(row) for row in read.learned],
-            "processes": [asdict(process) for process in read.processes],
-            "history": [_change(change) for change in history],
+            "store": {"kind": kind, "takes": waits.count, **quantiles},
+            "keys": keys,
+            "history": changes,
+            **{name: [asdict(row) for row in getattr(read, name)] for name in ("queues", "learned", "processes")},
         }
 
-    def _store_as_json(self, read: Summary) -> dict[str, Any]:
-        waits = read.waits
-        return {
-            "kind": "memory" if isinstance(self._store, MemoryStore) else "redis",
-            "takes": waits.count,
-            "mean": waits.mean,
-            "p50": waits.quantile(0.5),
-            "p99": waits.quantile(0.99),
-        }
+    # The actions of the forms
 
-    def _key(self, key: KeyCounts, name: str) -> dict[str, Any]:
-        shown = key.key if self._show_keys else None
-        return {"id": name, "key": shown, "rule": key.rule, "requests": key.requests, "refused": key.refused}
+    def action(self, name: str) -> Action | None:
+        """The action of a form; ``None`` if there is no such form."""
+        return getattr(self, f"_{name}") if name in ACTIONS else None
+
+    async def _set(self, fields: Fields, by: str | None) -> str:
+        """Set the limit of a rule, for a while or until it is unset."""
+        name, quota, lasts = _field(fields, "rule"), _field(fields, "quota"), fields.get("for", "")
+        seconds = parse_period(lasts) if lasts else None
+        await self._overrides.set(name, quota, seconds=seconds, by=by)
+        return f"{name} is {quota} now" + (f", for {lasts}" if lasts else "")
+
+    async def _unset(self, fields: Fields, by: str | None) -> str:
+        """Let the limit of the program apply again."""
+        name = _field(fields, "rule")
+        had_one = await self._overrides.unset(name, by=by)
+        return f"{name} is as the program says" + ("" if had_one else ", as before")
+
+    async def _reset(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
+        """Forget what a key has used of a rule."""
+        name, key, row = await self._key(fields)
+        charges = [Charge(quota, key, 1, name) for quota in await self._quotas(name)]
+        if row is not None:
+            charges.append(Charge(as_quotas("1/s")[0], key, 1, name))
+            charges[-1].bucket = row.bucket
+        if not charges:
+            raise ValueError(f"no process on this store has a rule named {name!r}")
+        await reset(self._store, charges)
+        return f"{_shown(fields)} has used nothing of {name} now"
+
+    async def _block(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
+        """Block a key of a rule for a while."""
+        name, key, _ = await self._key(fields)
+        lasts = _field(fields, "for")
+        is_new = await Blocks(store=self._store, name=name).block(key, lasts)
+        done = f"is blocked by {name} for {lasts}" if is_new else "was blocked already"
+        rule = await self._rule(name)
+        if rule is None or not rule.has_penalty:
+            done += f", but it can still send requests: {_NO_PENALTY if rule else _NO_RULE}"
+        return f"{_shown(fields)} {done}"
+
+    async def _lift(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
+        """Let a blocked key pass again."""
+        name, key, _ = await self._key(fields)
+        await Blocks(store=self._store, name=name).lift(key)
+        return f"{_shown(fields)} is not blocked by {name}"
+
+    async def _key(self, fields: Fields) -> tuple[str, str, KeyCounts | None]:
+        """The rule and the key that a form names, and the row of the page that it was sent from, if any."""
+        identity = fields.get("id")
+        if not identity:
+            return _field(fields, "rule"), _field(fields, "key"), None
+        names = {await self._tokens.name_of(key.bucket): key for key in (await self._read()).keys}
+        row = names.get(identity)
+        if row is None:
+            raise ValueError("this key is not among those of the last hour any more: type it")
+        if row.key is None:
+            raise ValueError("the store holds only a hash of this key: type the key itself")
+        return row.rule, row.key, row
+
+    async def _rule(self, name: str) -> RuleSummary | None:
+        return next((rule for rule in (await self._read()).rules if rule.name == name), None)
+
+    async def _quotas(self, name: str) -> list[Quota]:
+        """The quotas that a key of a rule may have used: those of the program, and those of an override."""
+        rule = await self._rule(name)
+        own = [quota for owner, quota in owned(self._store) if owner == name and quota.name not in RESERVED_NAMES]
+        if not own and rule is not None and rule.quotas:
+            own = list(as_quotas(rule.quotas))
+        override = (await self._overrides.all()).get(name)
+        others = [] if override is None or override.word else quotas_under(override, own)
+        return list({(quota.name, quota.kind): quota for quota in [*own, *others]}.values())
 
 
 def _override(override: Override | None) -> dict[str, Any] | None:
@@ -100,6 +173,13 @@ def _override(override: Override | None) -> dict[str, Any] | None:
     return {"quota": override.text, "word": override.word, "until": override.until, "by": override.by}
 
 
-def _change(change: Change) -> Mapping[str, Any]:
-    before, after = _override(change.before), _override(change.after)
-    return {"name": change.name, "at": change.at, "by": change.by, "before": before, "after": after}
+def _field(fields: Fields, name: str) -> str:
+    """A field that must not be empty."""
+    value = fields.get(name, "").strip()
+    if not value:
+        raise ValueError(f"the field {name!r} is empty")
+    return value
+
+
+def _shown(fields: Fields) -> str:
+    return fields.get("key") or f"key {fields.get('id')}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from ..buckets import key_in
@@ -123,31 +124,22 @@ class Summaries:
         await publish_in_process(self._store)
         await self._time.look()
         now = self._time.now_us() / 1e6
-        latest = int(now) // 60
-        wanted = range(latest - MINUTES + 1, latest + 1)
+        wanted = range(int(now) // 60 - MINUTES + 1, int(now) // 60 + 1)
         self._reread = (self._reread + 1) % MINUTES
         again = {*wanted[-_FRESH:], wanted[self._reread]}
         stale = [minute for minute in wanted if minute in again or minute not in self._minutes]
-        for minute, parts in zip(stale, await asyncio.gather(*map(self._read, stale))):
-            self._minutes[minute] = parts
-        self._minutes = {minute: self._minutes.get(minute, {}) for minute in wanted}
+        read = dict(zip(stale, await asyncio.gather(*map(self._read, stale))))
+        self._minutes = {minute: read[minute] if minute in read else self._minutes[minute] for minute in wanted}
         return _summed(now, self._minutes)
 
     def parts(self) -> Iterator[tuple[int, Part]]:
         """The parts that were read last, each with its minute since the epoch."""
-        for minute, parts in self._minutes.items():
-            for part in parts.values():
-                yield minute, part
+        return ((minute, part) for minute, parts in self._minutes.items() for part in parts.values())
 
     async def _read(self, minute: int) -> dict[str, Part]:
-        before = self._minutes.get(minute, {})
-        parts: dict[str, Part] = {}
-        for process, content in (await self._documents.read_parts(document_of(minute))).items():
-            earlier = before.get(process)
-            part = earlier if earlier is not None and earlier.content == content else part_of(content, minute)
-            if part is not None:
-                parts[process] = part
-        return parts
+        contents = await self._documents.read_parts(document_of(minute))
+        parts = {process: part_of(content, minute) for process, content in contents.items()}
+        return {process: part for process, part in parts.items() if part is not None}
 
 
 async def summary(store: Store) -> Summary:
@@ -156,64 +148,48 @@ async def summary(store: Store) -> Summary:
 
 
 def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
-    waits = WaitTimes()
-    for parts in list(minutes.values())[-RECENT_MINUTES:]:
-        for part in parts.values():
-            waits.add_all(part.waits)
-    newest = {process: part.values for parts in minutes.values() for process, part in parts.items()}
+    rows: defaultdict[str, list[Numbers]] = defaultdict(lambda: [NONE] * len(minutes))
+    seconds = dict.fromkeys(range(int(now) - 120, int(now) + 1), NONE)
+    requests: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    newest, waits = dict[str, dict[str, Any]](), WaitTimes()
+    for place, (minute, parts) in enumerate(minutes.items()):
+        for process, part in parts.items():
+            values = newest[process] = part.values
+            for name, numbers in values["rules"].items():
+                rows[name][place] = added(rows[name][place], numbers)
+            for second, *counts in values["seconds"]:
+                if minute * 60 + second in seconds:
+                    seconds[minute * 60 + second] = added(seconds[minute * 60 + second], counts)
+            for name, bucket, sent, refusals in values["keys"]:
+                requests[name, bucket] += sent
+                refused[name, bucket] += refusals
+            if place >= len(minutes) - RECENT_MINUTES:
+                waits.add_all(part.waits)
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
+    outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
+    processes = [(each["process"], each["started"], each["minute"] * 60.0) for _, each in sorted(newest.items())]
+    worst = sorted(requests, key=lambda key: (-refused[key], -requests[key]))
     return Summary(
         now=now,
-        rules=tuple(_rules(minutes, newest.values())),
-        keys=tuple(_keys(minutes)),
+        rules=tuple(_rules(rows, newest.values())),
+        keys=tuple([KeyCounts(*key, key_in(key[1]), requests[key], refused[key]) for key in worst]),
         waits=waits,
-        seconds=_seconds(minutes, int(now)),
-        queues=tuple([QueueRow(v["process"], **row) for v in fresh for row in v["outbound"] if "host" not in row]),
-        learned=tuple([LearnedRow(v["process"], **row) for v in fresh for row in v["outbound"] if "host" in row]),
-        processes=tuple(
-            [ProcessSummary(v["process"], v["started"], v["minute"] * 60.0) for _, v in sorted(newest.items())]
-        ),
+        seconds=seconds,
+        queues=tuple([QueueRow(process, **row) for process, row in outbound if "host" not in row]),
+        learned=tuple([LearnedRow(process, **row) for process, row in outbound if "host" in row]),
+        processes=tuple(starmap(ProcessSummary, processes)),
     )
 
 
-def _rules(minutes: Mapping[int, Mapping[str, Part]], newest: Iterable[Mapping[str, Any]]) -> Iterator[RuleSummary]:
-    by_name: dict[str, list[Numbers]] = {}
+def _rules(rows: defaultdict[str, list[Numbers]], newest: Iterable[Mapping[str, Any]]) -> Iterator[RuleSummary]:
     quotas: dict[str, list[str]] = {}
     penalties: set[str] = set()
     for values in newest:
         quotas.update(values["quotas"])
         penalties.update(values.get("penalties", ()))
-    for place, parts in enumerate(minutes.values()):
-        for part in parts.values():
-            for name, numbers in part.values["rules"].items():
-                row = by_name.setdefault(name, [NONE] * len(minutes))
-                row[place] = added(row[place], numbers)
-    for name in sorted({*by_name, *quotas, *penalties}):
-        row = by_name.get(name, [NONE] * len(minutes))
-        admitted, refused, shadowed, degraded, failed = map(sum, zip(*row))
+    for name in sorted({*rows, *quotas, *penalties}):
+        admitted, refused, shadowed, degraded, failed = map(sum, zip(*rows[name]))
         text = "; ".join(quotas.get(name, []))
-        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, tuple(row), name in penalties)
-
-
-def _keys(minutes: Mapping[int, Mapping[str, Part]]) -> Iterator[KeyCounts]:
-    """The keys with the most refusals, and then those with the most requests, come first."""
-    requests: Counter[tuple[str, str]] = Counter()
-    refused: Counter[tuple[str, str]] = Counter()
-    for parts in minutes.values():
-        for part in parts.values():
-            for name, bucket, sent, refusals in part.values["keys"]:
-                requests[name, bucket] += sent
-                refused[name, bucket] += refusals
-    for name, bucket in sorted(requests, key=lambda key: (-refused[key], -requests[key])):
-        yield KeyCounts(name, bucket, key_in(bucket), requests[name, bucket], refused[name, bucket])
-
-
-def _seconds(minutes: Mapping[int, Mapping[str, Part]], now: int) -> dict[int, Numbers]:
-    seconds = dict.fromkeys(range(now - 120, now + 1), NONE)
-    for minute, parts in list(minutes.items())[-3:]:
-        for part in parts.values():
-            for second, *numbers in part.values["seconds"]:
-                at = minute * 60 + second
-                if at in seconds:
-                    seconds[at] = added(seconds[at], numbers)
-    return seconds
+        minutes = tuple(rows[name])
+        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, minutes, name in penalties)

@@ -28,10 +28,10 @@ def test_the_page_cannot_be_built_without_allow() -> None:
         dashboard(MemoryStore())  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("allow", [None, True, "admin", Request])
+@pytest.mark.parametrize("allow", [None, True, "admin"])
 def test_allow_is_a_function(allow: Any) -> None:
     """Anything else is refused with an example of a right one."""
-    with pytest.raises(ConfigurationError, match=r"allow must be a function .*not .*: dashboard\(store, allow=lambda"):
+    with pytest.raises(ConfigurationError, match=r"allow is a function .*not .*: dashboard\(store, allow=lambda"):
         dashboard(MemoryStore(), allow=allow)
 
 
@@ -54,7 +54,7 @@ def test_allow_is_no_security_scheme(scheme: Any) -> None:
 
 def test_by_is_a_function() -> None:
     """A name instead of a function of the request is refused."""
-    with pytest.raises(ConfigurationError, match=r"by must be a function of the request, not 'ann'"):
+    with pytest.raises(ConfigurationError, match=r"by is a function of .*, not 'ann'"):
         dashboard(MemoryStore(), allow=lambda request: True, by="ann")  # type: ignore[arg-type]
 
 

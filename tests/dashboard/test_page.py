@@ -17,16 +17,14 @@ from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
 from asgi_ratelimit.counts import Recording, minutes, stop_publishing
 from asgi_ratelimit.counts.minutes import recording_in
 from asgi_ratelimit.dashboard import dashboard
-from asgi_ratelimit.dashboard.assets import TYPES
-from asgi_ratelimit.dashboard.page_state import PageState
-from asgi_ratelimit.dashboard.streams import Streams
+from asgi_ratelimit.dashboard.app import FILES
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("name", ["", *TYPES])
+@pytest.mark.parametrize("name", ["", *FILES])
 async def test_every_answer_has_a_strict_policy(name: str) -> None:
     """Nothing runs that is written into the page, and nothing is loaded from elsewhere."""
     async with visitor(app_with_page(MemoryStore())) as client:
@@ -130,7 +128,7 @@ async def test_events_tell_of_changes() -> None:
 async def test_streams_are_bounded() -> None:
     """One page more than there may be is sent away, and may ask for the state from time to time."""
     app = app_with_page(MemoryStore())
-    with mock.patch("asgi_ratelimit.dashboard.streams.MOST_STREAMS", 0):
+    with mock.patch("asgi_ratelimit.dashboard.app.MOST_STREAMS", 0):
         async with visitor(app) as client:
             answer = await client.get("/limits/events")
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
@@ -139,9 +137,9 @@ async def test_streams_are_bounded() -> None:
 
 async def test_streams_that_begin_together_are_bounded() -> None:
     """Of those that were let in before any of them began, all but as many as there may be end at once."""
-    streams = Streams(mock.AsyncMock(spec=PageState))
-    with mock.patch("asgi_ratelimit.dashboard.streams.MOST_STREAMS", 2):
-        begun = [streams.events() for _ in range(4)]
+    page = dashboard(MemoryStore(), allow=lambda request: True)
+    with mock.patch("asgi_ratelimit.dashboard.app.MOST_STREAMS", 2):
+        begun = [page.events() for _ in range(4)]
         assert [await anext(each) for each in begun] == [b"retry: 500\n\n"] * 2 + [b"retry: 5000\n\n"] * 2
         assert [await anext(each, None) for each in begun[2:]] == [None, None]
 

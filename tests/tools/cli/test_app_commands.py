@@ -167,7 +167,7 @@ def test_a_module_that_raises(statement: str, why: str, folder: Path, run: Calla
         (
             "routes",
             "app.py:app",
-            "no app at 'app.py:app': it must be a module, not a file, and a colon and an attribute: asgi-ratelimit rout",
+            "no app at 'app.py:app': it must be a module, not a file, and a colon and an attribute: asgi",
         ),
         ("what-if", "nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
         ("suggest", "nosuch.log", "error: No such file or directory: 'nosuch.log': asgi-ratelimit suggest access.log"),
