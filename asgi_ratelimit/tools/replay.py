@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,7 @@ MOST_PARTS = 64
 
 _RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
 _EXEMPT = "exempt"
+_SCOPE = {"type": "http", "headers": [], "root_path": "", "query_string": b""}
 
 
 class LoggedKey(ScopeKey):
@@ -46,8 +48,7 @@ LOGGED_KEY = LoggedKey()
 def scope_of(request: LoggedRequest) -> Scope:
     """The scope of a request of a log."""
     _, key, method, path = request
-    scope = {"type": "http", "method": method, "path": path, "client": (key, 0), "headers": []}
-    return {**scope, "root_path": "", "query_string": b""}
+    return {**_SCOPE, "method": method, "path": path, "client": (key, 0)}
 
 
 def limits_of(quota: str | None, texts: Sequence[str]) -> RuleTable:
@@ -151,7 +152,7 @@ class Replay:
         self._store = MemoryStore(max_keys=10**12, clock=self._clock)  # none is ever forgotten
         self.requests = self.refused = self.unlimited = self.keyless = self.delayed = 0
         self.clients: dict[str, bool] = {}
-        self.rules: dict[str, dict[str, Count]] = {rule.name: {} for rule in limits.charging}
+        self.rules = {rule.name: defaultdict[str, Count](Count) for rule in limits.charging}
         self.timeline = Timeline()
 
     async def run(self, requests: Iterable[LoggedRequest]) -> None:
@@ -203,8 +204,7 @@ class Replay:
         states = zip(decision.charges, decision.states)
         refusing = set() if decision.allowed else {charge.name for charge, state in states if not state.allowed}
         for name, key in {charge.name: charge.key for charge in decision.charges}.items():
-            counts = self.rules[name]  # type: ignore[index]  # a plan names all
-            counts.setdefault(key, Count()).add(decision.now_us, name in refusing)
+            self.rules[name][key].add(decision.now_us, name in refusing)  # type: ignore[index]  # a plan names all
 
     def report(self, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
         """The results, with the ``top`` clients of each rule and moments; ``shown`` turns a key into text.

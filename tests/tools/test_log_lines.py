@@ -281,12 +281,14 @@ def test_a_line_means_the_same_beside_any_other(lines: list[str]) -> None:
 @pytest.mark.parametrize(
     "line", ["[" * 16_000, " [" * 8000, f"{CLIENT} - -" + " [a" * 5000, "a " * 8000, '"' * 16_000, ":1" * 8000]
 )
-def test_no_line_keeps_a_pattern_busy(line: str) -> None:
-    """Whatever it is, and however often it is repeated."""
+def test_no_line_keeps_a_pattern_busy(line: str, tmp_path: Path) -> None:
+    """Whatever it is, and however often it is repeated; nor is the hint for such a log."""
     for fields in FORMATS:
         for each in (line, f"2026-10-10T13:55:36Z {line}", f"https {line}"):
             with pytest.raises(UNREADABLE):
                 fields(each)
+    with pytest.raises(ConfigurationError, match="no line of"):
+        read(tmp_path, [line] * 100)
 
 
 def test_a_user_does_not_move_the_fields() -> None:

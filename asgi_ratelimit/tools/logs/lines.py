@@ -47,10 +47,13 @@ CACHED = 10_000
 # What stands in the lines of all formats
 
 
+_address_in = lru_cache(maxsize=CACHED)(parse_address)
+
+
 @lru_cache(maxsize=CACHED)
 def client_of(text: str) -> str:
     """The key of a client: its address without the port, of IPv6 its network; any other text as it is."""
-    packed = parse_address(text)
+    packed = _address_in(text)
     return text if packed is None else client_key(packed, IPV6_PREFIX)
 
 
@@ -107,7 +110,7 @@ def time_us_of(value: object) -> float:
 @lru_cache(maxsize=CACHED)
 def _text_time_us(text: str) -> float:
     common = _COMMON_TIME.fullmatch(text)
-    if common is not None:
+    if common:
         day, month, year, time, zone = common.groups()
         text = f"{year}-{_MONTHS.index(month) + 1:02}-{day}T{time}{zone}"
     if len(text) < len("20261010T135536"):  # only a date, or only a time of day
@@ -141,11 +144,11 @@ def common_fields(line: str) -> TextFields:
         raise ValueError("it is not a client, a time in brackets and a request line in quotes")
     front, time, method, target = match.groups()
     client, *others = front.split(" ")
-    is_address = parse_address(client) is not None
-    if others and not is_address and _HOST.fullmatch(client) and parse_address(others[0]) is not None:
+    is_address = _address_in(client) is not None
+    if others and not is_address and _HOST.fullmatch(client) and _address_in(others[0]) is not None:
         client, *others = others
         is_address = True
-    if len(others) < 2 or any(parse_address(other) is not None for other in others):
+    if len(others) < 2 or any(_address_in(other) for other in others):
         raise ValueError(f"what stands before the time is not a client, '-' and a user, but {front[:100]!r}")
     if not is_address and (len(others) > 2 or others[0] != "-" or not (client == "-" or _HOST.fullmatch(client))):
         raise ValueError(f"it does not begin with the address or name of a client, but {front[:100]!r}")
@@ -184,9 +187,12 @@ def text_parser(fields_of_line: Callable[[str], TextFields], key: str) -> ParseL
 
     def parse(line: str) -> LoggedRequest:
         client, user, time, method, target = fields_of_line(line)
-        if key == "user" and " " in user:  # there may be another field between it and the time
+        if key == "client":
+            own = client_of(_key_of(client))
+        elif " " in user and key == "user":  # there may be another field between it and the time
             raise ValueError(f"the user is not one word, but {user[:100]!r}")
-        own = {"client": client_of(_key_of(client)), "user": _key_of(user.strip('"')), "all": EVERYBODY}[key]
+        else:
+            own = EVERYBODY if key == "all" else _key_of(user.strip('"'))
         return time_us_of(time), own, method, path_of(target)
 
     return parse

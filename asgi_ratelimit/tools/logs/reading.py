@@ -44,7 +44,7 @@ In a busier second, the requests of others between them show better when they ca
 RUN_US = SECOND_US / 4
 """The time within which they came."""
 
-_WITHOUT_TIME = re.compile(r'\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
+_WITHOUT_TIME = re.compile(r'(?<!\S)\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
 """A line of uvicorn, or of its workers in gunicorn, as they log by default."""
 
 
@@ -97,9 +97,10 @@ class LogReader:
             if block and not any(each[0] % SECOND_US for each in block):
                 self.in_whole_seconds = True
                 requests = list(_spread(block))
-            for request in requests:  # the rest of a second that fills more than a window comes after the others
-                last = max(last, request[0])
-                yield request if request[0] == last else (last, *request[1:])
+            if requests and requests[0][0] < last:  # the rest of a second that fills more than a window
+                requests = [(max(last, each[0]), *each[1:]) for each in requests]
+            last = requests[-1][0] if requests else last
+            yield from requests
 
     def _blocks(self, requests: Iterator[LoggedRequest]) -> Iterator[list[LoggedRequest]]:
         """The requests in blocks, in order, and with one second in two blocks only if it fills more than a window."""
