@@ -129,7 +129,7 @@ class Summaries:
         again = {*wanted[-_FRESH:], wanted[self._reread]}
         stale = [minute for minute in wanted if minute in again or minute not in self._minutes]
         read = dict(zip(stale, await asyncio.gather(*map(self._read, stale))))
-        self._minutes = {minute: read[minute] if minute in read else self._minutes[minute] for minute in wanted}
+        self._minutes = {minute: read.get(minute, self._minutes.get(minute, {})) for minute in wanted}
         return _summed(now, self._minutes)
 
     def parts(self) -> Iterator[tuple[int, Part]]:

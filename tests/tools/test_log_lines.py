@@ -287,7 +287,7 @@ def test_no_line_keeps_a_pattern_busy(line: str, tmp_path: Path) -> None:
         for each in (line, f"2026-10-10T13:55:36Z {line}", f"https {line}"):
             with pytest.raises(UNREADABLE):
                 fields(each)
-    with pytest.raises(ConfigurationError, match="no line of"):
+    with pytest.raises(ConfigurationError, match="none of the first"):
         read(tmp_path, [line] * 100)
 
 

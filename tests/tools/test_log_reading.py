@@ -97,7 +97,7 @@ def test_the_progress_counts_lines(tmp_path: Path) -> None:
 
 def test_a_log_without_requests_is_an_error(tmp_path: Path) -> None:
     """It quotes a line, and shows right ones; an empty file beside another is none."""
-    with pytest.raises(ConfigurationError, match=r"no line of .* is a request, such as\n.*\n.*\nbut 'hello'"):
+    with pytest.raises(ConfigurationError, match=r"none of the first .* is a request, such as\n.*\n.*\nbut 'hello'"):
         list(LogReader([written(tmp_path / "a", "hello")]).requests())
     empty = tmp_path / "empty"
     empty.touch()

@@ -57,16 +57,8 @@ def progress(what: str) -> Iterator[Callable[[int], None]]:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON in ASCII; infinity and NaN become ``null``."""
-    print(json.dumps(_plain(value), indent=2))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Print a value as JSON, in ASCII, so that it cannot control a terminal."""
+    print(json.dumps(value, indent=2))
 
 
 def text(value: object) -> str:

@@ -205,7 +205,10 @@ def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
                 f"sed -E 's/^{words}//' access.log | asgi-ratelimit what-if - ..."
             )
             break
-    return f"no line of {name} is a request, such as{_EXAMPLES}\nbut {problem or repr('')}" + (hint and f"\n{hint}")
+    return (
+        f"none of the first {len(first)} lines of {name} is a request, such as{_EXAMPLES}\nbut {problem or repr('')}"
+        + (hint and f"\n{hint}")
+    )
 
 
 _time_of, _key_of = itemgetter(0), itemgetter(1)

@@ -173,9 +173,3 @@ def test_shares_are_never_rounded_to_all_or_nothing() -> None:
         "100.0 %",
         "0.00 %",
     ]
-
-
-def test_json_has_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
-    """Other programs could not read it."""
-    output.print_json({"a": [math.inf, math.nan, 1.5], "b": (True, None)})
-    assert json.loads(capsys.readouterr().out) == {"a": [None, None, 1.5], "b": [True, None]}
