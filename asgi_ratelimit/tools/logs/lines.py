@@ -61,12 +61,9 @@ def _key_of(value: object) -> str:
     """A value of a log as a key; empty if there is none. Raises ``ValueError``."""
     if value is None or value == "-":
         return ""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError("and a key is a text or a whole number")
-    text = str(value)
-    if len(text) > LONGEST_KEY:
-        raise ValueError(f"and a key has at most {LONGEST_KEY} characters")
-    return text
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or len(str(value)) > LONGEST_KEY:
+        raise ValueError(f"and a key is a text or a whole number of at most {LONGEST_KEY} characters")
+    return str(value)
 
 
 def path_of(target: str) -> str:
