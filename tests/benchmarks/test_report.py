@@ -33,7 +33,7 @@ def test_a_peer_with_an_error_is_shown_with_it() -> None:
         "| ours, redis | 300.0 | 30,000 |  |",
         "| limits, redis | 4,000.0 |  | 1,000 at once: a/b (900 of 1,000) |",
     ]
-    assert "| limits |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
+    assert "| limits |  |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
 
 
 def test_a_row_is_shown_with_its_shape() -> None:
