@@ -269,6 +269,17 @@ class Decision:
         return tuple(map(self._state_of, self.take.charges, self.stored))
 
     @property
+    def refusing(self) -> list[Charge]:
+        """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
+        refusing: list[Charge] = []
+        if not self.allowed:
+            now, max_wait_us = self.asked_us or self.now_us, self.take.max_wait_us
+            for charge, state in zip(self.take.charges, self.stored):
+                if wait(charge.quota, state, now, charge.cost, max_wait_us) > max_wait_us:
+                    refusing.append(charge)
+        return refusing
+
+    @property
     def binding(self) -> QuotaState:
         """The state of the binding quota."""
         return min(self.states, key=tightness)
@@ -323,7 +334,7 @@ def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:
 
 def is_outage(decision: Decision) -> bool:
     """Whether a refusal came from an outage of the store, and not from a quota."""
-    return decision.degraded and all(state.allowed for state in decision.states)
+    return decision.degraded and not decision.allowed and not decision.refusing
 
 
 def granting(take: Take, units: float) -> Take:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Lock
 from typing import TypeAlias
 
-from ..decision import Charge, Decision
+from ..decision import Decision
 from ..quota_text import RESERVED_NAMES
 from ..stores import ByStore, Store
 
@@ -113,9 +113,10 @@ class Counts(dict[str, RuleCounts]):
         first = None
         for decision in decisions:
             allowed, names = decision.allowed, []
-            for charge in decision.take.charges if allowed else _refusing(decision):
+            refusing = decision.take.charges if allowed else decision.refusing
+            for charge in refusing or decision.take.charges:
                 name = charge.name or ""
-                if name in names or (allowed and charge.quota.name in RESERVED_NAMES):
+                if name in names or ((allowed or not refusing) and charge.quota.name in RESERVED_NAMES):
                     continue
                 names.append(name)
                 rule, bucket = self[name], charge.bucket
@@ -142,12 +143,6 @@ class Counts(dict[str, RuleCounts]):
                     first = decision
                 if decision.degraded:
                     self.repeats[DEGRADED] += again
-
-
-def _refusing(decision: Decision) -> Sequence[Charge]:
-    """The charges that are refused; those of all rules, if an outage refuses, and not a quota."""
-    refused = [each for each, state in zip(decision.charges, decision.states) if not state.allowed]
-    return refused or [each for each in decision.charges if each.quota.name not in RESERVED_NAMES]
 
 
 _counts: ByStore[Counts] = ByStore()

@@ -17,10 +17,10 @@ from .header_rendering import (
     dialect,
     draft,
     legacy,
-    names,
     policy,
     quoted,
     retry_after,
+    violated,
 )
 from .server_limit_parsing import MAX_DELAY, parse
 from .server_limits import ServerLimit, ServerLimits
@@ -41,9 +41,9 @@ __all__ = [
     "dialect",
     "draft",
     "legacy",
-    "names",
     "parse",
     "policy",
     "quoted",
     "retry_after",
+    "violated",
 ]

@@ -34,12 +34,7 @@ Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 
 def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
-    key: list[object] = []
-    for decision in decisions:
-        for charge in decision.take.charges:
-            key.append(id(charge.quota))  # a comprehension is one more call
-            key.append(charge.name)
-    policies = _policies.get(tuple(key)) or _stored_policies(tuple(key), decisions)
+    policies = _policies_of(decisions)
     limits, forms = [], iter(policies.forms)
     for decision in decisions:
         now = decision.asked_us or decision.now_us
@@ -108,6 +103,18 @@ def _items(value: bytes) -> list[bytes]:
     return [b'"' + item for item in value[1:].split(b', "')]
 
 
+def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
+    """The names, as in the headers, of the quotas that refused."""
+    refused, names = [], iter(_policies_of(decisions).names)
+    for decision in decisions:
+        refusing = decision.refusing
+        for charge in decision.take.charges:
+            name = next(names)
+            if charge in refusing:
+                refused.append(name)
+    return tuple(refused)
+
+
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
     distinct: list[str] = []
@@ -159,10 +166,11 @@ def _integer(number: float) -> int:
 class _Policies(NamedTuple):
     """What the headers of decisions over the same quotas have in common.
 
-    For each quota: the form of its item in ``RateLimit``, the quota, and the function of its kind that fills the form.
+    For each quota, ``forms`` has the form of its item in ``RateLimit``, the quota, and the function that fills it.
     """
 
     header: Header
+    names: Sequence[str]
     forms: tuple[tuple[bytes, Quota, Callable[[Quota, Any, float], tuple[int, float]]], ...]
 
 
@@ -170,15 +178,26 @@ _policies: dict[tuple[object, ...], _Policies] = {}
 """By the identities of the quotas, which are kept alive here, and the names of their limits."""
 
 
+def _policies_of(decisions: Sequence[Decision]) -> _Policies:
+    key: list[object] = []
+    for decision in decisions:
+        for charge in decision.take.charges:
+            key.append(id(charge.quota))  # a comprehension is one more call
+            key.append(charge.name)
+    found = tuple(key)
+    return _policies.get(found) or _stored_policies(found, decisions)
+
+
 def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> _Policies:
     """What the headers of these decisions have in common, which is stored under this key."""
     quotas = [charge.quota for decision in decisions for charge in decision.charges]
-    texts = list(map(quoted, names(decisions)))
+    named = names(decisions)
+    texts = list(map(quoted, named))
     policies = [f"{text};q={policy(quota)[0]};w={policy(quota)[1]}".encode() for text, quota in zip(texts, quotas)]
     forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
     functions = [ALGORITHMS[type(quota)].available for quota in quotas]
     if len(_policies) >= MAX_QUOTAS:
         with suppress(RuntimeError):  # another thread is replacing it
             _policies.pop(next(iter(_policies)), None)
-    stored = _Policies((b"ratelimit-policy", b", ".join(policies)), tuple(zip(forms, quotas, functions)))
+    stored = _Policies((b"ratelimit-policy", b", ".join(policies)), named, tuple(zip(forms, quotas, functions)))
     return _policies.setdefault(key, stored)

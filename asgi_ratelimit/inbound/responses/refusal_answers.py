@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision, is_outage
-from ...headers import Header, names, retry_after
+from ...headers import Header, retry_after, violated
 from ...keys.base import called
 from ..functions.connection_functions import Failures, connection_of
 from ..functions.function_arguments import require_function
@@ -106,8 +106,8 @@ def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
 
 def refusing_name(decision: Decision) -> str | None:
     """The name of the rule that refused with the longest wait, if there is one."""
-    refused = [pair for pair in zip(decision.states, decision.charges) if not pair[0].allowed]
-    return max(refused, key=lambda pair: pair[0].retry_after)[1].name if refused else None
+    pairs = [pair for pair in zip(decision.states, decision.charges) if not pair[0].allowed]
+    return max(pairs, key=lambda pair: pair[0].retry_after)[1].name if pairs else None
 
 
 class AccessDenied(Exception):
@@ -134,12 +134,6 @@ class LimitUnavailable(Exception):
             await _send_problem(_problem(()), [RETRY_SOON], scope, send)
         else:
             await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
-
-
-def violated(reported: Sequence[Decision]) -> tuple[str, ...]:
-    """The names, as in the headers, of the quotas that refused."""
-    states = [state for decision in reported for state in decision.states]
-    return tuple([name for name, state in zip(names(reported), states) if not state.allowed])
 
 
 def _can_answer(scope: Scope) -> bool:
