@@ -26,7 +26,8 @@ class GroupCommit(Generic[T, R]):
     ``send(items)`` returns one result for each item, in order; a result that is an exception fails only its own item.
     If it raises, exactly this batch fails. So does a batch that is not back ``timeout`` seconds after its first item
     was submitted, whatever ``send`` is doing then: it is cancelled, and nobody waits for its end. ``timed_out`` makes
-    the exception. A batch has at most ``MAX_ITEMS``, of a total weight of ``most_weight``, or one that is heavier.
+    the exception. ``instead(item, error)`` is what the caller of an item gets that failed: a result, or an exception.
+    A batch has at most ``MAX_ITEMS``, of a total weight of ``most_weight``, or one that is heavier.
 
     Cancelling a caller neither stops a batch nor affects the others: an item that has not been sent is dropped.
     """
@@ -37,12 +38,14 @@ class GroupCommit(Generic[T, R]):
         *,
         timeout: float,
         timed_out: Callable[[], Exception],
+        instead: Callable[[T, BaseException], R | BaseException] = lambda item, error: error,
         weight_of: Callable[[T], int] = lambda item: 1,
         most_weight: int = MAX_ITEMS,
     ) -> None:
         self._send = send
         self._timeout = timeout
         self._timed_out = timed_out
+        self._instead = instead
         self._weight_of = weight_of
         self._most_weight = most_weight
         self._loop = asyncio.get_running_loop()
@@ -125,10 +128,12 @@ class GroupCommit(Generic[T, R]):
             self._deadline.cancel()
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
-        for at, (_, future, _, _) in enumerate(batch):
-            result = results if isinstance(results, BaseException) else results[at]
+        for at, (item, future, _, _) in enumerate(batch):
             if future.done():
                 continue
+            result = results if isinstance(results, BaseException) else results[at]
+            if isinstance(result, BaseException):
+                result = self._instead(item, result)
             if isinstance(result, asyncio.CancelledError):
                 future.cancel()
             elif isinstance(result, BaseException):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from ...algorithms import State
-from ...decision import Charge, Decision, Settlement, Take, granting, settlements_of, with_charges
+from ...decision import Charge, Decision, Settled, Settlement, Take, granting, settlements_of, with_charges
 from ...errors import ConfigurationError, StoreError
+from ..base import Decisions
 from .clients import Connection
 from .node import Context, Node
-from .wire import Action, Answer, NumberedTake, Peek, charges_of
+from .wire import PEEK_ID, Action, Answer, NumberedTake, charges_of
 
 
 class ClusterNodes:
@@ -51,18 +52,19 @@ class ClusterNodes:
             self._context.outage.store_is_back(name)
             del self._nodes[name]
 
+    def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
+        """The decision on a take, of one key or of several; the outage decides if a node does not answer."""
+        parts = _parts_of(take)
+        return self.node_of(take.take.charges[0].bucket).take(take) if len(parts) == 1 else self._take(take, parts)
+
     async def answer(self, action: Action) -> Answer:
-        """The answer to an action, of one key or of several. Raises ``StoreError``."""
+        """The answer to an action of one key, or to a peek of several. Raises ``StoreError``."""
         parts = _parts_of(action)
         if len(parts) == 1:
             return await self.node_of(charges_of(action)[0].bucket).answer(action)
-        if isinstance(action, Peek):
-            return await self._peek(action.take, parts)
-        self._under_way += 1
-        try:
-            return await self._take(cast("NumberedTake", action), parts)
-        finally:
-            self._under_way -= 1
+        take = cast("NumberedTake", action).take
+        decisions = [await self._decision(_part(take, part, PEEK_ID)) for part in parts]
+        return Decisions((_joined(take, decisions, PEEK_ID),))
 
     def within_slot(self, settlement: Settlement) -> Settlement:
         """A settlement that can be carried out where its bucket is: each part of an operation is forgotten there."""
@@ -81,11 +83,16 @@ class ClusterNodes:
             await asyncio.sleep(0.001)  # until a take of several keys has sent its next part
         await self._connection.aclose()
 
-    async def _peek(self, take: Take, parts: Sequence[Sequence[Charge]]) -> Decision:
-        decisions = [await self._decision(Peek(replace(take, charges=tuple(part)))) for part in parts]
-        return _joined(take, decisions, 0)
+    async def _take(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decisions:
+        self._under_way += 1
+        try:
+            return Decisions((await self._take_parts(numbered, parts),))
+        except StoreError:  # the node has logged it
+            return Decisions((self._context.outage.decide(numbered.take),))
+        finally:
+            self._under_way -= 1
 
-    async def _take(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
+    async def _take_parts(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""
         take = asked = replace(numbered.take, max_wait=0.0)
         identity, sent_us = numbered.id, self._context.denials.now_us()
@@ -95,23 +102,21 @@ class ClusterNodes:
                 "one after the other"
             )
         if take.best_effort:
-            foreseen = await self._peek(take, parts)
+            (foreseen,) = cast("Decisions", await self.answer(NumberedTake(take, PEEK_ID)))
             if not foreseen.allowed:
                 return foreseen
             take = replace(granting(take, foreseen.granted), best_effort=False)
-            parts = _parts_of(Peek(take))
+            parts = _parts_of(NumberedTake(take, identity))
         decisions: list[Decision] = []
         for at, part in enumerate(parts):
-            own = replace(take, charges=tuple(part))
             try:
-                decisions.append(await self._decision(NumberedTake(own, identity)))
+                decisions.append(await self._decision(_part(take, part, identity)))
             except StoreError:
                 await self._give_back(decisions)
                 raise
             if not decisions[-1].allowed:
-                rest = [Peek(replace(take, charges=tuple(each))) for each in parts[at + 1 :]]
                 stored = await self._give_back(decisions[:-1])
-                others = [await self._decision(each) for each in rest]
+                others = [await self._decision(_part(take, each, PEEK_ID)) for each in parts[at + 1 :]]
                 before = [replace(each, stored=states) for each, states in zip(decisions, stored)]
                 refused = _joined(asked, [*before, decisions[-1], *others], 0)
                 self._context.denials.note(refused, sent_us)
@@ -119,8 +124,9 @@ class ClusterNodes:
         earlier = next((each.id for each in decisions if each.repeated), identity)
         return _joined(asked, decisions, earlier)
 
-    async def _decision(self, action: NumberedTake | Peek) -> Decision:
-        return cast("Decision", await self.answer(action))
+    async def _decision(self, part: NumberedTake) -> Decision:
+        (decision,) = cast("Decisions", await self.answer(part))
+        return decision
 
     async def _give_back(self, decisions: Sequence[Decision]) -> list[list[State]]:
         """Give back what was taken; what a node cannot take back now waits for it. Returns the states afterwards."""
@@ -130,14 +136,15 @@ class ClusterNodes:
             settlements = [] if decision.repeated else settlements_of(decision, [0.0] * len(own))
             for at, settlement in enumerate(settlements):
                 try:
-                    own[at] = (await self._settled(settlement)).state
+                    own[at] = cast("Settled", await self.answer(settlement)).state
                 except StoreError:
                     self._context.outage.ledger.postpone(settlement)
             states.append(own)
         return states
 
-    async def _settled(self, settlement: Settlement) -> Any:
-        return await self.answer(settlement)
+
+def _part(take: Take, charges: Sequence[Charge], identity: int) -> NumberedTake:
+    return NumberedTake(replace(take, charges=tuple(charges)), identity, is_part=True)
 
 
 def by_key(actions: Sequence[Action]) -> list[list[Action]]:

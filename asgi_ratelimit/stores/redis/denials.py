@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from ...decision import Charge, Decision, Take
 
@@ -48,7 +47,7 @@ class Denials:
         for charge, other in zip(take.charges, refused):
             if charge.bucket != other.bucket or charge.cost < other.cost or charge.quota != other.quota:
                 return None
-        return replace(decision, take=take, wait_us=wait_us, now_us=decision.now_us + elapsed_us)
+        return Decision(take, False, wait_us, decision.stored, decision.now_us + elapsed_us)
 
     def note(self, decision: Decision, sent_us: float) -> None:
         """Remember a refusal; ``sent_us`` is when its take was sent, by our clock.

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import getrandbits
 
 from redis.exceptions import NoScriptError, ResponseError
 
 from ...clock import Clock, SystemClock, monotonic_us
-from ...decision import Decision, Settled, Settlement
+from ...decision import Settled, Settlement
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
+from ..base import Decisions
 from ..call_observers import Observers, StoreCall
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials
 from .errors import NotWritable, store_error_of
 from .outage import Breaker, Outage
-from .wire import SCRIPT, SCRIPT_SHA, Action, Answer, Peek, charges_of, decode, encode, weight_of
+from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode, weight_of
 
 MOST_WEIGHT = 512
 """The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds."""
@@ -72,10 +73,23 @@ class Node:
             self._send,
             timeout=context.timeout,
             timed_out=self._timed_out,
+            instead=self._instead,
             weight_of=weight_of,
             most_weight=MOST_WEIGHT,
         )
         self._repaying: asyncio.Task[None] | None = None
+
+    def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
+        """The decision on a take, which the outage decides if Redis does not answer, at once while it is out."""
+        if self.breaker.is_open and not self.breaker.begin_call():
+            return Decisions((self._context.outage.decide(take.take),))
+        return self.group.submit(take)
+
+    def _instead(self, action: Action, error: BaseException) -> Answer | BaseException:
+        """The decision of the outage on a take that Redis did not answer; the error for anything else."""
+        if type(action) is NumberedTake and isinstance(error, StoreError) and action.id and not action.is_part:
+            return Decisions((self._context.outage.decide(action.take),))
+        return error
 
     async def answer(self, action: Action) -> Answer:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
@@ -160,9 +174,9 @@ class Node:
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
-            elif type(answer) is Decision and not answer.allowed:
-                context.denials.note(answer, sent_us)
-            elif context.denials and type(action) is not Peek:
+            elif type(answer) is Decisions and not answer[0].allowed:
+                context.denials.note(answer[0], sent_us)
+            elif context.denials and not (type(action) is NumberedTake and action.id == PEEK_ID):
                 context.denials.forget(charges_of(action))
         context.outage.bound_seen()
         return answers
@@ -211,7 +225,7 @@ class Node:
 
 
 def _has_written(answer: Answer | Exception) -> bool:
-    return type(answer) is Settled or (type(answer) is Decision and answer.allowed and answer.id != 0)
+    return type(answer) is Settled or (type(answer) is Decisions and answer[0].id != 0)
 
 
 def _time_us(clock: Clock | None) -> float:

@@ -29,7 +29,7 @@ from .denials import Denials
 from .documents import RedisDocuments
 from .node import Context, Node
 from .outage import Outage, OutageLedger
-from .wire import Answer, NumberedTake, Peek, Reset
+from .wire import PEEK_ID, NumberedTake, Reset
 
 
 class RedisStore(Store):
@@ -84,7 +84,7 @@ class RedisStore(Store):
         """
         _of_parents.append((getattr(self, "_nodes", None), self._documents.connections))
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node | ClusterNodes] = WeakKeyDictionary()
-        self._ids = count(getrandbits(48))
+        self._ids = count(getrandbits(48) + 1)
         self._context.outage.ledger = OutageLedger()
         self._context.lookup = NameLookup(self._context.server.hosts)
         self._documents.begin_anew()
@@ -115,23 +115,19 @@ class RedisStore(Store):
         """One decision for each take, in order; a refusal that is certain, and any in an outage, is there at once."""
         if len(takes) != 1:
             return self._take_all(takes)
-        take = takes[0]
+        take, answer = takes[0], None
         if take.operation is not None:
             answer = self._context.outage.earlier(take)
-        else:
-            answer = self._context.denials.find(take) if self._context.denials else None
+        elif self._context.denials:
+            answer = self._context.denials.find(take)
         if answer is not None:
             return Decisions((answer,))
-        nodes = self._open()
-        if type(nodes) is Node:
-            if nodes.breaker.is_open and not nodes.breaker.begin_call():
-                return Decisions((self._context.outage.decide(take),))
-            return self._take_one(nodes.group.submit(NumberedTake(take, next(self._ids))), take)
-        return self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take)
+        return cast("Awaitable[list[Decision]]", self._open().take(NumberedTake(take, next(self._ids))))
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken. Raises ``StoreError`` if Redis does not answer."""
-        return cast("Decision", await self._open().answer(Peek(take)))
+        (decision,) = cast("Decisions", await self._open().answer(NumberedTake(take, PEEK_ID)))
+        return decision
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Give back units that were charged in excess, or debit missing ones; each settlement once.
@@ -180,19 +176,14 @@ class RedisStore(Store):
         if self._nodes:
             begun()
 
-    async def _take_one(self, answer: Awaitable[Answer], take: Take) -> list[Decision]:
-        try:
-            return [cast("Decision", await answer)]
-        except StoreError:  # the node has logged it
-            return [self._context.outage.decide(take)]
-
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
         nodes = self._open()
         if type(nodes) is Node:
             nodes.group.expect_several()
-        answers = [self._take_one(nodes.answer(NumberedTake(take, next(self._ids))), take) for take in takes]
-        return [decision for (decision,) in await asyncio.gather(*answers)]
+        answers = [asyncio.ensure_future(nodes.take(NumberedTake(take, next(self._ids)))) for take in takes]
+        decisions = cast("list[Decisions]", await asyncio.gather(*answers))
+        return [decision for (decision,) in decisions]
 
     async def _settle(self, settlement: Settlement) -> Settled:
         if settlement.degraded and not settlement.token:

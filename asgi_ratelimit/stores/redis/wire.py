@@ -17,6 +17,7 @@ from ...algorithms import read
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..base import Decisions
 from ..operations import operation_text, settlement_text
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
@@ -29,7 +30,7 @@ REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
 """The verdicts of a reply."""
 
 PEEK_ID = 0
-"""A peek charges nothing."""
+"""The id of a peek, which charges nothing."""
 
 SKEW_US = 86_400_000_000.0
 """How far the clock of this machine may be from that of the server, for what is remembered until a time."""
@@ -46,18 +47,6 @@ _RESET = b"\x03"
 
 
 @dataclass(slots=True)
-class Peek:
-    """The question what a take would be answered now."""
-
-    take: Take
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """Its charges."""
-        return self.take.charges
-
-
-@dataclass(slots=True)
 class Reset:
     """The order to forget the bucket of a charge."""
 
@@ -66,31 +55,33 @@ class Reset:
 
 @dataclass(slots=True)
 class NumberedTake:
-    """A take, and the id of its decision."""
+    """A take, and the id of its decision; ``PEEK_ID`` asks what it would be answered now.
+
+    ``is_part`` says that it is a part of a take over several nodes.
+    """
 
     take: Take
     id: int
+    is_part: bool = False
 
 
-Action: TypeAlias = NumberedTake | Peek | Settlement | Reset
+Action: TypeAlias = NumberedTake | Settlement | Reset
 
-Answer: TypeAlias = Decision | Settled | StoreUnavailable | None
+Answer: TypeAlias = Decisions | Settled | StoreUnavailable | None
+"""A take and a peek are answered with one decision."""
 
 
 def charges_of(action: Action) -> Sequence[Charge]:
     """The charges whose buckets an action is about."""
-    if isinstance(action, (Settlement, Reset)):
-        return (action.charge,)
-    return action.take.charges
+    return action.take.charges if isinstance(action, NumberedTake) else (action.charge,)
 
 
 def weight_of(action: Action) -> int:
     """As how many charges of a token bucket an action counts, for the work that the script has with it."""
-    if type(action) is NumberedTake and len(action.take.charges) == 1:  # what most are
-        return action.take.charges[0].quota.weight
-    if type(action) is Reset:
-        return 1
-    return sum([charge.quota.weight for charge in charges_of(action)])
+    weight = 0
+    for charge in charges_of(action):
+        weight += charge.quota.weight
+    return weight
 
 
 def encode(
@@ -102,41 +93,34 @@ def encode(
     quotas: list[bytes] = []
     parts: list[bytes] = []
 
-    def number_of(quota: Quota) -> int:
-        number = numbers.get(id(quota))
-        if number is None:
-            quotas.append(_packed_quota(quota, quota.stamp))
-            number = numbers[id(quota)] = len(quotas)
-        return number
-
     for action in actions:
-        if type(action) is NumberedTake or type(action) is Peek:
+        for charge in charges_of(action):
+            if id(charge.quota) not in numbers:
+                quotas.append(_packed_quota(charge.quota, charge.quota.stamp))
+                numbers[id(charge.quota)] = len(quotas)
+            keys.append(f"{prefix}:{charge.bucket}")
+        if type(action) is NumberedTake:
             take = action.take
-            flags = BEST_EFFORT if take.best_effort else 0
-            flags |= OPERATION if take.operation is not None else 0
-            identity = PEEK_ID if type(action) is Peek else action.id  # type: ignore[union-attr]
-            flags |= PEEK if type(action) is Peek else 0
-            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, identity))
-            for charge in take.charges:
-                keys.append(f"{prefix}:{charge.bucket}")
-                parts.append(_CHARGE.pack(number_of(charge.quota), charge.cost))
+            flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
+            flags += PEEK * (action.id == PEEK_ID)
+            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
+            parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
             if take.operation is not None:
                 keys.append(f"{prefix}:{operation_text(take)}")
         elif type(action) is Settlement:
             bucket, booked, undone = action.charge.bucket, action.booked, action.undone
-            keys += [f"{prefix}:{bucket}", f"{prefix}:{settlement_text(bucket, action.id)}"]
+            keys.append(f"{prefix}:{settlement_text(bucket, action.id)}")
             if undone is not None:
                 keys.append(f"{prefix}:{operation_text(undone)}")
             ttl_us = action.until_us - now_us + SKEW_US if action.until_us else 0.0
             ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
-            number = number_of(action.charge.quota)
+            number = numbers[id(action.charge.quota)]
             parts.append(
                 _SETTLEMENT.pack(
                     2, number, *booked, action.actual, action.token, ttl_ms, action.until_us, undone is not None
                 )
             )
         else:
-            keys.append(f"{prefix}:{action.charge.bucket}")  # type: ignore[union-attr]  # it is a reset
             parts.append(_RESET)
     return keys, b"".join(quotas), b"".join(parts)
 
@@ -156,9 +140,22 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
             if reply[at] == FAILED:
                 text, at = _value(reply, at + 1)
                 answers.append(StoreUnavailable((text or b"").decode("utf-8", "replace")))
-            elif type(action) is NumberedTake or type(action) is Peek:
-                decision, at = _decision(action, reply, at, seen, asked_us)
-                answers.append(decision)
+            elif type(action) is NumberedTake:
+                take, stored = action.take, []
+                verdict, now, wait, granted, identity = _TAKEN.unpack_from(reply, at)
+                at += _TAKEN.size
+                for charge in take.charges:
+                    value, at = _value(reply, at)
+                    stored.append(read(charge.quota, value, now))
+                    if value is not None:
+                        seen[charge.bucket] = value
+                if granted:
+                    take = granting(take, granted)
+                allowed, is_repeated = verdict != REFUSED, verdict == REPEATED
+                own_id = int(identity) if allowed and action.id != PEEK_ID else 0
+                asked = asked_us if is_repeated else 0.0
+                decision = Decision(take, allowed, wait, stored, now, own_id, repeated=is_repeated, asked_us=asked)
+                answers.append(Decisions((decision,)))
             elif type(action) is Settlement:
                 is_first, now = _SETTLED.unpack_from(reply, at)
                 value, at = _value(reply, at + _SETTLED.size)
@@ -171,26 +168,6 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
     if at != len(reply):
         raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is too long")
     return answers
-
-
-def _decision(
-    action: NumberedTake | Peek, reply: bytes, at: int, seen: dict[str, bytes], asked_us: float
-) -> tuple[Decision, int]:
-    take = action.take
-    verdict, now, wait, granted, identity = _TAKEN.unpack_from(reply, at)
-    at += _TAKEN.size
-    stored = []
-    for charge in take.charges:
-        value, at = _value(reply, at)
-        stored.append(read(charge.quota, value, now))
-        if value is not None:
-            seen[charge.bucket] = value
-    if granted:
-        take = granting(take, granted)
-    decision_id = 0 if verdict == REFUSED or type(action) is Peek else int(identity)
-    if verdict == REPEATED:
-        return Decision(take, True, wait, stored, now, decision_id, repeated=True, asked_us=asked_us), at
-    return Decision(take, verdict == ALLOWED, wait, stored, now, decision_id), at
 
 
 def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
