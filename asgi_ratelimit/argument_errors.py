@@ -14,9 +14,6 @@ from .errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you mean '\w+'\?)?")
-"""Python 3.13 has a suggestion of its own."""
-
 
 def shows_use(use: str) -> Callable[[F], F]:
     """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit what is decorated.
@@ -38,26 +35,18 @@ def shows_use(use: str) -> Callable[[F], F]:
                     raise ConfigurationError(f"{_explained(str(error), target)}: {use}") from None
                 raise
 
-        if not inspect.iscoroutinefunction(target):
-            return cast("F", checked)
-
-        @wraps(target)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await checked(*args, **kwargs)
-
-        return cast("F", awaited)
+        return cast("F", checked)
 
     return checks
 
 
 def _explained(problem: str, target: Callable[..., Any]) -> str:
     """Python's message about the arguments, and what an unknown keyword may mean."""
-    unknown = _UNKNOWN.fullmatch(problem)
-    if unknown is None:
-        return problem
-    message, keyword = unknown.groups()
-    near = get_close_matches(keyword, inspect.signature(target).parameters.keys() - {"self"}, 1)
-    return f"{message}, did you mean {near[0]!r}?" if near else message
+    problem = problem.partition(". Did you mean")[0]  # Python 3.13 has a suggestion of its own
+    keyword = re.search(r"unexpected keyword argument '(\w+)'", problem)
+    names = inspect.signature(target).parameters.keys() - {"self"}
+    near = get_close_matches(keyword[1], names, 1) if keyword else []
+    return f"{problem}, did you mean {near[0]!r}?" if near else problem
 
 
 def checked_flag(name: str, flag: bool) -> bool:
@@ -69,9 +58,7 @@ def checked_flag(name: str, flag: bool) -> bool:
 
 def checked_clock(clock: Clock | None, use: str) -> Clock | None:
     """``clock``, if it is one or ``None``; ``ConfigurationError`` otherwise, which shows ``use``, a right call."""
-    if isinstance(clock, type) and hasattr(clock, "now_us"):
-        raise ConfigurationError(f"clock={clock.__name__} lacks its call: clock={clock.__name__}()")
-    if clock is None or callable(getattr(clock, "now_us", None)):
+    if clock is None or (callable(getattr(clock, "now_us", None)) and not isinstance(clock, type)):
         return clock
     raise ConfigurationError(f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: {use}")
 

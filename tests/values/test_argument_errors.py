@@ -154,7 +154,7 @@ def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: s
 @pytest.mark.parametrize(
     ("clock", "message"),
     [
-        (SteppedClock, "clock=SteppedClock lacks its call: clock=SteppedClock()"),
+        (SteppedClock, "unlike <class 'asgi_ratelimit.testing.SteppedClock'>: "),
         (time.time, "clock must have a method now_us() that returns microseconds, unlike <built-in function time>: "),
     ],
 )
