@@ -30,6 +30,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 _TEREDO = bytes.fromhex("20010000")
 _SIX_TO_FOUR = bytes.fromhex("2002")
+_EMBEDDING = (_NAT64, _TEREDO, _SIX_TO_FOUR)
 
 _PAIR = re.compile(
     r"""[ \t]*+ (?: ([A-Za-z0-9!\#$%&'*+.^_`|~-]++) = (?: "([^"\\]*+)" | ([^\s",;=\\]*+) ) )?+ [ \t]*+ (?: ; | \Z )""",
@@ -62,21 +63,21 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
     An IPv6 address of a translator or tunnel (NAT64, RFC 6052; 6to4, RFC 3056; Teredo, RFC 4380) has the key of the
     IPv4 host in it: all hosts of a translator share one prefix, and one host of a tunnel has 65,536 prefixes or more.
     """
-    if len(packed) == 16:
-        packed = host_of(packed)
-    if len(packed) == 4:
-        return inet_ntop(AF_INET, packed)
+    if len(packed) == 4 or packed.startswith(_EMBEDDING):
+        return inet_ntop(AF_INET, host_of(packed))
     number = int.from_bytes(packed, "big") >> 128 - ipv6_prefix << 128 - ipv6_prefix
     return f"{inet_ntop(AF_INET6, number.to_bytes(16, 'big'))}/{ipv6_prefix}"
 
 
 def host_of(packed: bytes) -> bytes:
     """The IPv4 host in an address of a translator or tunnel; any other address as it is."""
+    if len(packed) == 4 or not packed.startswith(_EMBEDDING):
+        return packed
     if packed.startswith(_SIX_TO_FOUR):
         return packed[2:6]
     if packed.startswith(_TEREDO):
         return bytes([byte ^ 0xFF for byte in packed[12:]])
-    return packed[12:] if packed.startswith(_NAT64) else packed
+    return packed[12:]
 
 
 @cache
