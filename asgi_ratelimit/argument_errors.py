@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -32,21 +29,12 @@ def shows_use(use: str) -> Callable[[F], F]:
                 return target(*args, **kwargs)
             except TypeError as error:
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
-                    raise ConfigurationError(f"{_explained(str(error), target)}: {use}") from None
+                    raise ConfigurationError(f"{error}: {use}") from None
                 raise
 
         return cast("F", checked)
 
     return checks
-
-
-def _explained(problem: str, target: Callable[..., Any]) -> str:
-    """Python's message about the arguments, and what an unknown keyword may mean."""
-    problem = problem.partition(". Did you mean")[0]  # Python 3.13 has a suggestion of its own
-    keyword = re.search(r"unexpected keyword argument '(\w+)'", problem)
-    names = inspect.signature(target).parameters.keys() - {"self"}
-    near = get_close_matches(keyword[1], names, 1) if keyword else []
-    return f"{problem}, did you mean {near[0]!r}?" if near else problem
 
 
 def checked_flag(name: str, flag: bool) -> bool:

@@ -154,8 +154,9 @@ class Take:
     def _require_few_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
-        if len({charge.bucket for charge in self.charges}) < len(self.charges):
-            raise ConfigurationError(f"two charges are on one bucket: add their costs up, not {self.charges!r}")
+        buckets = [charge.bucket for charge in self.charges]
+        if len(set(buckets)) < len(buckets):
+            raise ConfigurationError(f"two charges are on one bucket: add their costs up: {', '.join(sorted(buckets))}")
         require_few(sum([charge.quota.weight for charge in self.charges]))
 
 

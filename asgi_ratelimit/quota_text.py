@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
 from .quotas import (
-    SECOND_US,
     UNITS,
     FixedWindow,
     Quota,
@@ -66,11 +64,8 @@ def parse_period(text: str) -> float:
 _HINTS = {
     **dict.fromkeys(("m", "month", "months"), 'a month is "30 days"'),
     **dict.fromkeys(("year", "years"), 'a year is "365 days"'),
-    "ms": 'none is shorter than a second: 1 in 10 ms is "100/s"',
     **dict.fromkeys((",", "+", "&", "|", "and"), 'two quotas have ";" between them: "10/s; 1000/hour"'),
     "sliding": "did you mean 'rolling'?",
-    "k": 'a number is written out: "5000/hour"',
-    "burst": "a quota has one burst, and a window has none",
 }
 """What a word that is not expected may mean."""
 
@@ -88,23 +83,23 @@ class _Parser:
         limit = self.number("a limit such as 100")
         if not self.accept("/", "per"):
             raise self.error('is not "/" or "per"', '"/" or "per" and a period')
-        build = self.kind(limit, self.period(), default_burst)
+        period = self.period()
+        kind: Callable[..., Quota] = TokenBucket
+        more: list[float | None] = []
+        if self.accept("fixed"):
+            kind = FixedWindow
+        elif self.accept("rolling"):
+            parts = self.number("a number of parts") if self.is_number else fitting_parts(whole_us(period))
+            kind, more = RollingWindow, [parts]
+        else:
+            more = [self.number("a burst such as 20") if self.accept("burst") else default_burst]
         if self.word:
             raise self.error("is not expected here", near=("fixed", "rolling", "burst"))
         try:
-            return build()
+            return kind(limit, period, *more)
         except QuotaError as error:
             problem = _EXAMPLE_OF_OBJECT.sub("", str(error))
             raise QuotaError(f"{self.text!r}: {problem}. Valid examples: {EXAMPLES}.") from error
-
-    def kind(self, limit: float, period: float, default_burst: float | None) -> Callable[[], Quota]:
-        if self.accept("fixed"):
-            return partial(FixedWindow, limit, period)
-        if self.accept("rolling"):
-            parts = self.number("a number of parts") if self.is_number else fitting_parts(whole_us(period))
-            return partial(RollingWindow, limit, period, cast("int", parts))
-        burst = self.number("a burst such as 20") if self.accept("burst") else default_burst
-        return partial(TokenBucket, limit, period, burst)  # type: ignore[arg-type]  # None is the default
 
     @property
     def word(self) -> str:
@@ -220,7 +215,7 @@ def _explained(quota: Quota) -> str:
     if isinstance(quota, RollingWindow):
         return (
             f"At most {limit} in any {period}, without exception; "
-            f"a unit may count for up to {quota.part_us / SECOND_US:.10g} seconds longer than that."
+            f"a unit may count for up to {quota.period / quota.buckets:.10g} seconds longer than that."
         )
     slowly = "" if quota.burst_allowance_factor == 1 else f" (the burst at {quota.burst_allowance_factor:g} times that)"
     return (
