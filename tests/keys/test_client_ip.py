@@ -455,7 +455,7 @@ def test_no_client_leaves_anything_in_memory() -> None:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 10_000
+    assert held < 40_000  # ten bytes for each of them, whatever else the process does meanwhile
 
 
 @pytest.mark.parametrize(
