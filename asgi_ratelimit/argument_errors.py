@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -13,9 +10,6 @@ from .clock import Clock
 from .errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you mean '\w+'\?)?")
-"""Python 3.13 has a suggestion of its own."""
 
 
 def shows_use(use: str) -> Callable[[F], F]:
@@ -35,29 +29,12 @@ def shows_use(use: str) -> Callable[[F], F]:
                 return target(*args, **kwargs)
             except TypeError as error:
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
-                    raise ConfigurationError(f"{_explained(str(error), target)}: {use}") from None
+                    raise ConfigurationError(f"{error}: {use}") from None
                 raise
 
-        if not inspect.iscoroutinefunction(target):
-            return cast("F", checked)
-
-        @wraps(target)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await checked(*args, **kwargs)
-
-        return cast("F", awaited)
+        return cast("F", checked)
 
     return checks
-
-
-def _explained(problem: str, target: Callable[..., Any]) -> str:
-    """Python's message about the arguments, and what an unknown keyword may mean."""
-    unknown = _UNKNOWN.fullmatch(problem)
-    if unknown is None:
-        return problem
-    message, keyword = unknown.groups()
-    near = get_close_matches(keyword, inspect.signature(target).parameters.keys() - {"self"}, 1)
-    return f"{message}, did you mean {near[0]!r}?" if near else message
 
 
 def checked_flag(name: str, flag: bool) -> bool:
@@ -69,9 +46,7 @@ def checked_flag(name: str, flag: bool) -> bool:
 
 def checked_clock(clock: Clock | None, use: str) -> Clock | None:
     """``clock``, if it is one or ``None``; ``ConfigurationError`` otherwise, which shows ``use``, a right call."""
-    if isinstance(clock, type) and hasattr(clock, "now_us"):
-        raise ConfigurationError(f"clock={clock.__name__} lacks its call: clock={clock.__name__}()")
-    if clock is None or callable(getattr(clock, "now_us", None)):
+    if clock is None or (callable(getattr(clock, "now_us", None)) and not isinstance(clock, type)):
         return clock
     raise ConfigurationError(f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: {use}")
 

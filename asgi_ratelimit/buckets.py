@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 DEFAULT_NAME = "default"
 """The name of a limiter without a name of its own."""
@@ -25,7 +25,8 @@ SHORT = LONGEST_KEY // 4
 unsafe_character = re.compile(r"[^A-Za-z0-9._~@/+=,:-]").search
 """Finds a character of a key that has to be escaped."""
 
-_UNSAFE_BYTES = re.compile(rb"[^A-Za-z0-9._~@/+=,:-]")
+_SAFE = "@/+=,:"
+"""What stands for itself in a key, beside letters, digits and ``._~-``."""
 
 
 def as_bytes(text: str) -> bytes:
@@ -79,21 +80,13 @@ def tag_of(key: str) -> str:
     if 0 < len(key) <= SHORT and unsafe_character(key) is None:
         return key
     data = as_bytes(key)
-    return "%#" + digest(data) if len(data) > LONGEST_KEY else _percent_encoded(data) or "%"
+    return "%#" + digest(data) if len(data) > LONGEST_KEY else quote(data, _SAFE) or "%"
 
 
 @lru_cache(maxsize=1024)
 def escaped(text: str) -> str:
     """One part of a bucket's text, with ``:``, braces and everything that is not printable as ``%XX``."""
-    return _percent_encoded(as_bytes(text)).replace(":", "%3A")
-
-
-def _percent_encoded(data: bytes) -> str:
-    return _UNSAFE_BYTES.sub(_percent, data).decode("ascii")
-
-
-def _percent(match: re.Match[bytes]) -> bytes:
-    return b"%%%02X" % match.group()[0]
+    return quote(as_bytes(text), _SAFE).replace(":", "%3A")
 
 
 def key_in(text: str) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from threading import TIMEOUT_MAX, Event
 from typing import Protocol
 
@@ -40,21 +39,10 @@ SECOND_NS = 1_000_000_000
 monotonic_ns = time.monotonic_ns
 """As ``monotonic_us``, in nanoseconds, and without a Python call."""
 
-_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-
-
-elapsed_ns: Callable[[], int] = monotonic_ns if _BOOT_TIME is None else partial(time.clock_gettime_ns, _BOOT_TIME)
-"""As ``elapsed_us``, in nanoseconds, and without a Python call."""
-
-
-def elapsed_us() -> float:
-    """As ``monotonic_us``, but counting the time in which the machine is suspended, if the system has such a clock."""
-    return elapsed_ns() / 1000
-
 
 def time_of(clock: Clock | None) -> Callable[[], float]:
-    """The function that measures waits: that of the clock which replaces the machine's, or else ``elapsed_us``."""
-    return elapsed_us if clock is None or isinstance(clock, SystemClock) else clock.now_us
+    """The function that measures waits: that of the clock which replaces the machine's, or else ``monotonic_us``."""
+    return monotonic_us if clock is None or isinstance(clock, SystemClock) else clock.now_us
 
 
 def wait_for(event: Event, seconds: float, clock: Clock | None = None) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
-from .quotas import MAX_UNITS, SECOND_US, Quota, require_few
+from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
@@ -29,24 +29,21 @@ def checked_on_error(on_error: OnError) -> OnError:
     raise ConfigurationError(f'on_error must be "local", "allow" or "deny", not {on_error!r}')
 
 
-def checked_cost(cost: float) -> float:
+def checked_cost(cost: float, least: float = LEAST) -> float:
     """``cost`` as an ``int`` or ``float``, if it is a finite number above 0, at most 2**53; ``ValueError`` otherwise.
 
     Any other kind of real number, such as a ``Decimal``, is converted to a ``float``.
     """
     units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
-    if 0 < units <= MAX_UNITS:  # false for NaN, too
+    if least <= units <= MAX_UNITS:  # false for NaN, too
         return units
-    raise ValueError(f"cost must be a finite number above 0, at most 2**53, not {cost!r}: cost=1")
+    what = "cost must be a finite number above 0" if least else "actual cost must be a finite number from 0 up"
+    raise ValueError(f"{what}, at most 2**53, not {cost!r}: {'cost=1' if least else 'settle(decision, 3)'}")
 
 
 def checked_actual(cost: float) -> float:
     """Like ``checked_cost``, for a cost that is known only afterwards, which may be 0."""
-    units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
-    if 0 <= units <= MAX_UNITS:  # false for NaN, too
-        return units or 0
-    text = f"an actual cost must be a finite number from 0 up, at most 2**53, not {cost!r}"
-    raise ValueError(f"{text}: settle(decision, 3)")
+    return checked_cost(cost, 0) or 0
 
 
 def _as_float(number: object) -> float:
@@ -90,12 +87,9 @@ class Charge:
 
     def __post_init__(self) -> None:
         self.cost = checked_cost(self.cost)
-        try:
-            self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
-        except TypeError:
-            if isinstance(self.key, str):
-                raise
-            raise TypeError(f"the key of a charge is a str, not {self.key!r}: Charge(quota, str(user.id))") from None
+        if not isinstance(self.key, str):
+            raise TypeError(f"the key of a charge is a str, not {self.key!r}: Charge(quota, str(user.id))")
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 
 def planned_charge(quota: Quota, key: str, cost: float, name: str, bucket: str) -> Charge:
@@ -137,8 +131,8 @@ class Take:
     ``best_effort``, for rate limiting only, as many whole units are granted as every charge can give, at least 1; all
     costs must be equal. ``on_error`` says what to do without the store: ``None`` leaves that to the store. Takes with
     the same ``operation`` and charges are charged once.
-    Raises ``ValueError`` for a wait that is negative or not a number. Raises ``ConfigurationError`` for no charges, for
-    too many, for two charges on one bucket, which must be one charge of their sum, or for an invalid best effort.
+    Raises ``ConfigurationError`` for a wait that is negative or not a number, for no charges, for too many, for two
+    charges on one bucket, which must be one charge of their sum, or for an invalid best effort.
     """
 
     charges: tuple[Charge, ...]
@@ -151,27 +145,19 @@ class Take:
 
     def __post_init__(self) -> None:
         if self.max_wait != 0:
-            self.max_wait_us = math.inf if self.max_wait == math.inf else _max_wait_us(self.max_wait)
+            self.max_wait_us = _wait_us("max_wait", self.max_wait)
         if len(self.charges) != 1:
             self._require_few_distinct_buckets()
-        if self.best_effort:
-            self._require_one_cost()
+        if self.best_effort and (self.max_wait or len({charge.cost for charge in self.charges}) > 1):
+            raise ConfigurationError("best_effort needs one cost for all charges, and cannot wait: cost=50, max_wait=0")
 
     def _require_few_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
         buckets = [charge.bucket for charge in self.charges]
         if len(set(buckets)) < len(buckets):
-            twice = next(each for each in buckets if buckets.count(each) > 1)
-            raise ConfigurationError(f"two charges are on the bucket {twice}: add their costs up")
-        if len(buckets) > 1:
-            require_few(sum([charge.quota.weight for charge in self.charges]))
-
-    def _require_one_cost(self) -> None:
-        if self.max_wait:
-            raise ConfigurationError("best_effort grants what is there now, so it cannot wait: leave max_wait at 0")
-        if len({charge.cost for charge in self.charges}) > 1:
-            raise ConfigurationError("best_effort needs one cost for all charges: cost=50")
+            raise ConfigurationError(f"two charges are on one bucket: add their costs up: {', '.join(sorted(buckets))}")
+        require_few(sum([charge.quota.weight for charge in self.charges]))
 
 
 def max_wait_of(max_delay: float | None) -> float:
@@ -181,21 +167,16 @@ def max_wait_of(max_delay: float | None) -> float:
     """
     if max_delay is None:
         return math.inf
-    try:
-        _max_wait_us(max_delay)
-    except ValueError:
-        raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=2.5") from None
+    _wait_us("max_delay", max_delay)
     return max_delay
 
 
-def _max_wait_us(max_wait: float) -> float:
-    try:
-        scaled = max_wait * SECOND_US
-        if scaled >= 0 and not isinstance(max_wait, bool):  # false for NaN, too
-            return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # without a float's noise
-    except (TypeError, OverflowError):
-        pass
-    raise ValueError(f"max_wait must be seconds from 0 up, not {max_wait!r}: max_wait=2.5")
+def _wait_us(name: str, seconds: float) -> float:
+    """A wait in whole microseconds, rounded down; ``ConfigurationError`` unless it is a number from 0 up."""
+    scaled = math.nan if isinstance(seconds, bool) else _as_float(seconds) * SECOND_US
+    if scaled >= 0:  # false for NaN, too
+        return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # without a float's noise
+    raise ConfigurationError(f"{name} must be seconds from 0 up, not {seconds!r}: {name}=2.5")
 
 
 @dataclass(slots=True)
@@ -271,13 +252,9 @@ class Decision:
     @property
     def refusing(self) -> list[Charge]:
         """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
-        refusing: list[Charge] = []
-        if not self.allowed:
-            now, max_wait_us = self.asked_us or self.now_us, self.take.max_wait_us
-            for charge, state in zip(self.take.charges, self.stored):
-                if wait(charge.quota, state, now, charge.cost, max_wait_us) > max_wait_us:
-                    refusing.append(charge)
-        return refusing
+        if self.allowed:
+            return []
+        return [charge for charge, state in zip(self.take.charges, self.states) if not state.allowed]
 
     @property
     def binding(self) -> QuotaState:
@@ -306,8 +283,7 @@ class Decision:
         left = f"{binding.remaining} of {binding.quota.most:g} units of {binding.quota.name} are left"
         if not self.allowed:
             when = "never" if self.retry_after == NEVER else f"in {self.retry_after:g} s"
-            without = ", without the store" if self.degraded else ""
-            return f"refused{without}: {left}, and the same cost passes {when}"
+            return f"refused{', without the store' * self.degraded}: {left}, and the same cost passes {when}"
         ahead = f", {self.delay:g} s ahead" if self.wait_us else ""
         return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
 
@@ -317,14 +293,8 @@ class Decision:
             retry_us = wait(quota, state, now, charge.cost, self.take.max_wait_us)
             retry_us = retry_us if retry_us == NEVER else max(retry_us - self.take.max_wait_us, 0.0)
         units, more_us = available(quota, state, now)
-        return QuotaState(
-            quota,
-            retry_us == 0.0,
-            units,
-            retry_us / SECOND_US,
-            reset_us(quota, state, now) / SECOND_US,
-            more_us / SECOND_US,
-        )
+        reset_after, more_after = reset_us(quota, state, now) / SECOND_US, more_us / SECOND_US
+        return QuotaState(quota, retry_us == 0.0, units, retry_us / SECOND_US, reset_after, more_after)
 
 
 def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:

@@ -11,7 +11,7 @@
         └── StoreUnavailable             ... because it cannot be reached
 
 ``PaceTimeout`` is defined in ``waiting.timeouts``, because it carries a ``Decision``.
-A cost or a waiting time that is not a sensible number is a plain ``ValueError``.
+A cost that is not a sensible number is a plain ``ValueError``.
 """
 
 from __future__ import annotations

@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
 from .quotas import (
-    MAX_PARTS,
     UNITS,
     FixedWindow,
     Quota,
@@ -24,6 +22,7 @@ from .quotas import (
     fitting_parts,
     in_units,
     require_few,
+    span,
     whole_us,
 )
 
@@ -63,15 +62,10 @@ def parse_period(text: str) -> float:
 
 
 _HINTS = {
-    "m": 'a month is "30 days"',
-    "month": 'a month is "30 days"',
-    "months": 'a month is "30 days"',
-    "year": 'a year is "365 days"',
-    "ms": 'none is shorter than a second: 1 in 10 ms is "100/s"',
+    **dict.fromkeys(("m", "month", "months"), 'a month is "30 days"'),
+    **dict.fromkeys(("year", "years"), 'a year is "365 days"'),
     **dict.fromkeys((",", "+", "&", "|", "and"), 'two quotas have ";" between them: "10/s; 1000/hour"'),
     "sliding": "did you mean 'rolling'?",
-    "k": 'a number is written out: "5000/hour"',
-    "burst": "a quota has one burst, and a window has none",
 }
 """What a word that is not expected may mean."""
 
@@ -83,33 +77,29 @@ class _Parser:
         self.text = text
         self.words = [(m.group(), m.start()) for m in _WORD.finditer(text, start, end)]
         self.end = (text[start:end].rstrip() and end) or start
-        self.is_last = end == len(text)
         self.at = 0
 
     def quota(self, default_burst: float | None) -> Quota:
-        if not self.text.strip():
-            raise self.pointing("a quota is missing, the text is empty")
-        if not self.words and not self.is_last:
-            raise self.pointing('a quota is missing before ";"')
         limit = self.number("a limit such as 100")
         if not self.accept("/", "per"):
             raise self.error('is not "/" or "per"', '"/" or "per" and a period')
-        build = self.kind(limit, self.period(), default_burst)
+        period = self.period()
+        kind: Callable[..., Quota] = TokenBucket
+        more: list[float | None] = []
+        if self.accept("fixed"):
+            kind = FixedWindow
+        elif self.accept("rolling"):
+            parts = self.number("a number of parts") if self.is_number else fitting_parts(whole_us(period))
+            kind, more = RollingWindow, [parts]
+        else:
+            more = [self.number("a burst such as 20") if self.accept("burst") else default_burst]
         if self.word:
             raise self.error("is not expected here", near=("fixed", "rolling", "burst"))
         try:
-            return build()
+            return kind(limit, period, *more)
         except QuotaError as error:
             problem = _EXAMPLE_OF_OBJECT.sub("", str(error))
             raise QuotaError(f"{self.text!r}: {problem}. Valid examples: {EXAMPLES}.") from error
-
-    def kind(self, limit: float, period: float, default_burst: float | None) -> Callable[[], Quota]:
-        if self.accept("fixed"):
-            return partial(FixedWindow, limit, period)
-        if self.accept("rolling"):
-            return partial(RollingWindow, limit, period, self.parts(period))
-        burst = self.number("a burst such as 20") if self.accept("burst") else default_burst
-        return partial(TokenBucket, limit, period, burst)  # type: ignore[arg-type]  # None is the default
 
     @property
     def word(self) -> str:
@@ -123,16 +113,6 @@ class _Parser:
         is_next = self.word in expected
         self.at += is_next
         return is_next
-
-    def parts(self, period: float) -> int:
-        if not self.is_number:
-            return fitting_parts(whole_us(period))
-        parts = cast("int", self.number("a number of parts"))
-        if isinstance(parts, int) and 1 <= parts <= MAX_PARTS and whole_us(period) % parts:
-            self.at -= 1
-            fitting = fitting_parts(whole_us(period), parts)
-            raise self.error(f'does not divide the period into parts of whole microseconds: "rolling {fitting}" does')
-        return parts
 
     def number(self, expected: str) -> float:
         word = self.word
@@ -150,15 +130,11 @@ class _Parser:
         return count * UNITS[unit]
 
     def error(self, problem: str, missing: str = "", near: Sequence[str] = ()) -> QuotaError:
-        """The word that comes next is wrong, or, at the end, something is missing."""
-        if not self.word:
-            return self.pointing(f"{missing} is missing at its end")
-        close = get_close_matches(self.word, near, 1)
-        hint = _HINTS.get(self.word, f"did you mean {close[0]!r}?" if close else "")
-        return self.pointing(f"{self.words[self.at][0]!r} {problem}" + (f", {hint}" if hint else ""))
-
-    def pointing(self, message: str) -> QuotaError:
-        word, column = self.words[self.at] if self.at < len(self.words) else ("", self.end)
+        """The word that comes next is wrong, or, at the end, something is missing; a pointer shows where."""
+        word, column = self.words[self.at] if self.word else ("", self.end)
+        close = get_close_matches(word.lower(), near, 1)
+        hint = _HINTS.get(word.lower(), f"did you mean {close[0]!r}?" if close else "")
+        message = f"{word!r} {problem}" + (f", {hint}" if hint else "") if word else f"{missing} is missing at its end"
         pointer = " " * column + "^" * max(1, len(word))
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
 
@@ -179,15 +155,10 @@ def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[
     require_few(sum([each.weight for each in quotas]))
     names = [each.name for each in quotas]
     for name in names:
-        if name in RESERVED_NAMES:
-            raise ConfigurationError(
-                f"the name {name!r} of a quota is reserved for buckets of this package: "
-                f"TokenBucket(10, 1.0, name='my-{name}')"
-            )
-        if names.count(name) > 1:
-            raise ConfigurationError(
-                f"two quotas are named {name!r}: give one a name, for example TokenBucket(10, 1.0, name='burst')"
-            )
+        if name in RESERVED_NAMES or names.count(name) > 1:
+            is_reserved = name in RESERVED_NAMES
+            problem = f"the name {name!r} of a quota is reserved" if is_reserved else f"two quotas are named {name!r}"
+            raise ConfigurationError(f"{problem}: TokenBucket(10, 1.0, name='my-{name}')")
     return quotas
 
 
@@ -220,10 +191,8 @@ def _written(quota: Quota) -> str:
     if isinstance(quota, FixedWindow):
         return f"{rate} fixed"
     if isinstance(quota, RollingWindow):
-        usual = fitting_parts(quota.period_us)
-        return f"{rate} rolling" if quota.buckets == usual else f"{rate} rolling {quota.buckets}"
-    usual_burst = max(1.0, math.floor(quota.limit))
-    return rate if quota.burst == usual_burst else f"{rate} burst {_units(quota.burst)}"
+        return f"{rate} rolling" + ("" if quota.buckets == fitting_parts(quota.period_us) else f" {quota.buckets}")
+    return rate if quota.burst == max(1.0, math.floor(quota.limit)) else f"{rate} burst {_units(quota.burst)}"
 
 
 def _units(units: float) -> str:
@@ -237,33 +206,19 @@ def explain(quota: QuotaLike) -> str:
 
 
 def _explained(quota: Quota) -> str:
-    limit, each = _count(quota.limit), _each(quota.period)
+    limit, period = f"{quota.limit:.10g}", span(quota.period)
     if isinstance(quota, FixedWindow):
         return (
-            f"At most {limit} in each window of {_span(quota.period)}, aligned to the Unix epoch; "
-            f"around a border of two windows up to {_count(2 * quota.limit)} may pass within {_span(quota.period)}."
+            f"At most {limit} in each {period}, in windows aligned to the Unix epoch; "
+            f"around a border of two windows up to {2 * quota.limit:.10g} may pass within that time."
         )
     if isinstance(quota, RollingWindow):
         return (
-            f"At most {limit} in any {each}, without exception; "
-            f"a unit may count for up to {_span(quota.period / quota.buckets)} longer than that."
+            f"At most {limit} in any {period}, without exception; "
+            f"a unit may count for up to {quota.period / quota.buckets:.10g} seconds longer than that."
         )
     slowly = "" if quota.burst_allowance_factor == 1 else f" (the burst at {quota.burst_allowance_factor:g} times that)"
     return (
-        f"At most {_count(quota.burst)} at once, earned back at {limit} per {each}{slowly}; "
-        f"in any {each} up to {_count(quota.burst + quota.limit)} may pass."
+        f"At most {quota.burst:.10g} at once, earned back at {limit} per {period}{slowly}; "
+        f"in any {period} up to {quota.burst + quota.limit:.10g} may pass."
     )
-
-
-def _count(units: float) -> str:
-    return f"{units:.10g}"
-
-
-def _span(period: float) -> str:
-    count, unit = in_units(period)
-    return f"{count:.10g} {unit}" + ("s" if count != 1 else "")
-
-
-def _each(period: float) -> str:
-    """The text after ``per`` or ``any``: ``minute``, or ``15 minutes``."""
-    return _span(period).removeprefix("1 ")

@@ -6,9 +6,10 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 from zlib import crc32
 
 from .errors import ConfigurationError, QuotaError
@@ -18,12 +19,31 @@ MAX_UNITS = 2.0**53
 """The largest limit, burst or cost: above it, a double no longer holds every whole number."""
 MAX_PERIOD = 400 * 86_400.0
 """The longest period, in seconds."""
+LEAST = math.ulp(0.0)
+"""The least number above 0."""
 MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBucket:
+class _Derived:
+    """What is worked out from the arguments of a quota when it is built."""
+
+    period_us: float = field(init=False, repr=False, compare=False)
+    most: float = field(init=False, repr=False, compare=False)
+    """The most units that can be granted at once."""
+    weight: int = field(init=False, repr=False, compare=False)
+    """As how many charges of a take one charge of this quota counts."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
+    slack: float = field(init=False, repr=False, compare=False)
+    """The units by which a comparison may be wrong: more than doubles lose, and less than anyone could use."""
+    stamp: int = field(init=False, repr=False, compare=False)
+    """Tells whether a stored value was written under other numbers of the quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket(_Derived):
     """At most ``burst`` units at once from idle, and ``limit`` units for each ``period`` after that.
 
     ``limit`` and ``burst`` are in units, ``period`` in seconds. A leaky bucket as a meter: the level rises by the
@@ -43,53 +63,37 @@ class TokenBucket:
     burst_allowance_factor: float = 1.0
     name: str = None  # type: ignore[assignment]  # as above
 
-    period_us: float = field(init=False, repr=False, compare=False)
     rate: float = field(init=False, repr=False, compare=False)
     """Units that drain in a microsecond."""
     slow_rate: float = field(init=False, repr=False, compare=False)
     """Units that drain in a microsecond below the floor."""
     floor: float = field(init=False, repr=False, compare=False)
     """The units up to which the burst allowance reaches: ``burst - 1``."""
-    slack: float = field(init=False, repr=False, compare=False)
-    stamp: int = field(init=False, repr=False, compare=False)
-    kind: ClassVar[str] = ""
-    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
 
     def __post_init__(self) -> None:
-        _require_units("limit", self.limit, "TokenBucket(100, 60)")
-        _require_period(self.period, "TokenBucket(100, 60)")
+        _require(self, "limit", LEAST, MAX_UNITS, "a finite number above 0, at most 2**53")
         if self.burst is None:
-            _set(self, burst=max(1.0, math.floor(self.limit)))
-        _require_units("burst", self.burst, "TokenBucket(10, burst=20)")
-        if self.burst < 1:
-            raise QuotaError(f"burst must be at least 1, not {self.burst!r}: TokenBucket(10, burst=20)")
-        _require_factor(self.burst_allowance_factor)
+            object.__setattr__(self, "burst", max(1.0, math.floor(self.limit)))
+        _require(self, "burst", 1, MAX_UNITS, "at least 1 and at most 2**53")
+        _require(self, "burst_allowance_factor", LEAST, 1, "above 0 and at most 1")
+        period_us = _checked_period_us(self)
+        rate = self.limit / period_us
+        slow_rate = rate * self.burst_allowance_factor
         if self.burst * self.period > MAX_REFILL * self.limit * self.burst_allowance_factor:
             raise QuotaError(f"{self!r} takes over a hundred years to fill: lower the burst, or raise the limit")
-        period_us = whole_us(self.period)
-        rate = self.limit / period_us
-        _set(
+        _derive(
             self,
-            name=_checked_name(self.name, self.period),
-            period_us=period_us,
+            (0, self.limit, period_us, self.burst, self.burst_allowance_factor),
+            most=self.burst,
+            slack=min(_slack_of(self.burst), slow_rate / 2.0),  # worth less than a microsecond
             rate=rate,
-            slow_rate=rate * self.burst_allowance_factor,
+            slow_rate=slow_rate,
             floor=self.burst - 1.0,
-            slack=min(slack_of(self.burst), rate * self.burst_allowance_factor / 2.0),  # worth less than a microsecond
-            stamp=_stamp(0, self.limit, period_us, self.burst, self.burst_allowance_factor),
         )
-
-    weight: ClassVar[int] = 1
-    """As how many charges of a take one charge of this quota counts."""
-
-    @property
-    def most(self) -> float:
-        """The most units that can be granted at once."""
-        return self.burst
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindow:
+class FixedWindow(_Derived):
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
 
     Around the border of two windows, up to twice the limit may pass at once.
@@ -100,33 +104,14 @@ class FixedWindow:
     period: float
     name: str = None  # type: ignore[assignment]  # as above
 
-    weight: ClassVar[int] = 1
-    """As how many charges of a take one charge of this quota counts."""
-    period_us: float = field(init=False, repr=False, compare=False)
-    slack: float = field(init=False, repr=False, compare=False)
-    stamp: int = field(init=False, repr=False, compare=False)
-    kind: str = field(init=False, repr=False, compare=False)
-    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
-
     def __post_init__(self) -> None:
-        period_us = _window_us(self.limit, self.period, "FixedWindow(1000, 3600)")
-        _set(
-            self,
-            name=_checked_name(self.name, self.period),
-            period_us=period_us,
-            slack=slack_of(self.limit),
-            stamp=_stamp(1, self.limit, period_us),
-            kind=f"f{_in_seconds(period_us)}:",
-        )
-
-    @property
-    def most(self) -> float:
-        """The most units that can be granted at once."""
-        return self.limit
+        _require(self, "limit", 1, MAX_UNITS, "at least 1 and at most 2**53")
+        period_us = _checked_period_us(self)
+        _derive(self, (1, self.limit, period_us), kind=f"f{period_us / SECOND_US:.14g}:")
 
 
 @dataclass(frozen=True, slots=True)
-class RollingWindow:
+class RollingWindow(_Derived):
     """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
 
     A unit counts until the whole of its part has left the window, so it may count for ``period / buckets`` seconds
@@ -138,33 +123,25 @@ class RollingWindow:
     buckets: int = 60
     name: str = None  # type: ignore[assignment]  # as above
 
-    period_us: float = field(init=False, repr=False, compare=False)
-    slack: float = field(init=False, repr=False, compare=False)
-    stamp: int = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
-    weight: int = field(init=False, repr=False, compare=False)
-    """As how many charges of a take one charge of this quota counts."""
-    kind: str = field(init=False, repr=False, compare=False)
-    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
+    """The length of a part."""
 
     def __post_init__(self) -> None:
-        period_us = _window_us(self.limit, self.period, "RollingWindow(1000, 3600)")
-        _require_parts(self.buckets, period_us)
-        _set(
+        _require(self, "limit", 1, MAX_UNITS, "at least 1 and at most 2**53")
+        _require(self, "buckets", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}")
+        period_us = _checked_period_us(self)
+        if period_us % self.buckets:
+            raise QuotaError(
+                f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly, "
+                f"{fitting_parts(period_us, self.buckets)} do: RollingWindow(1000, 3600, 60)"
+            )
+        _derive(
             self,
-            name=_checked_name(self.name, self.period),
-            period_us=period_us,
-            part_us=period_us / self.buckets,
+            (2, self.limit, period_us, self.buckets),
             weight=ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE),
-            slack=slack_of(self.limit),
-            stamp=_stamp(2, self.limit, period_us, self.buckets),
-            kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
+            kind=f"r{period_us / SECOND_US:.14g}/{self.buckets}:",
+            part_us=period_us / self.buckets,
         )
-
-    @property
-    def most(self) -> float:
-        """The most units that can be granted at once."""
-        return self.limit
 
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
@@ -178,30 +155,51 @@ MAX_CHARGES = 50
 ROLLING_WEIGHT, BUCKETS_OF_ONE = 3, 30
 """A rolling window counts as three charges, and one more for each 30 of its buckets."""
 
-MOST_IN_ONE_TAKE = (
-    f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more for "
-    f"each {BUCKETS_OF_ONE} of its buckets"
-)
-"""The start of errors about too many charges."""
-
 
 def require_few(weight: int) -> None:
     """Raise ``ConfigurationError`` if charges of this total weight are too many for one take."""
     if weight > MAX_CHARGES:
         raise ConfigurationError(
-            f"{MOST_IN_ONE_TAKE}, not {weight}: take fewer together, or use fewer buckets: "
+            f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more "
+            f"for each {BUCKETS_OF_ONE} of its buckets, not {weight}: take fewer together, or use fewer buckets: "
             "RollingWindow(1000, 3600, 60)"
         )
 
 
-def slack_of(units: float) -> float:
-    """The units by which a comparison may be wrong: more than doubles lose, and less than anyone could use."""
+def _require(quota: Quota, name: str, least: float, most: float, expected: str) -> None:
+    """Raise ``QuotaError`` unless this argument is a number in a range, and a whole one for ``buckets``."""
+    value = getattr(quota, name)
+    kinds = int if name == "buckets" else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
+        raise _wrong(quota, name, expected)
+
+
+def _wrong(quota: Quota, name: str, expected: str) -> QuotaError:
+    return QuotaError(f"{name} must be {expected}, not {getattr(quota, name)!r}: {type(quota).__name__}(1000, 3600)")
+
+
+def _checked_period_us(quota: Quota) -> float:
+    """The period in microseconds, which must be whole for a window."""
+    _require(quota, "period", 1e-6, MAX_PERIOD, "seconds from 0.000001 to 400 days")
+    if not isinstance(quota, TokenBucket) and not _is_whole(quota.period * SECOND_US):
+        raise _wrong(quota, "period", "whole microseconds")
+    return whole_us(quota.period)
+
+
+def _derive(quota: Quota, numbers: tuple[float, ...], **own: object) -> None:
+    """Set what is worked out: ``own``, and for all else what is usual. ``numbers`` are those that decide."""
+    if quota.name is None:
+        own["name"] = f"per-{span(quota.period).replace(' ', '-')}"
+    elif not isinstance(quota.name, str) or not re.fullmatch("[ -~]{1,64}", quota.name):
+        raise _wrong(quota, "name", "1 to 64 printable ASCII characters")
+    usual = {"period_us": numbers[2], "most": quota.limit, "weight": 1, "kind": "", "slack": _slack_of(quota.limit)}
+    stamp = crc32(struct.pack(f"<{len(numbers)}d", *numbers))
+    for name, value in {**usual, "stamp": stamp, **own}.items():
+        object.__setattr__(quota, name, value)
+
+
+def _slack_of(units: float) -> float:
     return max(1e-9, units * 1e-12)
-
-
-def _stamp(*numbers: float) -> int:
-    """The stamp of a quota's numbers, which tells whether a stored value was written under other ones."""
-    return crc32(struct.pack(f"<{len(numbers)}d", *numbers))
 
 
 def whole_us(seconds: float) -> float:
@@ -215,96 +213,29 @@ def _is_whole(number: float) -> bool:
     return abs(number - round(number)) < 1e-3 + number / 2**50
 
 
-def _set(quota: object, **values: object) -> None:
-    for name, value in values.items():
-        object.__setattr__(quota, name, value)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _in_seconds(period_us: float) -> str:
-    return f"{period_us / SECOND_US:.14g}"
-
-
-def _require_units(what: str, value: object, example: str) -> None:
-    if not _is_number(value) or not 0 < value <= MAX_UNITS:  # type: ignore[operator]
-        raise QuotaError(f"{what} must be a finite number above 0, at most 2**53, not {value!r}: {example}")
-
-
-def _require_period(value: object, example: str) -> None:
-    if not _is_number(value) or not 1e-6 <= value <= MAX_PERIOD:  # type: ignore[operator]
-        raise QuotaError(f"period must be seconds from 0.000001 to 400 days, not {value!r}: {example}")
-
-
-def _window_us(limit: float, period: float, example: str) -> float:
-    """The period of a window, whose borders must fall on whole microseconds; also raises for a wrong limit."""
-    _require_units("limit", limit, example)
-    if limit < 1:
-        raise QuotaError(f"the limit of a window must be at least 1, not {limit!r}: {example}")
-    _require_period(period, example)
-    exact = period * SECOND_US
-    if _is_whole(exact):
-        return float(round(exact))
-    raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: {example}")
-
-
-def _require_parts(buckets: object, period_us: float) -> None:
-    if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets <= MAX_PARTS:
-        raise QuotaError(
-            f"buckets must be a whole number from 1 to {MAX_PARTS}, not {buckets!r}: RollingWindow(1000, 3600, 60)"
-        )
-    if period_us % buckets:
-        raise QuotaError(
-            f"{buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly, "
-            f"{fitting_parts(period_us, buckets)} do: RollingWindow(1000, 3600, 60)"
-        )
-
-
 def fitting_parts(period_us: float, most: int = 60) -> int:
     """The largest number of parts, up to ``most``, that divides a period into whole microseconds."""
     return next(parts for parts in range(most, 0, -1) if period_us % parts == 0)
 
 
-def _require_factor(value: object) -> None:
-    if not _is_number(value) or not 0 < value <= 1:  # type: ignore[operator]
-        raise QuotaError(
-            "burst_allowance_factor must be above 0 and at most 1, "
-            f"not {value!r}: TokenBucket(10, burst=20, burst_allowance_factor=0.5)"
-        )
-
-
-def _checked_name(name: object, period: float) -> str:
-    if name is None:
-        return period_name(period)
-    if isinstance(name, str) and 0 < len(name) <= 64 and name.isascii() and name.isprintable():
-        return name
-    raise QuotaError(f'name must be 1 to 64 printable ASCII characters, not {name!r}: TokenBucket(10, name="reads")')
-
-
 UNITS = {
-    name: seconds
-    for seconds, names in (
-        (1.0, "s sec second seconds"),
-        (60.0, "m min minute minutes"),
-        (3600.0, "h hour hours"),
-        (86_400.0, "d day days"),
-        (604_800.0, "week weeks"),
-    )
-    for name in names.split()
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+    **dict.fromkeys(("week", "weeks"), 604_800.0),
 }
 """Seconds in each unit of time, by each of its names."""
-_LARGEST_FIRST = ("week", "day", "hour", "minute", "second")
-
-
-def period_name(period: float) -> str:
-    """The default name of a quota: ``per-minute`` for 60 seconds, ``per-15-minutes`` for 900."""
-    count, unit = in_units(period)
-    return f"per-{unit}" if count == 1 else f"per-{count:.10g}-{unit}s"
 
 
 def in_units(period: float) -> tuple[float, str]:
     """A period as a whole number of the largest unit that allows it, or else in seconds."""
-    unit = next((unit for unit in _LARGEST_FIRST if period % UNITS[unit] == 0), "second")
+    largest_first = ("week", "day", "hour", "minute")
+    unit = next((unit for unit in largest_first if period % UNITS[unit] == 0), "second")
     return period / UNITS[unit], unit
+
+
+def span(period: float) -> str:
+    """A period in words, as they stand after "per": ``minute``, or ``15 minutes``."""
+    count, unit = in_units(period)
+    return unit if count == 1 else f"{count:.10g} {unit}s"

@@ -3,12 +3,11 @@
 A key function takes the connection and returns a text, bytes, or ``None``, which means that its rule does not apply.
 """
 
+from .app_keys import path_param, state, user
 from .base import Key, KeyFunction
 from .client_ip import client_ip
 from .combine import combine, first_of
 from .header import cookie, header
-from .path_param import path_param
-from .user import state, user
 
 __all__ = [
     "Key",

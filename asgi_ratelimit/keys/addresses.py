@@ -8,18 +8,21 @@ No ``await``, no clock, no lock, no logging in this module; the networks of CDNs
 from __future__ import annotations
 
 import re
-import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from socket import AF_INET, AF_INET6, inet_ntop
-
-from .cdn_networks import cdn_networks
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 MAX_FORWARDED = 32
 """The most forwarded addresses that are followed."""
 
 MAX_TEXT = 100
 """The longest text of an address that is parsed, with brackets, zone and port."""
+
+UNIX = "unix"
+"""Stands for the other end of a Unix socket among the trusted proxies."""
 
 _MAX_ELEMENT = 1000
 
@@ -28,7 +31,6 @@ _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 _TEREDO = bytes.fromhex("20010000")
 _SIX_TO_FOUR = bytes.fromhex("2002")
 _EMBEDDING = (_NAT64, _TEREDO, _SIX_TO_FOUR)
-_ALL_ZERO = bytes(12)
 
 _PAIR = re.compile(
     r"""[ \t]*+ (?: ([A-Za-z0-9!\#$%&'*+.^_`|~-]++) = (?: "([^"\\]*+)" | ([^\s",;=\\]*+) ) )?+ [ \t]*+ (?: ; | \Z )""",
@@ -37,57 +39,21 @@ _PAIR = re.compile(
 """A pair of a ``Forwarded`` element: a name and a value, quoted or not. No address needs an escape, so none is read."""
 
 
-def strict(inet_pton: Callable[[int, str], bytes]) -> Callable[[int, str], bytes]:
-    """``inet_pton`` if it refuses leading zeros, as it should; otherwise a wrapper that refuses them.
-
-    An IPv4 address then has exactly one text, which can be its key.
-    """
-    try:
-        inet_pton(AF_INET, "010.0.0.1")
-    except OSError:
-        return inet_pton
-
-    def strict_inet_pton(family: int, text: str) -> bytes:
-        packed = inet_pton(family, text)
-        if family == AF_INET and inet_ntop(family, packed) != text:
-            raise OSError(f"leading zeros in {text!r}")
-        return packed
-
-    return strict_inet_pton
-
-
-pack = strict(socket.inet_pton)
-"""``pack(family, text)``: the packed address. Raises ``OSError`` or ``ValueError`` for anything else."""
-
-
 def parse_address(text: str) -> bytes | None:
     """The packed address of a text that may have a port, brackets or a zone, IPv4-mapped as IPv4; else ``None``."""
     if len(text) > MAX_TEXT:
         return None
     text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
     try:
-        return unmapped(pack(AF_INET6, text)) if ":" in text else pack(AF_INET, text)
-    except (OSError, ValueError):
-        return _parse_decorated(text)
-
-
-def _parse_decorated(text: str) -> bytes | None:
-    bare = _without_port(text).partition("%")[0]
-    try:
-        return unmapped(pack(AF_INET6 if ":" in bare else AF_INET, bare))
+        if ":" not in text:
+            return inet_pton(AF_INET, text)
+        packed = inet_pton(AF_INET6, text.partition("%")[0])
     except (OSError, ValueError):
         return None
-
-
-def _without_port(text: str) -> str:
-    """``[2001:db8::1]:80`` and ``192.0.2.1:80`` without their port and brackets."""
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0] if text.count(":") == 1 else text
-
-
-def unmapped(packed: bytes) -> bytes:
-    """An IPv4-mapped IPv6 address as IPv4; any other address as it is."""
     return packed[12:] if packed.startswith(_MAPPED) else packed
 
 
@@ -97,19 +63,15 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
     An IPv6 address of a translator or tunnel (NAT64, RFC 6052; 6to4, RFC 3056; Teredo, RFC 4380) has the key of the
     IPv4 host in it: all hosts of a translator share one prefix, and one host of a tunnel has 65,536 prefixes or more.
     """
-    if len(packed) == 4:
-        return inet_ntop(AF_INET, packed)
-    if packed.startswith(_EMBEDDING):
+    if len(packed) == 4 or packed.startswith(_EMBEDDING):
         return inet_ntop(AF_INET, host_of(packed))
     number = int.from_bytes(packed, "big") >> 128 - ipv6_prefix << 128 - ipv6_prefix
-    if ipv6_prefix > 96 and packed.startswith(_ALL_ZERO):  # inet_ntop writes "::192.0.2.1", and not everywhere
-        return str(IPv6Network((number, ipv6_prefix)))
     return f"{inet_ntop(AF_INET6, number.to_bytes(16, 'big'))}/{ipv6_prefix}"
 
 
 def host_of(packed: bytes) -> bytes:
     """The IPv4 host in an address of a translator or tunnel; any other address as it is."""
-    if not packed.startswith(_EMBEDDING):
+    if len(packed) == 4 or not packed.startswith(_EMBEDDING):
         return packed
     if packed.startswith(_SIX_TO_FOUR):
         return packed[2:6]
@@ -118,20 +80,29 @@ def host_of(packed: bytes) -> bytes:
     return packed[12:]
 
 
+@cache
+def cdn_networks() -> dict[str, tuple[str, ...]]:
+    """The networks of each CDN by its word: a dated copy of what they publish, read at first use."""
+    text = files("asgi_ratelimit.keys").joinpath("cdn_networks.toml").read_text("utf-8")
+    return {word: tuple(entry["networks"].split()) for word, entry in tomllib.loads(text).items()}
+
+
 class Networks:
     """A set of networks; ``packed in networks`` says whether one of them has this packed address.
 
-    The word of a CDN stands for all of its networks. IPv4-mapped networks are IPv4. Raises ``ValueError`` for a text
-    that is neither a network nor such a word.
+    The word of a CDN stands for all of its networks, and ``"unix"``, the other end of a Unix socket, for none.
+    IPv4-mapped networks are IPv4. Raises ``ValueError`` for anything but the text of a network or such a word.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts: list[str] = []
         by_mask: dict[int, dict[int, set[int]]] = {4: {}, 6: {}}
         for text in texts:
-            members = cdn_networks().get(text) if text.isalpha() else None
-            networks = [_parse_network(member) for member in members or (text,)]
-            self.texts.append(str(networks[0]) if members is None else text)
+            if not isinstance(text, str):  # ipaddress would accept a number or bytes as an address
+                raise ValueError(f"a network is written as text, not {text!r}")
+            is_word = text == UNIX or (text.isalpha() and text in cdn_networks())
+            networks = [_parse_network(member) for member in (cdn_networks().get(text, ()) if is_word else (text,))]
+            self.texts.append(text if is_word else str(networks[0]))
             for network in networks:
                 masked = by_mask[network.version].setdefault(int(network.netmask), set())
                 masked.add(int(network.network_address))

@@ -16,15 +16,13 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ..buckets import as_key, short_key
-from ..clock import monotonic_ns
 from ..errors import ConfigurationError
-from ..logs import warn_once
 
 Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
 """A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 """The name of a header, RFC 9110, section 5.6.2."""
 
 UNREADABLE = "unreadable"
@@ -40,6 +38,15 @@ class ScopeKey(ABC):
     @abstractmethod
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
+
+
+class NamedKey(ScopeKey):
+    """A key that has the name of what it reads."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
 
 class ScopeTest(ABC):
@@ -73,27 +80,18 @@ def bind(key: KeyFunction, path: str, root: str = "") -> KeyFunction:
     return key.bind(path, root) if isinstance(key, PathKey) else key
 
 
-def key_text(key: str | bytes | int | UUID) -> str:
-    """The result of a key function as text; ``TypeError`` for anything that is not a key."""
-    if isinstance(key, int) and not isinstance(key, bool):
-        return str(int(key))
-    try:
-        return as_key(key)  # type: ignore[arg-type]  # it refuses a bool, for example
-    except TypeError:
-        if isinstance(key, UUID):
-            return str(key)
-        raise TypeError(f"a key is a str, bytes, an int, a UUID or None, not {key!r}: str(user.id)") from None
+def key_text(key: str | bytes | int | UUID, source: str = "a key function's result") -> str:
+    """A key as text; ``TypeError`` for a value whose text is not the same in every process."""
+    if isinstance(key, (str, bytes)):
+        return as_key(key)
+    if isinstance(key, (int, UUID)) and not isinstance(key, bool):
+        return str(key)
+    raise TypeError(f"{source} is {key!r}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
 
 
-def as_text(value: object, source: str) -> str | None:
-    """A value of the app as a key; ``TypeError`` for one whose text is not the same in every process."""
-    if value is None:
-        return None
-    if isinstance(value, (str, bytes)):
-        return short_key(as_key(value))  # long values fill neither this process's memory nor the store's
-    if isinstance(value, (int, UUID)) and not isinstance(value, bool):
-        return str(value)
-    raise TypeError(f"{source} is {value!r}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
+def as_text(value: Any, source: str) -> str | None:
+    """A value of the app as a key; long values fill neither this process's memory nor the store's."""
+    return None if value is None else short_key(key_text(value, source))
 
 
 def is_dependency(value: object) -> bool:
@@ -106,42 +104,19 @@ def lacks_its_call(value: object) -> bool:
     return isinstance(value, type) or (isfunction(value) and value.__module__ == "fastapi.param_functions")
 
 
-def checked_name(name: str, example: str) -> str:
-    """The name of a cookie, parameter or attribute; ``ConfigurationError`` for an invalid one."""
-    if isinstance(name, str) and name:
+def checked_name(name: str, example: str, pattern: str = "(?s).+") -> str:
+    """The name of a header, cookie, parameter or attribute; ``ConfigurationError`` for an invalid one."""
+    if isinstance(name, str) and re.fullmatch(pattern, name):
         return name
-    raise ConfigurationError(f"the name of a key is a text and not empty, not {name!r}: {example}")
+    raise ConfigurationError(f"a key needs a name that can be one, not {name!r}: {example}")
 
 
 def header_name(name: str, example: str) -> bytes:
     """The name of a header as a scope contains it; ``ConfigurationError`` for an invalid one."""
-    if isinstance(name, str) and _TOKEN.fullmatch(name):
-        return name.lower().encode()
-    raise ConfigurationError(
-        f"the name of a header has letters, digits and hyphens, and neither spaces nor a colon, not {name!r}: {example}"
-    )
-
-
-BLOCKING_NS = 5_000_000
-"""A function without ``async`` that takes this many nanoseconds of the event loop causes a warning."""
+    return checked_name(name, example, _TOKEN).lower().encode()
 
 
 async def called(function: Any, *arguments: object) -> Any:
     """The result of a function, sync or async."""
-    started_ns = monotonic_ns()
     result = function(*arguments)
-    if hasattr(result, "__await__"):
-        return await result
-    if monotonic_ns() - started_ns > BLOCKING_NS:
-        _warn_of_blocking(function)
-    return result
-
-
-def _warn_of_blocking(function: object) -> None:
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    module = getattr(function, "__module__", type(function).__module__)
-    warn_once(
-        "a-function-that-blocks",
-        f"the function {module}.{name} took more than {BLOCKING_NS // 1_000_000} ms on the event loop, while all other "
-        "requests waited: make it async, or return what is in memory",
-    )
+    return await result if hasattr(result, "__await__") else result

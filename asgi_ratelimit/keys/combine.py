@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Awaitable, Sequence
+from typing import Any, Self
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ..buckets import short_key
 from ..errors import ConfigurationError
-from .base import KeyFunction, PathKey, ScopeKey, bind, called, is_dependency, key_text, lacks_its_call
-
-_OF_DEPENDENCIES = (
-    "write one dependency of all parts, def account(login: Login, ip: Annotated[str, Depends(client_ip())]) -> str: "
-    'return f"{ip} {login.email}", and RateLimit("5/minute", key=Depends(account))'
-)
+from .base import KeyFunction, PathKey, ScopeKey, bind, called, key_text, lacks_its_call
 
 
 def combine(*keys: KeyFunction) -> KeyFunction:
@@ -26,8 +21,7 @@ def combine(*keys: KeyFunction) -> KeyFunction:
     the combination has none. The parts are keys of this package, or any other key functions.
     Raises ``ConfigurationError`` for no keys, or for something that is not callable.
     """
-    parts = _scope_keys(_checked(keys, "combine(client_ip(), path_param('id'))"))
-    return _Combined(parts) if parts else _MixedCombined(keys)
+    return _made_of(keys, False, "combine(client_ip(), path_param('id'))")
 
 
 def first_of(*keys: KeyFunction) -> KeyFunction:
@@ -35,25 +29,18 @@ def first_of(*keys: KeyFunction) -> KeyFunction:
 
     A key of one part is never equal to a key of another. Raises ``ConfigurationError`` as ``combine`` does.
     """
-    parts = _scope_keys(_checked(keys, "first_of(user(), client_ip())"))
-    return _First(parts) if parts else _MixedFirst(keys)
+    return _made_of(keys, True, "first_of(user(), client_ip())")
 
 
 class _Parts(PathKey):
-    """A key that is made of others."""
+    """A key that is made of others: of the first that has one, or of all together."""
 
-    _function: ClassVar[str]
-
-    def __init__(self, parts: Sequence[KeyFunction]) -> None:
-        self._parts = tuple(parts)
+    def __init__(self, parts: Sequence[Any], is_first: bool) -> None:
+        self.parts = parts
+        self._is_first = is_first
 
     def __repr__(self) -> str:
-        return f"{self._function}({', '.join(map(repr, self._parts))})"
-
-    @property
-    def parts(self) -> tuple[KeyFunction, ...]:
-        """The keys that it is made of."""
-        return self._parts
+        return f"{'first_of' if self._is_first else 'combine'}({', '.join(map(repr, self.parts))})"
 
     @abstractmethod
     def __call__(self, connection: HTTPConnection) -> str | Awaitable[str | None] | None:
@@ -61,84 +48,55 @@ class _Parts(PathKey):
 
     def bind(self, path: str, root: str = "") -> Self:
         """The same key of parts that are bound to ``path``."""
-        return type(self)([bind(part, path, root) for part in self._parts])
+        return type(self)([bind(part, path, root) for part in self.parts], self._is_first)
+
+    def _is_known(self, keys: Sequence[str | None]) -> bool:
+        """Whether the parts that follow are not evaluated."""
+        return self._is_first and keys[-1] is not None
+
+    def _joined(self, keys: Sequence[str | None]) -> str | None:
+        """The key made of those of the parts: in a combination, each follows its length, so that its borders are fixed.
+
+        ``5:alice-2:eu`` is alice, nobody, eu; ``1:alice`` is the second part's, if the first that has one decides.
+        """
+        if keys.count(None) == len(keys):
+            return None
+        if self._is_first:
+            return f"{len(keys) - 1}:{keys[-1]}"
+        return short_key("".join(["-" if key is None else f"{len(key)}:{key}" for key in keys]))
 
 
 class _ScopeParts(ScopeKey, _Parts):
     """Parts that are all read from the scope."""
 
-    _parts: tuple[ScopeKey, ...]
-
-
-class _Combined(_ScopeParts):
-    _function = "combine"
-
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        return _joined([part.of(scope) for part in self._parts])
+        keys: list[str | None] = []
+        for part in self.parts:
+            keys.append(part.of(scope))
+            if self._is_known(keys):
+                break
+        return self._joined(keys)
 
 
-class _MixedCombined(_Parts):
-    _function = "combine"
-
-    async def __call__(self, connection: HTTPConnection) -> str | None:
-        return _joined([await _evaluated(part, connection) for part in self._parts])
-
-
-class _First(_ScopeParts):
-    _function = "first_of"
-
-    def of(self, scope: Scope) -> str | None:
-        """The key of the request with this scope."""
-        for number, part in enumerate(self._parts):
-            key = part.of(scope)
-            if key is not None:
-                return _numbered(number, key)
-        return None
-
-
-class _MixedFirst(_Parts):
-    _function = "first_of"
+class _MixedParts(_Parts):
+    """Parts of which some are functions of the connection, sync or async."""
 
     async def __call__(self, connection: HTTPConnection) -> str | None:
-        for number, part in enumerate(self._parts):
-            key = await _evaluated(part, connection)
-            if key is not None:
-                return _numbered(number, key)
-        return None
+        keys: list[str | None] = []
+        for part in self.parts:
+            key = await called(part, connection)
+            keys.append(None if key is None else key_text(key))
+            if self._is_known(keys):
+                break
+        return self._joined(keys)
 
 
-def _joined(keys: Sequence[str | None]) -> str | None:
-    """Each part follows its length, so that its borders are fixed: ``5:alice-2:eu`` for alice, nobody, eu."""
-    if keys.count(None) == len(keys):
-        return None
-    return short_key("".join(["-" if key is None else f"{len(key)}:{key}" for key in keys]))
-
-
-def _numbered(number: int, key: str) -> str:
-    return f"{number}:{key}"
-
-
-async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | None:
-    key = await called(part, connection)
-    return None if key is None else key_text(key)
-
-
-def _checked(keys: Iterable[KeyFunction], example: str) -> Sequence[KeyFunction]:
-    parts: tuple[Any, ...] = tuple(keys)
-    uncalled = next((part for part in parts if lacks_its_call(part) or part in (combine, first_of)), None)
-    if uncalled is not None:
-        name = uncalled.__name__
-        raise ConfigurationError(f"the part {name} of a key lacks its call, {name}(...): {example}")
-    wrong = [part for part in parts if not callable(part)]
-    if wrong and is_dependency(wrong[0]):
-        raise ConfigurationError(f"{wrong[0]!r} cannot be a part of a key: {_OF_DEPENDENCIES}")
-    if wrong or not parts:
-        raise ConfigurationError(f"a key is made of key functions, not {wrong[0] if wrong else 'nothing'!r}: {example}")
-    return parts
-
-
-def _scope_keys(parts: Sequence[KeyFunction]) -> tuple[ScopeKey, ...] | None:
-    """The parts, if all of them are read from the scope."""
-    scope_keys = tuple([part for part in parts if isinstance(part, ScopeKey)])
-    return scope_keys if len(scope_keys) == len(parts) else None
+def _made_of(keys: tuple[Any, ...], is_first: bool, example: str) -> KeyFunction:
+    if not keys:
+        raise ConfigurationError(f"a key is made of one key or more, not of nothing: {example}")
+    for part in keys:
+        if not callable(part) or lacks_its_call(part) or part in (combine, first_of):
+            raise ConfigurationError(f"a part of a key is a key function with its call, not {part!r}: {example}")
+    made = _ScopeParts if all(isinstance(part, ScopeKey) for part in keys) else _MixedParts
+    return made(keys, is_first)

@@ -10,15 +10,31 @@ from starlette.types import Scope
 from ..argument_errors import shows_use
 from ..buckets import as_bytes
 from ..errors import ConfigurationError
-from .base import ScopeKey, checked_name, header_name
+from .base import NamedKey, checked_name, header_name
 
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 
-_COOKIE = re.compile(r"[^\s=;]+")
+_COOKIE = r"[^\s=;]+"
 """Browsers send more than the tokens of RFC 6265, such as ``user[id]``."""
 
 
-class header(ScopeKey):  # noqa: N801  # a function to its users
+class _HashedKey(NamedKey):
+    """The hash of a value, of 128 bits as hexadecimal digits, the same in every process with the same secret."""
+
+    def __init__(self, name: str, secret: str | bytes | None) -> None:
+        if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
+            raise ConfigurationError(
+                'a secret is a text or bytes and not empty: header("x-api-key", secret=settings.secret)'
+            )
+        self.name = name
+        data = as_bytes(secret) if isinstance(secret, str) else secret
+        self._hash_key = b"asgi_ratelimit" if data is None else blake2b(data, digest_size=64).digest()
+
+    def _hash(self, value: bytes) -> str:
+        return blake2b(value, digest_size=16, key=self._hash_key).hexdigest()
+
+
+class header(_HashedKey):  # noqa: N801  # a function to its users
     """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
 
     The value is the one that ``request.headers[name]`` shows, so a header that is sent twice is keyed as the app reads
@@ -28,15 +44,7 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
     @shows_use('header("x-api-key")')
     def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
         self._name = header_name(name, 'header("x-api-key")')
-        self._hash = _Hash(secret)
-
-    def __repr__(self) -> str:
-        return f"header({self.name!r})"
-
-    @property
-    def name(self) -> str:
-        """The name of the header, in lower case."""
-        return self._name.decode()
+        super().__init__(self._name.decode(), secret)
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -47,10 +55,10 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.headers`` shows it, for ``Limiter.peek`` or ``Blocks``."""
-        return self._hash(_text(value).strip(" \t").encode("latin-1"))
+        return self._hash(value.strip(" \t").encode("latin-1"))
 
 
-class cookie(ScopeKey):  # noqa: N801  # a function to its users
+class cookie(_HashedKey):  # noqa: N801  # a function to its users
     """Key by the value of a cookie, hashed: a session never reaches the store. No cookie, no key.
 
     The value is the one that ``request.cookies[name]`` shows, found in linear time. ``secret`` is as for ``header``.
@@ -58,15 +66,7 @@ class cookie(ScopeKey):  # noqa: N801  # a function to its users
 
     @shows_use('cookie("session")')
     def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
-        self._name = checked_name(name, 'cookie("session")')
-        if not _COOKIE.fullmatch(name):
-            raise ConfigurationError(
-                f"the name of a cookie has neither spaces nor '=' or ';', not {name!r}: cookie(\"session\")"
-            )
-        self._hash = _Hash(secret)
-
-    def __repr__(self) -> str:
-        return f"cookie({self._name!r})"
+        super().__init__(checked_name(name, 'cookie("session")', _COOKIE), secret)
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -74,13 +74,13 @@ class cookie(ScopeKey):  # noqa: N801  # a function to its users
         for name, value in scope["headers"]:
             for pair in value.decode("latin-1").split(";") if name == b"cookie" else ():
                 key, equals, text = pair.partition("=")
-                if equals and key.strip() == self._name:
+                if equals and key.strip() == self.name:
                     found = text.strip()  # the last one, as the app reads it
         return None if found is None else self._hash(as_bytes(_unquoted(found)))
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.cookies`` shows it, for ``Limiter.peek`` or ``Blocks``."""
-        return self._hash(as_bytes(_text(value)))
+        return self._hash(as_bytes(value))
 
 
 def _unquoted(text: str) -> str:
@@ -88,24 +88,3 @@ def _unquoted(text: str) -> str:
     if len(text) < 2 or not text[0] == text[-1] == '"':
         return text
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)) if match[1] else match[2], text[1:-1])
-
-
-def _text(value: str) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f'the value is a text, not {value!r}: header("x-api-key").key_of("k1")')
-
-
-class _Hash:
-    """A hash of 128 bits as 32 hexadecimal digits, the same in every process with the same secret."""
-
-    def __init__(self, secret: str | bytes | None) -> None:
-        if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
-            raise ConfigurationError(
-                'a secret is a text or bytes and not empty: header("x-api-key", secret=settings.secret)'
-            )
-        data = as_bytes(secret) if isinstance(secret, str) else secret
-        self._key = b"asgi_ratelimit" if data is None else blake2b(data, digest_size=64).digest()
-
-    def __call__(self, value: bytes) -> str:
-        return blake2b(value, digest_size=16, key=self._key).hexdigest()

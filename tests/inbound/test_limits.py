@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from inspect import iscoroutinefunction
 from typing import Annotated, Any
 
 import pytest
@@ -324,11 +323,6 @@ async def test_wrong_arguments_show_the_right_use(
         assert str(raised.value).endswith(f": {USES[method]}")
 
     assert left(await ask(an_app(endpoint))) == [9]
-
-
-async def test_the_methods_are_coroutine_functions() -> None:
-    """For tools that look at them."""
-    assert all(iscoroutinefunction(getattr(Limits, method)) for method in USES)
 
 
 async def test_a_charge_of_nothing_is_nothing() -> None:

@@ -36,7 +36,7 @@ def test_a_function_returns_what_a_dependency_may_return() -> None:
     number = UUID(int=7)
     assert [key_text(key) for key in ("ann", b"ann", 7, number)] == ["ann", "ann", "7", str(number)]
     for wrong in (True, 1.5, object()):
-        with pytest.raises(TypeError, match=r"a key is a str, bytes, an int, a UUID or None, not .*: str\(user\.id\)"):
+        with pytest.raises(TypeError, match=r"but a key is a str, bytes, an int, a UUID or None: str\(user\.id\)"):
             key_text(wrong)  # type: ignore[arg-type]
 
 

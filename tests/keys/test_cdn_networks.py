@@ -9,7 +9,7 @@ from ipaddress import ip_network
 import pytest
 
 from asgi_ratelimit import ConfigurationError, client_ip
-from asgi_ratelimit.keys.cdn_networks import cdn_networks
+from asgi_ratelimit.keys.addresses import cdn_networks
 from tests.support.asgi import http
 from tests.support.server import ROOT
 

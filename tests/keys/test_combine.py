@@ -77,13 +77,6 @@ def test_without_any_part_there_is_no_key(made: Any) -> None:
     assert made(says(None), says(None))(HTTPConnection(http())) is None
 
 
-@pytest.mark.parametrize("made", [combine, first_of])
-def test_a_dependency_is_no_part(made: Any) -> None:
-    """The error shows a dependency that has all parts as its parameters."""
-    with pytest.raises(ConfigurationError, match=r"cannot be a part of a key: write one dependency .*key=Depends\("):
-        made(client_ip(), Depends(str))
-
-
 def test_the_first_that_has_a_key_decides() -> None:
     """A user whose name is an address has another key than the address."""
     key = first_of(state("user"), client_ip())
@@ -148,7 +141,7 @@ async def test_a_parameter_of_the_rule_s_path_may_be_a_part(made: Any) -> None:
 
 
 @pytest.mark.parametrize("made", [combine, first_of])
-@pytest.mark.parametrize("wrong", [(), ("client_ip",), (client_ip(), None)], ids=repr)
+@pytest.mark.parametrize("wrong", [(), ("client_ip",), (client_ip(), None), (client_ip(), Depends(str))], ids=repr)
 def test_what_is_no_key_is_refused(made: Any, wrong: tuple[Any, ...]) -> None:
     """No keys, or something that is not callable: refused at start-up, with a right example."""
     with pytest.raises(ConfigurationError, match=rf"{made.__name__}\("):
@@ -159,9 +152,7 @@ def test_what_is_no_key_is_refused(made: Any, wrong: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("part", [client_ip, user, header, combine])
 def test_a_part_that_lacks_its_call_is_refused(made: Any, part: Any) -> None:
     """Each request would be a failure of the key."""
-    name = part.__name__
-    message = rf"the part {name} of a key lacks its call, {name}\(\.\.\.\): {made.__name__}\("
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match=rf"with its call, not <.*{part.__name__}.*: {made.__name__}\("):
         made(header("x-api-key"), part)
 
 

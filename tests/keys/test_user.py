@@ -10,7 +10,14 @@ from starlette.authentication import SimpleUser, UnauthenticatedUser
 from starlette.requests import Request
 
 from asgi_ratelimit.keys import state, user
+from asgi_ratelimit.logs import warn_once
 from tests.support.asgi import http
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Each test gets all warnings, as in a process of its own."""
+    warn_once.cache_clear()
 
 
 def user_key(current: object, *attribute: str) -> str | None:

@@ -133,7 +133,7 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
         (("login", "Off"), {}, QuotaError, 'Valid examples.*or "shadow", or "off"'),
         (("login", "none"), {}, QuotaError, 'or "shadow", or "off"'),
         (("login", "much"), {}, QuotaError, "Valid examples"),
-        (("login", ""), {}, QuotaError, "a quota is missing"),
+        (("login", ""), {}, QuotaError, "a limit such as 100 is missing"),
         (("login", None), {}, QuotaError, "a text or a quota"),
         (("login", []), {}, QuotaError, "at least one quota"),
         (("login", "5/minute; 6/minute"), {}, ConfigurationError, "two quotas are named"),

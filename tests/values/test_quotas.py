@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.errors import ConfigurationError, QuotaError
 from asgi_ratelimit.quota_text import as_quotas, parse_quotas
-from asgi_ratelimit.quotas import MAX_PERIOD, MAX_UNITS, TokenBucket, period_name
+from asgi_ratelimit.quotas import MAX_PERIOD, MAX_UNITS, TokenBucket
 
 NO_UNITS = [0, -1, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1, 10**400, "10", b"10", None, True, [10], 1j]
 DAY = 86_400
@@ -119,7 +119,6 @@ def test_the_defaults() -> None:
 )
 def test_a_name_comes_from_the_period(period: float, name: str) -> None:
     """It does not change with the limit."""
-    assert period_name(period) == name
     assert TokenBucket(10, period).name == TokenBucket(99, period, burst=7).name == name
 
 

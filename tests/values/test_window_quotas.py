@@ -31,23 +31,23 @@ def test_invalid_parts(kind: type[Quota], arguments: tuple[float, ...], problem:
 @pytest.mark.parametrize(
     ("limit", "period", "problem"),
     [
-        (0, 10, "limit must be a finite number above 0"),
-        (-1, 10, "limit must be a finite number above 0"),
-        (math.inf, 10, "limit must be a finite number above 0"),
-        (math.nan, 10, "limit must be a finite number above 0"),
-        (2**53 + 1, 10, "limit must be a finite number above 0"),
-        (0.5, 10, "limit of a window must be at least 1, not 0.5"),
+        (0, 10, "limit must be at least 1 and at most"),
+        (-1, 10, "limit must be at least 1 and at most"),
+        (math.inf, 10, "limit must be at least 1 and at most"),
+        (math.nan, 10, "limit must be at least 1 and at most"),
+        (2**53 + 1, 10, "limit must be at least 1 and at most"),
+        (0.5, 10, "limit must be at least 1 and at most .*, not 0.5"),
         (10, 0, "period must be seconds from 0.000001 to 400 days, not 0"),
         (10, 400 * 86_400 + 60, "period must be seconds from 0.000001 to 400 days, not 34560060"),
         (10, math.inf, "period must be seconds from 0.000001 to 400 days, not inf"),
-        (10, 1 / 3, "period of a window must be whole microseconds"),
+        (10, 1 / 3, "period must be whole microseconds"),
     ],
 )
 def test_invalid_windows(kind: type[FixedWindow | RollingWindow], limit: float, period: float, problem: str) -> None:
     """The error names the number, and shows a right one."""
     with pytest.raises(QuotaError, match=problem) as raised:
         kind(limit, period)
-    assert str(raised.value).endswith(f": {kind.__name__}(1000, 3600)")
+    assert f": {kind.__name__}(1000, 3600" in str(raised.value)
 
 
 @pytest.mark.parametrize("period", [16_985_629.226564, 34_559_999.999999, 0.000001, 1e-3, 400 * 86_400])

@@ -258,7 +258,7 @@ def test_a_dependency_that_lacks_its_call(function: Any) -> None:
     name = function.__name__
     with pytest.raises(ValueError, match=rf"key={name} lacks its call: key={name}\(\.\.\.\)"):
         RateLimit("1/s", key=function)
-    with pytest.raises(ValueError, match=f"the part {name} of a key lacks its call"):
+    with pytest.raises(ValueError, match=f"a key function with its call, not <function {name}"):
         combine(client_ip(), function)
 
 

@@ -1,0 +1,112 @@
+"""Keys by what the app knows: its user, a value in ``request.state``, or a parameter of a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.convertors import Convertor
+from starlette.types import Scope
+
+from ..argument_errors import shows_use
+from ..buckets import short_key
+from ..errors import ConfigurationError
+from ..logs import warn_once
+from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, as_text, checked_name
+from .path_patterns import compile_rule_path, route_path
+
+
+class user(NamedKey):  # noqa: N801  # a function to its users
+    """Key by the user of Starlette's ``AuthenticationMiddleware``; no key for a user who is not authenticated.
+
+    ``attribute`` is the attribute that distinguishes users: their ``identity``, or any other. The authentication must
+    be outside the limit; if it is not, one warning is logged.
+    """
+
+    @shows_use('user("id")')
+    def __init__(self, attribute: str = "identity") -> None:
+        self.name = checked_name(attribute, 'user("id")')
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        current = scope.get("user")
+        if current is None:
+            warn_once("a-user-key-without-authentication", _NO_USER.format(self))
+            return None
+        if not current.is_authenticated:
+            return None
+        try:
+            return as_text(getattr(current, self.name), repr(self))
+        except (AttributeError, NotImplementedError) as error:
+            raise TypeError(
+                f"{self!r} needs an attribute {self.name!r}, which a {type(current).__qualname__} does not have: "
+                'name the attribute that distinguishes users, user("id")'
+            ) from error
+
+
+_NO_USER = (
+    "a request came without a user, so {!r} has no key for it and it is not limited: AuthenticationMiddleware must be "
+    "outside the limit: add it after the limit with add_middleware, or before it in middleware=[...]"
+)
+
+
+class state(NamedKey):  # noqa: N801  # a function to its users
+    """Key by a value, such as a tenant, that a middleware outside the limit put into ``request.state``; else no key."""
+
+    @shows_use('state("tenant")')
+    def __init__(self, name: str) -> None:
+        self.name = checked_name(name, 'state("tenant")')
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        return as_text((scope.get("state") or {}).get(self.name), repr(self))
+
+
+class path_param(NamedKey, PathKey):  # noqa: N801  # a function to its users
+    """Key by a parameter of the path, as its convertor reads it: ``/items/{id:int}`` has one key for 7 and 007.
+
+    In a rule it is a parameter of the rule's own path; in a route's middleware or a dependency, of the route's path.
+    Raises ``ConfigurationError`` for a rule whose path has no such parameter, and for a request that has not been
+    routed yet.
+    """
+
+    @shows_use('path_param("id")')
+    def __init__(self, name: str) -> None:
+        self.name = checked_name(name, 'path_param("id")')
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        if "path_params" not in scope:
+            raise ConfigurationError(
+                f"{self!r} is evaluated before the request is routed: "
+                f'use it in a rule whose path has it, Rule("/items/{{{self.name}}}", ..., key={self!r})'
+            )
+        return as_text(scope["path_params"].get(self.name), repr(self))
+
+    def bind(self, path: str, root: str = "") -> ScopeKey:
+        """The key by this parameter of ``path``."""
+        return _RulePathParam(self, path, root)
+
+
+class _RulePathParam(ScopeKey):
+    """A parameter of a rule's own path, which needs no routing."""
+
+    def __init__(self, key: path_param, path: str, root: str) -> None:
+        self._key = key
+        self._pattern, convertors = compile_rule_path(path, root)
+        if key.name not in convertors:
+            raise ConfigurationError(
+                f"{key!r} needs a parameter {{{key.name}}}, which {path!r} does not have: "
+                f'Rule("/items/{{{key.name}}}", ..., key={key!r})'
+            )
+        self._convertor: Convertor[Any] = convertors[key.name]
+
+    def __repr__(self) -> str:
+        return repr(self._key)
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope; ``None`` if the path is not the rule's."""
+        match = self._pattern.match(route_path(scope))
+        try:
+            return None if match is None else short_key(str(self._convertor.convert(match[self._key.name])))
+        except ValueError:  # a number of 5,000 digits, which is of no use to the route either
+            return UNREADABLE
