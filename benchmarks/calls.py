@@ -34,7 +34,7 @@ from .subject import Where
 PACKAGE = f"{Path(asgi_ratelimit.__file__).parent}/"
 GENERATED = "<string>"
 SHAPE, A_MINUTE = "default+rule", 1000
-WARM, MEASURED = 50, 21
+WARM, MEASURED = 120, 21
 """Clients that come first, and clients whose requests are counted."""
 
 Function: TypeAlias = tuple[str, str]

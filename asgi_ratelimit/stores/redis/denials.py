@@ -27,14 +27,12 @@ class Denials:
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self.now_us = now_us
-        self._by_bucket: OrderedDict[str, tuple[Decision, float]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._by_bucket)
+        self.by_bucket: OrderedDict[str, tuple[Decision, float]] = OrderedDict()
+        """The refusals, and when their takes were sent."""
 
     def find(self, take: Take) -> Decision | None:
         """The refusal of ``take``, if it is certain without the store."""
-        decision, sent_us = self._by_bucket.get(take.charges[0].bucket, (None, 0.0))
+        decision, sent_us = self.by_bucket.get(take.charges[0].bucket, (None, 0.0))
         if decision is None:
             return None
         elapsed_us = float(int(self.now_us() - sent_us))
@@ -58,13 +56,13 @@ class Denials:
         self.forget(decision.take.charges)  # a bucket has one refusal, which is under all of its buckets
         entry = decision, sent_us
         for charge in decision.take.charges:
-            self._by_bucket[charge.bucket] = entry
-        while len(self._by_bucket) > MAX_DENIALS:
-            self._by_bucket.popitem(last=False)
+            self.by_bucket[charge.bucket] = entry
+        while len(self.by_bucket) > MAX_DENIALS:
+            self.by_bucket.popitem(last=False)
 
     def forget(self, charges: Iterable[Charge]) -> None:
         """Forget the refusals that a change of these buckets may have ended."""
         for charge in charges:
-            decision, _ = self._by_bucket.pop(charge.bucket, (None, 0.0))
+            decision, _ = self.by_bucket.pop(charge.bucket, (None, 0.0))
             for other in decision.take.charges if decision is not None else ():
-                self._by_bucket.pop(other.bucket, None)
+                self.by_bucket.pop(other.bucket, None)

@@ -9,7 +9,7 @@ from random import getrandbits
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from ...clock import Clock, SystemClock, monotonic_us
+from ...clock import Clock, monotonic_us
 from ...decision import Settled, Settlement
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
@@ -19,7 +19,7 @@ from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials
 from .errors import NotWritable, store_error_of
-from .outage import Breaker, Outage
+from .outage import MAX_SEEN, Breaker, Outage
 from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode, weight_of
 
 MOST_WEIGHT = 512
@@ -60,7 +60,7 @@ class Node:
         connection: Connection,
         name: str,
         is_here: Callable[[str], bool] = lambda bucket: True,
-        parts_of: Callable[[Sequence[Action]], Sequence[Sequence[Action]]] = lambda actions: [actions],
+        parts_of: Callable[[Sequence[Action]], Sequence[Sequence[Action]]] | None = None,
     ) -> None:
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
         self.name = name
@@ -115,14 +115,16 @@ class Node:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
         since_us, outage = monotonic_us(), self._context.outage
         entries: list[Action] = []
-        if len(outage.ledger):
+        is_in_debt = len(outage.ledger) > 0
+        if is_in_debt:
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
         error: Exception | None = None
         try:
-            answers = await self._answers([*entries, *actions])
-            self._succeeded([*entries, *actions], answers)
+            sent = [*entries, *actions]
+            answers = await (self._call(sent) if self._parts_of is None else self._answers(self._parts_of(sent), sent))
+            self._succeeded(sent, answers, is_in_debt)
             return answers[len(entries) :]
         except StoreError as failure:
             error = failure
@@ -137,11 +139,8 @@ class Node:
                 prefix, ledger = self._context.prefix, len(outage.ledger)
                 self._context.observers.report(StoreCall(prefix, len(actions), seconds, error, outage.is_out, ledger))
 
-    async def _answers(self, actions: Sequence[Action]) -> list[Answer | Exception]:
-        """The answers to actions, in order. Raises ``StoreError`` if no call was answered."""
-        parts = self._parts_of(actions)
-        if len(parts) == 1:
-            return await self._call(actions)
+    async def _answers(self, parts: Sequence[Sequence[Action]], actions: Sequence[Action]) -> list[Answer | Exception]:
+        """The answers to actions, in order, from one call for each part. Raises ``StoreError`` if none was answered."""
         results = await asyncio.gather(*map(self._call, parts), return_exceptions=True)
         if all(isinstance(result, BaseException) for result in results):
             raise next(result for result in results if isinstance(result, BaseException))
@@ -159,7 +158,7 @@ class Node:
         now = b"" if context.clock is None else b"%d" % context.clock.now_us()
         least_ttl_ms = 1 if context.clock is None else OWN_CLOCK_TTL_MS
         sent_us = context.denials.now_us()
-        keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, _time_us(context.clock))
+        keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, context.clock)
         ttl_ms = max(int(context.operation_ttl_us // 1000), 1)
         arguments = (quotas, packed, now, least_ttl_ms, ttl_ms, mark)
         try:
@@ -176,24 +175,25 @@ class Node:
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
             elif type(answer) is Decisions and not answer[0].allowed:
                 context.denials.note(answer[0], sent_us)
-            elif context.denials and not (type(action) is NumberedTake and action.id == PEEK_ID):
+            elif context.denials.by_bucket and not (type(action) is NumberedTake and action.id == PEEK_ID):
                 context.denials.forget(charges_of(action))
-        context.outage.bound_seen()
+        if len(context.outage.seen) > MAX_SEEN:
+            context.outage.forget_older()
         return answers
 
-    def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
+    def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception], is_in_debt: bool) -> None:
         """Close the breaker, unless Redis refused to write, and charge it with the outage ledger from now on."""
         outage = self._context.outage
-        failure = next((answer for answer in answers if isinstance(answer, StoreError)), None)
-        if failure is not None:
-            self._failed(failure)
-            return
-        if not isinstance(self._failure, NotWritable) or any(map(_has_written, answers)):
+        for answer in answers:
+            if isinstance(answer, StoreError):
+                self._failed(answer)
+                return
+        is_writable = not isinstance(self._failure, NotWritable) or any(map(_has_written, answers))
+        if is_writable and (self._failure is not None or outage.nodes):
             self._failure = None
-        if self._failure is None:
             self.breaker.record_success()
             outage.store_is_back(self.name)
-        if len(outage.ledger):
+        if is_in_debt:
             for action, answer in zip(actions, answers):
                 if type(action) is Settlement and type(answer) is Settled:
                     outage.ledger.done(action)
@@ -226,7 +226,3 @@ class Node:
 
 def _has_written(answer: Answer | Exception) -> bool:
     return type(answer) is Settled or (type(answer) is Decisions and answer[0].id != 0)
-
-
-def _time_us(clock: Clock | None) -> float:
-    return float((clock or SystemClock()).now_us())

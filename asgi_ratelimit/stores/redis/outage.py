@@ -172,18 +172,18 @@ class Outage:
         self.seen: dict[str, bytes] = {}
         """The values that the store has reported, updated with each reply."""
         self._seen_before: dict[str, bytes] = {}
-        self._nodes: set[str] = set()
+        self.nodes: set[str] = set()
+        """The names of those that are out."""
 
     @property
     def is_out(self) -> bool:
         """Whether the store, or a node of it, is out."""
-        return bool(self._nodes)
+        return bool(self.nodes)
 
-    def bound_seen(self) -> None:
-        """Forget the oldest values that were reported, if there are many."""
-        if len(self.seen) > MAX_SEEN:
-            self._seen_before = self.seen.copy()
-            self.seen.clear()
+    def forget_older(self) -> None:
+        """Forget the oldest of the values that were reported."""
+        self._seen_before = self.seen.copy()
+        self.seen.clear()
 
     async def forget(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges: the store has been reset."""
@@ -194,14 +194,14 @@ class Outage:
 
     def store_is_back(self, node: str) -> None:
         """Note that the store, or one ``node`` of it, answers again."""
-        if node in self._nodes:
-            self._nodes.discard(node)
+        if node in self.nodes:
+            self.nodes.discard(node)
             logger.warning("the rate limit store at %s is back", node)
 
     def store_is_out(self, error: StoreError, node: str) -> None:
         """Note that the store, or one ``node`` of it, does not answer."""
-        if node not in self._nodes:
-            self._nodes.add(node)
+        if node not in self.nodes:
+            self.nodes.add(node)
             text = "the rate limit store at %s is out; %s (on_error=%r, unless a limit has its own): %s"
             logger.error(text, node, MEANWHILE[self._on_error], self._on_error, error)
 

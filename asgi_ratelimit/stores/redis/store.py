@@ -118,7 +118,7 @@ class RedisStore(Store):
         take, answer = takes[0], None
         if take.operation is not None:
             answer = self._context.outage.earlier(take)
-        elif self._context.denials:
+        elif self._context.denials.by_bucket:
             answer = self._context.denials.find(take)
         if answer is not None:
             return Decisions((answer,))
@@ -159,7 +159,7 @@ class RedisStore(Store):
             await last()
         if len(self._context.outage.ledger):  # this event loop may not have used it yet
             self._open()
-        nodes = self._nodes.pop(_running_loop(), None)
+        nodes = self._nodes.pop(running_loop(*_NEEDS_ASYNCIO), None)
         if nodes is not None:
             await nodes.aclose()
         drop_closed(self._nodes)
@@ -207,7 +207,7 @@ class RedisStore(Store):
 
     def _open(self) -> Node | ClusterNodes:
         """The node, or all nodes of a cluster, for the running event loop: loops cannot share connections."""
-        loop = _running_loop()
+        loop = running_loop(*_NEEDS_ASYNCIO)
         nodes = self._nodes.get(loop)
         if nodes is None:
             drop_closed(self._nodes)
@@ -243,8 +243,7 @@ async def _nothing_ends() -> None:
     """Called when a store is closed; does nothing."""
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
-    return running_loop(
-        "a store on Redis with async",
-        "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)",
-    )
+_NEEDS_ASYNCIO = (
+    "a store on Redis with async",
+    "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)",
+)

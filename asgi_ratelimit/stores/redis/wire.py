@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from ...algorithms import read
+from ...clock import Clock, SystemClock
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -85,16 +86,17 @@ def weight_of(action: Action) -> int:
 
 
 def encode(
-    prefix: str, actions: Sequence[Action], operation_ttl_us: float, now_us: float
+    prefix: str, actions: Sequence[Action], operation_ttl_us: float, clock: Clock | None
 ) -> tuple[list[str], bytes, bytes]:
-    """The keys, the quotas and the actions of one call of the script; ``now_us`` is the time of this machine."""
+    """The keys, the quotas and the actions of one call of the script; ``clock`` replaces that of the server."""
     keys: list[str] = []
     numbers: dict[int, int] = {}
     quotas: list[bytes] = []
     parts: list[bytes] = []
 
     for action in actions:
-        for charge in charges_of(action):
+        charges = action.take.charges if type(action) is NumberedTake else charges_of(action)
+        for charge in charges:
             if id(charge.quota) not in numbers:
                 quotas.append(_packed_quota(charge.quota, charge.quota.stamp))
                 numbers[id(charge.quota)] = len(quotas)
@@ -112,7 +114,9 @@ def encode(
             keys.append(f"{prefix}:{settlement_text(bucket, action.id)}")
             if undone is not None:
                 keys.append(f"{prefix}:{operation_text(undone)}")
-            ttl_us = action.until_us - now_us + SKEW_US if action.until_us else 0.0
+            ttl_us = 0.0
+            if action.until_us:
+                ttl_us = action.until_us - (clock or SystemClock()).now_us() + SKEW_US
             ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
             number = numbers[id(action.charge.quota)]
             parts.append(

@@ -100,4 +100,4 @@ def test_two_callers_never_probe_at_once(steps: list[str | int]) -> None:
         else:
             assert trial.allowed() == (10 if allowed_from is None else int(now >= allowed_from))
             if allowed_from is not None and now >= allowed_from:
-                allowed_from = now + PROBE_TIMEOUT_US
+                allowed_from = now + PROBE_TIMEOUT_US + RETRY_EVERY_US
