@@ -92,24 +92,6 @@ class Charge:
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 
-def planned_charge(quota: Quota, key: str, cost: float, name: str, bucket: str) -> Charge:
-    """A charge whose cost and bucket are known to be right, without checking them again."""
-    charge: Charge = _new(Charge)
-    charge.quota, charge.key, charge.cost, charge.name, charge.bucket = quota, key, cost, name, bucket
-    return charge
-
-
-def planned_take(charges: tuple[Charge, ...], on_error: OnError | None) -> Take:
-    """A take without a wait of charges that are known to be distinct, without checking them again."""
-    take: Take = _new(Take)
-    take.charges, take.max_wait, take.best_effort, take.on_error = charges, 0.0, False, on_error
-    take.operation, take.max_wait_us = None, 0.0
-    return take
-
-
-_new = object.__new__
-
-
 @dataclass(slots=True)
 class Condition(Charge):
     """A charge of nothing: its take waits until the bucket has room, and leaves the bucket as it is.

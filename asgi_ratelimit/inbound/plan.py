@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..buckets import bucket_prefix, tag_of
-from ..decision import Charge, OnError, Take, planned_charge, planned_take
+from ..decision import Charge, OnError, Take
 from ..quotas import MAX_CHARGES, Quota
 from .functions.connection_functions import Results, connection_of
 from .penalties.block_checks import BLOCK, BlockCheck, block_check
@@ -116,6 +116,9 @@ _Applied: TypeAlias = tuple[int, CompiledRule, int, tuple[Quota, ...]]
 """A rule that applies, with its number, the number of its key, and its quotas."""
 
 
+_new = object.__new__
+
+
 class Layout:
     """Everything about the takes of a request but its keys and costs.
 
@@ -152,19 +155,27 @@ class Layout:
         """Whether there is at most one take, which is enforced, and nothing else to do."""
 
     def planned(self, keys: Keys, tags: Sequence[str], costs: Sequence[float]) -> Planned | None:
-        """Everything that a request with these keys and costs takes; ``tags`` are those of the keys."""
+        """Everything that a request with these keys and costs takes; ``tags`` are those of the keys.
+
+        Costs and buckets are known to be right, so charges and takes are made without checking them again.
+        """
         takes = []
         for layouts, checks, max_wait, on_error in self._takes:
             charges = []
             for quota, prefix, name, number, rule in layouts:  # a comprehension is one more call
-                charge = planned_charge(quota, keys[number], costs[rule], name, f"{prefix}{tags[number]}}}")  # type: ignore[arg-type]  # it has one
+                charge: Charge = _new(Charge)
+                charge.quota, charge.key, charge.cost, charge.name = quota, keys[number], costs[rule], name  # type: ignore[assignment]  # it has a key
+                charge.bucket = f"{prefix}{tags[number]}}}"
                 charges.append(charge)
             for checked, number in checks:
                 charges.append(block_check(checked.name, keys[number], checked.penalty))  # type: ignore[arg-type]  # it has one
             if max_wait:
                 takes.append(Take(tuple(charges), max_wait, on_error=on_error))
             else:
-                takes.append(planned_take(tuple(charges), on_error))
+                take: Take = _new(Take)
+                take.charges, take.max_wait, take.max_wait_us = tuple(charges), 0.0, 0.0
+                take.best_effort, take.operation, take.on_error = False, None, on_error
+                takes.append(take)
         return (self, keys, tuple(takes)) if takes or self.messages else None
 
     def _enforce(self, applied: Sequence[_Applied]) -> None:
