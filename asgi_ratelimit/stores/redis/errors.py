@@ -29,15 +29,9 @@ _CREDENTIALS = "put the user and the password into the URL, redis://user:passwor
 
 _ADVICE = (
     ("without any password configured", "leave the password out of the URL, redis://host:6379/0"),
-    ("DB index is out of range", "name a database that the server has, redis://host:6379/0"),
     ("cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
     ("not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
-    ("unknown command .?SENTINEL", "it is no sentinel, redis://host:6379/0"),
     ("unknown command .?EVALSHA", "if it is a sentinel, write redis+sentinel://host:26379/mymaster"),
-    (
-        "No master found for [^:]*$",
-        "the path of the URL is the name of the service that the sentinels watch, redis+sentinel://host:26379/mymaster",
-    ),
     (
         r"SSL.*(?:WRONG_VERSION_NUMBER|record layer failure|PACKET_LENGTH_TOO_LONG)",
         "the port does not speak TLS, redis://host:6379/0",

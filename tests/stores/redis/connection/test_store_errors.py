@@ -63,16 +63,10 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
             AuthenticationError("AUTH <password> called without any password configured for the default user. Sure?"),
             "Sure?: leave the password out of the URL, redis://host:6379/0",
         ),
-        (ResponseError("DB index is out of range"), ": name a database that the server has, redis://host:6379/0"),
         (ResponseError("ERR This instance has cluster support disabled"), ": it is a single Redis, redis://host"),
         (ResponseError("SELECT is not allowed in cluster mode"), ": it is a node of a cluster, redis+cluster://host"),
         (MovedError("7629 10.0.0.7:6379"), ": MOVED 7629 10.0.0.7:6379: it is a node of a cluster, redis+cluster://"),
-        (
-            ResponseError("unknown command `SENTINEL`, with args beginning with: `MASTERS`, "),
-            "`MASTERS`: it is no sent",
-        ),
         (ResponseError("ERR unknown command 'EVALSHA'"), ": if it is a sentinel, write redis+sentinel://host:26379/my"),
-        (RedisConnectionError("No master found for 'nope'"), "'nope': the path of the URL is the name of the service"),
         (
             RedisConnectionError(
                 "Error 1 connecting to a:1. [SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1)."
