@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import random
 from typing import Any
@@ -28,10 +28,8 @@ from ..waiting import (
     run_async,
     run_sync,
     unchanged,
+    waiters_of,
 )
-from ..waiting.flow_drivers import NewWakeUp, Sleep
-from ..waiting.queue_registry import waiters_of
-from ..waiting.wakeups import WakeUp
 from .charges import Cost, actual_units, charged_units, settled_units
 
 LONGEST_SLEEP_US = 1_000_000.0
@@ -134,17 +132,17 @@ class SpendWaiter:
     Nothing is booked ahead, so that units that others give back are used at once. The first caller of a set of buckets
     takes its estimate as soon as it fits: it looks again when its refusal ends, when this process settles something on
     its buckets, and at least once a second, because other processes settle too. The others sleep until they are first.
-    A caller that others have outrun for too long books its slot. With ``departs_later``, the caller waits for the
-    departure itself. ``renewed`` returns a take under the quotas that now apply. Both are as in ``SlotWaiter``.
+    A caller that others have outrun for too long books its slot. ``renewed`` returns a take under the quotas that now
+    apply.
     """
 
-    def __init__(self, store: Store, *, departs_later: bool = False, renewed: Renewed = unchanged) -> None:
+    def __init__(self, store: Store, *, renewed: Renewed = unchanged) -> None:
         self._store = store
-        self._slots = SlotWaiter(store, departs_later=departs_later, renewed=renewed)
+        self._slots = SlotWaiter(store, renewed=renewed)
         self._now_us, self._clock = self._slots.now_us, self._slots.clock
         self._renewed = renewed
         waiters = waiters_of(store)
-        self._queue, self._settled, self._blocks = waiters.spenders, waiters.settled, waiters.blocks
+        self._queue, self._units = waiters.spenders, waiters.units
 
     def wait(self, take: Take) -> Flow[Decision]:
         """Take as soon as it fits, within the take's ``max_wait``; the caller has to call ``finish`` afterwards.
@@ -160,48 +158,43 @@ class SpendWaiter:
             left = replace(take, max_wait=max(deadline_us - self._now_us(), 0.0) / SECOND_US)
             with of_all(left, take.max_wait):
                 decision = yield from self._slots.wait(self._renewed(left))
-        self._blocks.begin(buckets)
+        self._units.begin(buckets)
         return decision
 
     def finish(self, take: Take) -> None:
         """Note that the block with this take is over, and settled."""
-        self._blocks.end(_buckets_of(take))
+        self._units.end(_buckets_of(take))
 
     def _wait_in_turn(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
         place = yield from self._queue.wait_and_enter(buckets, self._clock, deadline_us)
         if place is None:
             peeked: Decision = yield CallStore(self._store, self._store.peek(_at_once(take)))
             raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
+        attempt = partial(self._attempt, take, deadline_us, _First())
         try:
-            return (yield from self._take_as_first(take, buckets, deadline_us))
+            return (yield from self._units.retry(buckets, self._clock, attempt))
         finally:
             self._queue.leave(place)
 
-    def _take_as_first(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
-        """The decision that lets the first caller go; ``None`` if others have outrun it for too long."""
-        wake_up: WakeUp = yield NewWakeUp(self._clock)
-        self._settled.add(buckets, wake_up)
-        patience_us = 0.0
-        try:
-            while True:
-                wake_up.set(math.inf)
-                sent_us = self._now_us()
-                decision = yield from self._try_take(take)
-                if decision.allowed:
-                    return decision
-                now_us, wait_us = self._now_us(), decision.wait_us
-                self._require_time(take, decision, now_us, deadline_us)
-                if not patience_us or _is_booked_ahead(decision):  # one at a time books ahead: nothing comes back then
-                    patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
-                if now_us > patience_us:
-                    return None
-                wait_us = min(wait_us, LONGEST_SLEEP_US)
-                if not self._store.in_process:  # so processes far from the store and near to it ask there at one time
-                    wait_us += random() * SPREAD_US - (now_us - sent_us)
-                self._settled.set(wake_up, min(now_us + max(wait_us, 0.0), deadline_us))
-                yield Sleep(wake_up)
-        finally:
-            self._settled.remove(buckets, wake_up)
+    def _attempt(self, take: Take, deadline_us: float, first: _First) -> Flow[Decision | float | None]:
+        """The decision that lets the first caller go, or the time of its next attempt.
+
+        ``None`` if others have outrun it for too long.
+        """
+        sent_us = self._now_us()
+        decision = yield from self._try_take(take)
+        if decision.allowed:
+            return decision
+        now_us, wait_us = self._now_us(), decision.wait_us
+        self._require_time(take, decision, now_us, deadline_us)
+        if not first.patience_us or _is_booked_ahead(decision):  # one at a time books ahead: nothing comes back then
+            first.patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
+        if now_us > first.patience_us:
+            return None
+        wait_us = min(wait_us, LONGEST_SLEEP_US)
+        if not self._store.in_process:  # so processes far from the store and near to it ask there at one time
+            wait_us += random() * SPREAD_US - (now_us - sent_us)
+        return min(now_us + max(wait_us, 0.0), deadline_us)
 
     def _try_take(self, take: Take) -> Flow[Decision]:
         return (yield from self._slots.try_take(_at_once(self._renewed(take))))
@@ -211,9 +204,17 @@ class SpendWaiter:
         if is_outage(decision) or decision.wait_us == math.inf:
             raise pace_timeout(take, decision)
         too_long_us = now_us + decision.wait_us - deadline_us
-        may_come_back = not self._store.in_process or self._blocks.on_any(_buckets_of(take))
+        may_come_back = not self._store.in_process or self._units.may_come(_buckets_of(take))
         if now_us >= deadline_us or (too_long_us > 0.0 and not may_come_back):
             raise pace_timeout(take, as_refused(decision, too_long_us))
+
+
+@dataclass(slots=True)
+class _First:
+    """The first caller of a set of buckets."""
+
+    patience_us: float = 0.0
+    """Until when it lets others outrun it; 0 before it was refused."""
 
 
 def _at_once(take: Take) -> Take:

@@ -12,7 +12,7 @@ from ..decision import Decision
 from ..hooks import Hook
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting import background_loop, run_sync
+from ..waiting import background_loop, run_in_place, run_sync
 from .charges import Cost, Key
 from .limiter import Limiter
 from .spending import Spending
@@ -50,7 +50,7 @@ class SyncLimiter:
         hooks: Iterable[Hook] = (),
     ) -> None:
         self._limiter = Limiter(quota, store=store, name=name, hooks=hooks)
-        self._run = background_loop.run_in_place if self._limiter.store.in_process else background_loop.run
+        self._run = run_in_place if self._limiter.store.in_process else background_loop.run
 
     def __repr__(self) -> str:
         return f"Sync{self._limiter!r}"

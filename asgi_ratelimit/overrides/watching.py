@@ -21,8 +21,7 @@ from ..quotas import Quota
 from ..stores import ByStore, Store
 from ..stores.documents import documents
 from ..stores.shared_time import shared_time
-from ..waiting import background_loop
-from ..waiting.background_loop import reset_in_child
+from ..waiting import background_loop, reset_in_child
 from .document import EMPTY, NAME, Document, Override, unpacked
 
 logger = logging.getLogger("asgi_ratelimit")

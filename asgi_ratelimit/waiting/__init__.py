@@ -1,28 +1,44 @@
 """Callers that wait, with and without ``async``: for a slot, for their own keys, or for a place under a limit."""
 
 from .concurrency import ConcurrencyLimit, Place
-from .flow_drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep, take_all
-from .own_and_shared_keys import Renewed, unchanged
-from .slot_waiter import SlotWaiter
-from .slots.slot import Slot
-from .timeouts import PaceTimeout, as_refused, of_all, pace_timeout
+from .drivers import (
+    CallStore,
+    Flow,
+    GiveBack,
+    NewWakeUp,
+    Sleep,
+    background_loop,
+    reset_in_child,
+    run_async,
+    run_in_place,
+    run_sync,
+    sleep,
+    take_all,
+)
+from .queues import waiters_of
+from .waiter import PaceTimeout, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
 
 __all__ = [
     "CallStore",
     "ConcurrencyLimit",
     "Flow",
     "GiveBack",
+    "NewWakeUp",
     "PaceTimeout",
     "Place",
     "Renewed",
-    "Slot",
+    "Sleep",
     "SlotWaiter",
     "as_refused",
+    "background_loop",
     "of_all",
     "pace_timeout",
+    "reset_in_child",
     "run_async",
+    "run_in_place",
     "run_sync",
     "sleep",
     "take_all",
     "unchanged",
+    "waiters_of",
 ]

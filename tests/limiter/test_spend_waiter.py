@@ -17,7 +17,7 @@ from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.queue_registry import waiters_of
+from asgi_ratelimit.waiting import waiters_of
 from tests.support.histories import Ledger
 from tests.support.late_stores import SlowStore
 
@@ -55,7 +55,7 @@ class CountingStore(MemoryStore):
 def nobody_waits(limiter: Limiter) -> bool:
     """Whether no caller is left in any queue."""
     waiters = waiters_of(limiter.store)
-    return not waiters.spenders and not waiters.settled
+    return not waiters.spenders and not waiters.units
 
 
 @pytest.mark.parametrize("quota", KINDS, ids=["bucket", "fixed", "rolling"])

@@ -20,7 +20,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.quota_text import QuotaLike
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.flow_drivers import warn_of_blocked_loop
+from asgi_ratelimit.waiting.drivers import warn_of_blocked_loop
 from tests.support.counting import CountingStore
 
 CASES: list[tuple[QuotaLike, list[float]]] = [

@@ -117,8 +117,8 @@ def test_a_slot_is_not_missed_because_its_answer_came_late(module: Any, quota: s
 
 
 @pytest.mark.parametrize("late", [0.05, 0.1, 0.15, 0.35])
-def test_requests_of_a_process_far_from_the_store_leave_at_their_slots(module: Any, late: float) -> None:
-    """The store is asked for pauses so early that it has answered by then."""
+def test_requests_of_a_process_far_from_the_store_keep_the_rate(module: Any, late: float) -> None:
+    """Those that wait ask for pauses when their slots have come, and leave when the store has answered."""
     client = Client(module, True)
     store = LateAnswers(client.store, lambda now: late)
 
@@ -127,14 +127,12 @@ def test_requests_of_a_process_far_from_the_store_leave_at_their_slots(module: A
             await asyncio.gather(*[paced.get(URL) for _ in range(8)])
 
     client.clock.run(main())
-    assert client.service.times == pytest.approx([late + number / 10 for number in range(8)], abs=1e-4)
+    waited = [2 * late + number / 10 for number in range(1, 8)]
+    assert client.service.times == pytest.approx([late, *waited], abs=1e-4)
 
 
-def times_with_early_checks(module: Any, meanwhile: Callable[[Client, Any, list[Any]], Any]) -> list[float]:
-    """When three requests leave that come at once, where checks are sent 0.3 s before the slots at 0.3, 1.3 and 2.3 s.
-
-    ``meanwhile`` runs when the second one has checked, at 1.1 s, with the requests.
-    """
+def test_a_pause_that_another_process_begins_holds_up_all_whose_slots_are_still_to_come(module: Any) -> None:
+    """Also those whose slots were booked before it began."""
     client = Client(module, True)
     store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
 
@@ -142,37 +140,16 @@ def times_with_early_checks(module: Any, meanwhile: Callable[[Client, Any, list[
         async with client.module.AsyncClient(transport=client.transport("1/s", store=store), timeout=None) as paced:
             requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(3)]
             await asyncio.sleep(1.1)
-            await meanwhile(client, paced, requests)
-            await asyncio.gather(*requests, return_exceptions=True)
+            elsewhere = Pauses(StoreOfProcess(client.store), "outbound", client.clock.now_us)
+            await run_async(elsewhere.begin("one.example", 5.0))
+            await asyncio.gather(*requests)
 
     client.clock.run(main())
-    return client.service.times
+    assert client.service.times == pytest.approx([0.3, 6.1, 7.1], abs=1e-4)
 
 
-def test_a_pause_that_another_answer_reports_holds_up_a_request_that_has_checked(module: Any) -> None:
-    """Another process has begun it since; the answer that books the slot of another request says so."""
-
-    async def meanwhile(client: Client, paced: Any, requests: list[Any]) -> None:
-        await run_async(Pauses(StoreOfProcess(client.store), "outbound", client.clock.now_us).begin("one.example", 5.0))
-        requests.append(asyncio.ensure_future(paced.get(URL)))
-
-    first, *others = times_with_early_checks(module, meanwhile)
-    assert first == pytest.approx(0.3)
-    assert len(others) == 3
-    assert min(others) >= 6.1
-
-
-def test_a_pause_that_nothing_has_reported_yet_holds_up_those_that_check_later(module: Any) -> None:
-    """The request that has checked before it began goes at its slot, as it would if it were on its way."""
-
-    async def meanwhile(client: Client, paced: Any, requests: list[Any]) -> None:
-        await run_async(Pauses(StoreOfProcess(client.store), "outbound", client.clock.now_us).begin("one.example", 5.0))
-
-    assert times_with_early_checks(module, meanwhile) == pytest.approx([0.3, 1.3, 6.1], abs=1e-4)
-
-
-def test_a_pause_that_begins_here_holds_up_a_request_that_has_checked(module: Any) -> None:
-    """The answer to the first request begins it at 1.2 s; the second one has checked at 1 s for its slot at 1.3 s."""
+def test_a_pause_that_begins_here_holds_up_a_request_that_waits(module: Any) -> None:
+    """The answer to the first request begins it at 1.2 s; the slot of the second one is at 1.3 s."""
     client, times = Client(module, True), list[float]()
     store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
 
@@ -193,7 +170,7 @@ def test_a_pause_that_begins_here_holds_up_a_request_that_has_checked(module: An
 
 
 def test_a_slot_that_has_not_come_is_passed_on_for_its_time(module: Any) -> None:
-    """A request that is cancelled after its check leaves it to the next one. Another process has the slot before it."""
+    """A request that is cancelled leaves it to the next one. Another process has the slot before it."""
     client = Client(module, True)
     store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
 

@@ -188,7 +188,7 @@ async def test_work_that_is_needed_again_while_it_ends() -> None:
     ending = asyncio.create_task(gated.end())
     await until(lambda: not gated.is_running)
     gated.start()
-    background_loop.call_soon(gate.set)
+    background_loop.loop().call_soon_threadsafe(gate.set)
     async with asyncio.timeout(60):
         await ending
     await until(lambda: len(runs) == 2)

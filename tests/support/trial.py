@@ -118,7 +118,7 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     and only if, there was an outage, whose begin and end were logged once each; every key has a time to live; no task,
     file or connection is left.
     """
-    background_loop.call_soon(bool)  # it is opened once, and stays
+    background_loop.loop().call_soon_threadsafe(bool)  # it is opened once, and stays
     before, records = _leftovers(servers), _Records()
     tried = Trial.on(source, **options)
     with records:

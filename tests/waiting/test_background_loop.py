@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, pace
-from asgi_ratelimit.waiting.background_loop import run, run_in_place
+from asgi_ratelimit.waiting import background_loop, run_in_place
 from tests.support.late_stores import StoreOfProcess
 
 
@@ -29,16 +29,16 @@ async def where() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
 
 def test_results_and_errors_come_back() -> None:
     """The result of a coroutine, or its exception."""
-    assert run(waits()) == 5
+    assert background_loop.run(waits()) == 5
     with pytest.raises(KeyError, match="inside"):
-        run(fails())
+        background_loop.run(fails())
 
 
 @pace("10/s", store=StoreOfProcess(MemoryStore()))
 def paced() -> None: ...
 
 
-@pytest.mark.parametrize("call", [lambda: run(where()), paced], ids=["run", "wait"])
+@pytest.mark.parametrize("call", [lambda: background_loop.run(where()), paced], ids=["run", "wait"])
 def test_a_call_that_would_wait_for_itself_raises(call: Callable[[], object]) -> None:
     """In an asynchronous hook, which is awaited on the loop, it would hang, and with it all calls without async."""
 
@@ -49,7 +49,7 @@ def test_a_call_that_would_wait_for_itself_raises(call: Callable[[], object]) ->
 
     def calls() -> None:
         try:
-            run(hook())
+            background_loop.run(hook())
         except ConfigurationError as error:
             errors.append(error)
 
@@ -62,7 +62,7 @@ def test_a_call_that_would_wait_for_itself_raises(call: Callable[[], object]) ->
 def test_all_threads_share_one_loop() -> None:
     """It has a thread of its own, which does not keep the process from ending."""
     with ThreadPoolExecutor(8) as threads:
-        seen = set(threads.map(lambda _: run(where()), range(50)))
+        seen = set(threads.map(lambda _: background_loop.run(where()), range(50)))
     ((_, thread),) = seen
     assert thread.daemon
     assert thread is not threading.current_thread()

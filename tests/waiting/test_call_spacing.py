@@ -18,7 +18,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
+from asgi_ratelimit.waiting.queues import ON_THE_WAY_US, CallSpacing
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
@@ -159,18 +159,18 @@ def test_levels_that_have_drained_are_dropped() -> None:
 
 def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
     """In real time, its connection may have to be opened: the first that waits for it waits that much longer, once."""
-    departures = CallSpacing(ON_THE_WAY_US)
+    departures = CallSpacing(is_real=True)
     charges = (Charge(TokenBucket(10, burst=2), "a"),)
     assert [departures.depart(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
-    wait_us = departures.wait_us(charges, 50_000.0, 0.0)
+    wait_us = departures.depart(charges, 50_000.0, 0.0)
     assert wait_us == 50_000.0 + ON_THE_WAY_US
     assert departures.depart(charges, 50_000.0 + wait_us, 0.0) == 0.0
-    assert departures.wait_us(charges, 50_000.0 + wait_us, 0.0) == 100_000.0
+    assert departures.depart(charges, 50_000.0 + wait_us, 0.0) == 100_000.0
 
 
 def test_evenly_spaced_calls_have_no_such_time() -> None:
     """It would be lost at each of them."""
-    departures = CallSpacing(ON_THE_WAY_US)
+    departures = CallSpacing(is_real=True)
     charges = (Charge(TokenBucket(10, burst=1), "a"),)
     assert [departures.depart(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
 
@@ -219,11 +219,10 @@ def test_a_settlement_frees_what_came_back_alone() -> None:
     departures, charge = CallSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
     assert [departures.depart((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
     assert departures.depart((charge,), 0.0, 0.0) == 2_000_000.0
-    assert departures.give_back(charge.bucket, 1.0)
+    departures.give_back(charge.bucket, 1.0)
     assert departures.depart((charge,), 0.0, 0.0) == 1_000_000.0
-    assert departures.give_back(charge.bucket, INF)
+    departures.give_back(charge.bucket, INF)
     assert departures.depart((charge,), 0.0, 0.0) == 0.0
-    assert not departures.give_back("another", 1.0)
 
 
 def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
@@ -231,7 +230,7 @@ def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
     departures, quota = CallSpacing(), RollingWindow(4, 10, 10)
     calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
     assert [departures.depart(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
-    assert departures.give_back(calls[0][0].bucket, 3.0)
+    departures.give_back(calls[0][0].bucket, 3.0)
     assert departures.depart((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
     assert departures.depart((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
 
@@ -244,7 +243,7 @@ def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
 def test_late_by_two_milliseconds_is_on_time(limit: float, burst: float, steps: list[int]) -> None:
     """No interval has more calls than the quota admits, or than are due in two more milliseconds after one call."""
     quota = TokenBucket(limit, burst=burst)
-    departures, charges, now_us = CallSpacing(ON_THE_WAY_US), (Charge(quota, "key"),), 1e9
+    departures, charges, now_us = CallSpacing(is_real=True), (Charge(quota, "key"),), 1e9
     at_most = max(burst, 1 + limit / 500)
     ledger = Ledger(TokenBucket(limit, burst=at_most))
     for step in steps:
@@ -256,14 +255,14 @@ def test_late_by_two_milliseconds_is_on_time(limit: float, burst: float, steps: 
 
 def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
     """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
-    departures, charges = CallSpacing(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
+    departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(2000, burst=1), "key"),)
     late_us = [400.0 * (number % 2) for number in range(100)]
     assert all(departures.depart(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
 
 
 def test_the_first_call_of_each_burst_has_time_to_arrive() -> None:
     """Also of a later one, when all calls before it have drained."""
-    departures, charges = CallSpacing(ON_THE_WAY_US), (Charge(TokenBucket(10, burst=3), "key"),)
+    departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(10, burst=3), "key"),)
     waits_us = []
     for start_us in (1e9, 2e9):
         assert [departures.depart(charges, start_us, 0.0) for _ in range(3)] == [0.0] * 3

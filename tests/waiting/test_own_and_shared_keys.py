@@ -20,8 +20,7 @@ from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
-from asgi_ratelimit.waiting.queue_registry import waiters_of
+from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync, waiters_of
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
 

@@ -20,8 +20,7 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
-from asgi_ratelimit.waiting.queue_registry import waiters_of
+from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync, waiters_of
 from tests.support.histories import Ledger
 from tests.support.late_stores import SlowStore
 from tests.support.server import ROOT
@@ -427,7 +426,7 @@ def test_a_thread_moves_up_when_a_task_gives_up() -> None:
 FORKING = """
 import os, sys, threading, time
 from asgi_ratelimit import MemoryStore, TokenBucket, pace
-from asgi_ratelimit.waiting.queue_registry import waiters_of
+from asgi_ratelimit.waiting import waiters_of
 
 store = MemoryStore()
 

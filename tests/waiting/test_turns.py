@@ -15,9 +15,7 @@ from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.queue_registry import waiters_of
-from asgi_ratelimit.waiting.slots.caller_queue import TaskWaiter, Waiting
+from asgi_ratelimit.waiting import SlotWaiter, run_async, waiters_of
 from tests.support.late_stores import SlowStore
 
 INF = float("inf")
@@ -43,16 +41,6 @@ def test_callers_of_a_higher_priority_go_first(kind: type[MemoryStore]) -> None:
     clock = SteppedClock(0)
     left = clock.run(in_order(SlotWaiter(kind(clock=clock)), [0.0, 1.0, -1.0, 0.5, 2.0, 1.5]))
     assert left == ([0.0, 2.0, 1.5, 1.0, 0.5, -1.0] if kind is MemoryStore else [2.0, 1.5, 1.0, 0.5, 0.0, -1.0])
-
-
-@pytest.mark.anyio
-async def test_nobody_follows_a_caller_that_has_left() -> None:
-    """Its answer is still to come."""
-    queues = waiters_of(MemoryStore()).slots
-    waiter = TaskWaiter(Waiting(None, lambda slot: None), TAKE, priority=1.0)
-    queues.join(waiter, 0.0)
-    queues.give_up(waiter)
-    assert not queues.has_followers(waiter)
 
 
 def test_a_priority_counts_for_max_delay() -> None:

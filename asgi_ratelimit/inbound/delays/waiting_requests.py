@@ -109,7 +109,7 @@ class WaitingRequests:
         decision = await self._successive_takes.take(self._store, replace(take, charges=others), taken)
         if decision.allowed:
             return [slot, decision]
-        await self._successive_takes.finish(run_async(waiter.pass_on(slot)))
+        await self._successive_takes.finish(run_async(waiter.pass_on(slot, has_departed=True)))
         return [await self._take(take)]
 
     async def _slot(self, waiter: SlotWaiter, take: Take, receiving: Receiving) -> Decision | None:

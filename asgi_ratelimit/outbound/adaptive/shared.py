@@ -27,8 +27,7 @@ from ...limiter import Limiter
 from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import MemoryStore, reset, settle
 from ...stores.documents import documents
-from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, pace_timeout, sleep, take_all
-from ...waiting.background_loop import reset_in_child
+from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, pace_timeout, reset_in_child, sleep, take_all
 from ..sending.pauses import PAUSE, Pauses
 from .buckets import Bucket, PioneerBucket, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed

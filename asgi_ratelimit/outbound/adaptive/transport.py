@@ -24,8 +24,17 @@ from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store
 from ...stores.event_loops import running_loop
-from ...waiting import Flow, PaceTimeout, SlotWaiter, background_loop, pace_timeout, run_async, run_sync
-from ...waiting.flow_drivers import NewWakeUp, Sleep
+from ...waiting import (
+    Flow,
+    NewWakeUp,
+    PaceTimeout,
+    Sleep,
+    SlotWaiter,
+    background_loop,
+    pace_timeout,
+    run_async,
+    run_sync,
+)
 from ..pace_decorator import EVEN_BURST
 from ..sending.exchange import Discard, Send, can_be_sent_again
 from ..wrapping_transport import WrappingTransport
@@ -84,7 +93,7 @@ class AdaptiveTransport(WrappingTransport):
         limiter = None
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
-        self._slots = slots = SlotWaiter(self._store, departs_later=True)
+        self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
         self._retries, self._bodies = retries, BodyRule(self._profile)
         new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
-from ...algorithms import reset_us
 from ...decision import Charge, Condition, Decision, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
@@ -29,8 +28,6 @@ PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
 ROUNDING_US = 10.0
 """A slot that is booked for the end of a pause is at most so much before it: times are rounded."""
 
-_NEVER = (-math.inf, -math.inf)
-
 
 class Pauses:
     """The pauses of the keys of the limiter ``name``. ``now_us`` is a clock in microseconds that never jumps."""
@@ -41,8 +38,6 @@ class Pauses:
         self._now_us = now_us
         self._begins_all = isinstance(store, MemoryStore)
         """Whether all pauses in the store were begun in this process."""
-        self._store_ends: dict[str, tuple[float, float]] = {}
-        """When pauses end, and as of when that is known, both by the time of the store."""
         self._ends: dict[str, float] = {}
         if self._begins_all:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
@@ -71,60 +66,30 @@ class Pauses:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, take_all(self._store, take))
 
-    def note(self, decision: Decision) -> None:
-        """Note the pauses that the store has found for the take of a decision."""
-        for charge, state in zip(decision.charges, decision.stored):
-            if charge.quota is PAUSE:
-                self._note(charge.key, decision.now_us, reset_us(PAUSE, state, decision.now_us))
-
-    def _note(self, key: str, store_us: float, left_us: float) -> None:
-        if left_us > 0.0 or key in self._store_ends:
-            _, seen_us = self._store_ends.get(key, _NEVER)
-            if seen_us <= store_us:
-                self._store_ends[key] = store_us + left_us, store_us
-            for ended in [each for each, (end_us, _) in list(self._store_ends.items()) if end_us <= store_us]:
-                self._store_ends.pop(ended, None)
-
-    def ends_after(self, key: str, decision: Decision) -> bool:
-        """Whether a pause ends after the slot of a decision of the store, by its time and its answers so far."""
-        if decision.degraded:  # by another clock
-            return False
-        end_us, _ = self._store_ends.get(key, _NEVER)
-        return end_us > decision.now_us + decision.wait_us + ROUNDING_US
-
-    def __bool__(self) -> bool:
-        """Whether any key may be paused."""
-        return bool(self._ends) or not self._begins_all
-
-    def each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
-        """Microseconds until the end of the pause of each key; without the store, only of pauses that began here."""
-        try:
-            return (yield from self._each_left_us(keys))
-        except StoreError:
-            return [self.left_here_us(key) for key in keys]
-
-    def _each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
-        if self._begins_all and not any(key in self._ends for key in keys):
-            return [0.0] * len(keys)
-        conditions = tuple([Condition(PAUSE, key, 0, self._name) for key in keys])
-        peeked: Decision = yield CallStore(self._store, self._store.peek(Take(conditions)))
-        lefts_us = [state.retry_after * SECOND_US for state in peeked.states]
-        for key, left_us in zip(keys, lefts_us):
-            self._note(key, peeked.now_us, left_us)
-        return lefts_us
-
     def has_begun(self, key: str, decision: Decision) -> Flow[bool]:
         """Whether a pause has begun that ends after the slot of a decision; without the store, one that began here."""
-        try:
-            (left_us,) = yield from self._each_left_us((key,))
-        except StoreError:
+        peeked = yield from self._peek(key)
+        if peeked is None:
             return self.left_here_us(key) > 0.0
-        return left_us > 0.0 and (decision.degraded or self.ends_after(key, decision))
+        end_us = peeked.now_us + peeked.retry_after * SECOND_US
+        is_after = end_us > decision.now_us + decision.wait_us + ROUNDING_US
+        return not peeked.allowed and (decision.degraded or is_after)  # a degraded one was made by another clock
 
     def left_us(self, key: str) -> Flow[float]:
-        """Microseconds until the end of a key's pause, as in ``each_left_us``."""
-        (left_us,) = yield from self.each_left_us((key,))
-        return left_us
+        """Microseconds until the end of the pause of a key; without the store, of one that began here."""
+        peeked = yield from self._peek(key)
+        return self.left_here_us(key) if peeked is None else peeked.retry_after * SECOND_US
+
+    def _peek(self, key: str) -> Flow[Decision | None]:
+        """What the store says about the pause of a key; ``None`` if only this process knows."""
+        if self._begins_all and key not in self._ends:
+            return None
+        with contextlib.suppress(StoreError):
+            peeked: Decision = yield CallStore(
+                self._store, self._store.peek(Take((Condition(PAUSE, key, 0, self._name),)))
+            )
+            return peeked
+        return None
 
     def left_here_us(self, key: str) -> float:
         """Microseconds until the end of a pause that began here; 0 or less if there is none."""

@@ -11,7 +11,7 @@ from ...limiter import Limiter, count, count_take
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
-from ...waiting import CallStore, Flow, GiveBack, PaceTimeout, Slot, SlotWaiter, as_refused, of_all, pace_timeout, sleep
+from ...waiting import CallStore, Flow, GiveBack, PaceTimeout, SlotWaiter, as_refused, of_all, pace_timeout, sleep
 from .pauses import Pauses
 from .request_values import PacedRequest
 from .slowdown import Slowdown
@@ -25,12 +25,11 @@ class RequestSlots:
 
     def __init__(self, limiter: Limiter, margin: float, is_settled: bool, hooks: Hooks) -> None:
         store, renewed = limiter.store, limiter.live.renewed
-        self.waiter = SlotWaiter(store, margin=margin, departs_later=True, renewed=renewed)
+        self.waiter = SlotWaiter(store, margin=margin, renewed=renewed)
         self.now_us = self.waiter.now_us
         self.pauses = Pauses(store, limiter.name, self.now_us)
-        self.waiter.watch(self.pauses.note)
         self.slowdown = Slowdown()
-        self.spends = SpendWaiter(store, departs_later=True, renewed=renewed) if is_settled else None
+        self.spends = SpendWaiter(store, renewed=renewed) if is_settled else None
         self._limiter, self._store = limiter, store
         self._hooks, self._has_hooks = hooks, bool(hooks)
         hooks.watch(store)
@@ -61,8 +60,8 @@ class RequestSlots:
             charges = self.slowdown.slowed(charges, left, self.now_us())
         return self.pauses.take(charges, left)
 
-    def wait(self, paced: PacedRequest, take: Take) -> Flow[Slot | Decision]:
-        """Wait for a slot, which may still have to come; or, if costs are settled, for the decision on a take."""
+    def wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
+        """Wait for a slot; or, if costs are settled, until a take fits."""
         with of_all(take, paced.max_wait):
             if self.spends is None:
                 return (yield from self.waiter.wait_for_slot(take))
@@ -70,68 +69,47 @@ class RequestSlots:
         paced.spent = take
         return decision
 
-    def wait_again(self, paced: PacedRequest) -> Flow[Slot | Decision]:
+    def wait_again(self, paced: PacedRequest) -> Flow[Decision]:
         """Wait for a slot of a request that may already have waited."""
         left = max(paced.deadline_us - self.now_us(), 0.0) / SECOND_US
         return (yield from self.wait(paced, self.take(paced, left)))
 
-    def confirmed(self, paced: PacedRequest, booked: Slot | Decision) -> Flow[Slot | Decision]:
-        """The slot or decision that is used, when its call may leave.
+    def confirmed(self, paced: PacedRequest, decision: Decision) -> Flow[Decision]:
+        """The decision that is used, when its call may leave.
 
-        It is another one if a pause has begun after the slot was booked. To find out, the store is queried so early
-        that it has probably answered when the slot comes. Calls that pile up while it stalls must not leave together.
-        So the call departs only afterwards.
+        It is another one if a pause has begun after the slot was booked. To find out, the store is queried when the
+        slot has come. Calls that pile up while it stalls must not leave together. So the call departs only afterwards.
         """
         while True:
-            decision = decision_of(booked)
             try:
-                has_left = yield from self._depart_unless_paused(paced, booked, decision)
+                has_left = yield from self._depart_unless_paused(paced, decision)
             except GeneratorExit:
                 raise
             except BaseException:
-                yield from self._pass_on(paced, booked, decision)
+                yield from self._pass_on(paced, decision)
                 raise
             if has_left:
                 if paced.wait is not None:
                     self.end_wait(paced, without(decision, Condition))
-                return booked
+                return decision
             yield from self._give_back(paced, decision)
-            booked = yield from self.wait_again(paced)
+            decision = yield from self.wait_again(paced)
 
-    def _depart_unless_paused(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[bool]:
+    def _depart_unless_paused(self, paced: PacedRequest, decision: Decision) -> Flow[bool]:
         """Record that a request leaves at its slot, and return true; or return false if its key is paused."""
         if decision.degraded:  # without the store, only pauses that began here are known
             wait_us = self.pauses.left_here_us(paced.key)
             if wait_us > 0.0:
                 yield from self._sleep_in_time(paced, wait_us)
-        if decision.wait_us > 0.0 and (yield from self._is_paused(paced, booked, decision)):
+        if decision.wait_us > 0.0 and (yield from self.pauses.has_begun(paced.key, decision)):
             return False
-        yield from self.waiter.depart(decision.charges)
+        yield from self.waiter.depart(decision)
         return True
 
-    def _is_paused(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[bool]:
-        """Wait for the slot, and return whether a pause has begun since it was booked, as far as is known by then."""
-        key, end_us = paced.key, self.pauses.end_here_us(paced.key)
-        at_us = booked.at_us if type(booked) is Slot else 0.0
-        if not self.waiter.is_as_new_as_a_check(decision, at_us) and (yield from self._check(key, decision)):
-            return True
-        wait_us = at_us - self.now_us()
-        if wait_us > 0.0:
-            yield from sleep(self.waiter.clock, wait_us)
-        began_here = self.pauses.end_here_us(key) > max(end_us, self.now_us())
-        return began_here or self.pauses.ends_after(key, decision)
-
-    def _check(self, key: str, decision: Decision) -> Flow[bool]:
-        """Ask the store whether a pause has begun."""
-        asked_us = self.now_us()
-        has_begun = yield from self.pauses.has_begun(key, decision)
-        self.waiter.checked(self.now_us() - asked_us)
-        return has_begun
-
-    def _pass_on(self, paced: PacedRequest, booked: Slot | Decision, decision: Decision) -> Flow[None]:
+    def _pass_on(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
         """Let another request go at the slot of one that gives up, or give back what it has taken."""
         if self.spends is None:
-            yield from self.waiter.pass_on(decision, booked.at_us if type(booked) is Slot else 0.0)
+            yield from self.waiter.pass_on(decision)
         else:
             yield from self._give_back(paced, decision)
 
@@ -139,8 +117,7 @@ class RequestSlots:
         """Give back what was taken for a request that does not go yet."""
         self.end_spending(paced)
         store, nothing = self.waiter.store, [0.0] * len(decision.charges)
-        has_departed = store.in_process  # over a remote store, a departure is recorded only at the end
-        yield GiveBack(store, partial(settle, store, decision, nothing, is_unused=not has_departed))
+        yield GiveBack(store, partial(settle, store, decision, nothing, is_unused=True))
 
     def end_spending(self, paced: PacedRequest) -> None:
         """Note that nothing that was taken for this request can come back any longer."""
@@ -173,9 +150,9 @@ class RequestSlots:
             raise PaceTimeout(f"no place for {paced.key!r}: {because}, max_delay is {paced.max_wait:g} s", decision)
         raise pace_timeout(take, decision)
 
-    def count(self, paced: PacedRequest, booked: Slot | Decision) -> None:
+    def count(self, paced: PacedRequest, decision: Decision) -> None:
         """Count a request that goes."""
-        count(self._store, decision_of(booked))
+        count(self._store, decision)
         paced.is_counted = True
 
     def timed_out(self, paced: PacedRequest, decision: Decision) -> None:
@@ -183,8 +160,3 @@ class RequestSlots:
         self.end_wait(paced, decision)
         if not paced.is_counted:
             count(self._store, decision)
-
-
-def decision_of(booked: Slot | Decision) -> Decision:
-    """The decision that a request goes by."""
-    return booked.decision if type(booked) is Slot else booked

@@ -12,7 +12,7 @@ from ...quotas import SECOND_US
 from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, sleep
 from .backoff import THROTTLED, Refusals
 from .exchange import Discard, Send
-from .request_slots import RequestSlots, decision_of
+from .request_slots import RequestSlots
 from .request_values import PacedRequest
 from .settling import Settler
 from .watched_bodies import watched
@@ -83,10 +83,9 @@ class Sender:
         if self._live.word is not None:
             decision = yield from self._slots.wait_for_pause(paced)
         else:
-            booked = yield from self._slots.wait_again(paced)
-            booked = yield from self._slots.confirmed(paced, booked)
-            self._slots.count(paced, booked)
-            decision = decision_of(booked)
+            decision = yield from self._slots.wait_again(paced)
+            decision = yield from self._slots.confirmed(paced, decision)
+            self._slots.count(paced, decision)
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))

@@ -1,0 +1,409 @@
+"""Code with and without ``async`` shares one generator, a flow: it yields steps, and one of two drivers runs them.
+
+The result of a step is sent back into the flow, and an exception, cancellation included, is thrown into it. So a flow
+cleans up in plain ``except`` and ``finally`` blocks, by further steps. A step that needs an event loop runs, in a
+thread, on the background loop of its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from threading import Event, Lock, Thread, get_ident
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from weakref import WeakSet
+
+from ..clock import Clock, time_of, wait_for
+from ..decision import Decision, Take
+from ..errors import ConfigurationError, StoreError
+from ..logs import see
+from ..stores import Decisions, Store
+from ..stores.event_loops import LONGEST, keep, running_loop
+
+T = TypeVar("T")
+
+logger = logging.getLogger("asgi_ratelimit")
+
+
+# What a forked child forgets
+
+
+class Resettable(Protocol):
+    """An object that can return to its initial state."""
+
+    def reset(self) -> None:
+        """Forget all callers, and replace all locks."""
+        ...
+
+
+_resettable: WeakSet[Resettable] = WeakSet()
+
+
+def reset_in_child(resettable: Resettable) -> None:
+    """Call ``resettable.reset()`` in every child process that is forked from now on.
+
+    The tasks and threads that wait in a process do not exist in its children.
+    """
+    _resettable.add(resettable)
+
+
+class BackgroundLoop:
+    """One event loop in a background thread of each process, on which synchronous callers use asynchronous stores.
+
+    It is started at first use. Its thread is a daemon, so it never keeps a process from ending.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the loop: a forked child inherits it, but not the thread that runs it."""
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True).start()
+            return self._loop
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop())
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine, block this thread until it ends, and return its result.
+
+        Raises ``ConfigurationError`` on the loop itself, whose thread must not block.
+        """
+        if asyncio._get_running_loop() is self.loop():
+            coroutine.close()
+            raise ConfigurationError(
+                "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
+                "asynchronous hook, make the call with async, or in a thread, await asyncio.to_thread(call)"
+            )
+        future = self.start(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+background_loop = BackgroundLoop()
+
+
+def run_in_place(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits, without an event loop, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
+    coroutine.close()
+    raise RuntimeError("the store declares in_process=True, but one of its methods waited")
+
+
+def _reset_in_child() -> None:
+    background_loop.reset()  # first, because the objects that are reset may use it at once
+    for resettable in list(_resettable):
+        resettable.reset()
+
+
+os.register_at_fork(after_in_child=_reset_in_child)
+
+
+# The drivers
+
+
+class Step(Protocol):
+    """One action of a flow, which can be run in a task or in a thread."""
+
+    async def in_task(self) -> Any:
+        """Run it without blocking the event loop."""
+        ...
+
+    def in_thread(self) -> Any:
+        """Run it in this thread, without an event loop."""
+        ...
+
+
+Flow: TypeAlias = Generator[Step, Any, T]
+
+
+async def run_async(flow: Flow[T]) -> T:
+    """Run a flow in a task, and return its result. Raises ``ConfigurationError`` without asyncio."""
+    running_loop(
+        "a call that waits for its slot with async",
+        "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
+    )
+    resume: Callable[[Any], Step] = flow.send
+    result: Any = None
+    while True:
+        try:
+            step = resume(result)
+        except StopIteration as done:
+            return cast("T", done.value)
+        try:
+            resume, result = flow.send, await step.in_task()
+        except BaseException as error:  # noqa: BLE001  # the flow handles it
+            resume, result = flow.throw, error
+
+
+def run_sync(flow: Flow[T]) -> T:
+    """Run a flow in this thread, and return its result."""
+    resume: Callable[[Any], Step] = flow.send
+    result: Any = None
+    while True:
+        try:
+            step = resume(result)
+        except StopIteration as done:
+            return cast("T", done.value)
+        try:
+            resume, result = flow.send, step.in_thread()
+        except BaseException as error:  # noqa: BLE001  # the flow handles it
+            resume, result = flow.throw, error
+
+
+# Steps that call a store
+
+
+class StoreStep:
+    """A step that is a coroutine: in a thread, a store in this process needs no event loop for it."""
+
+    __slots__ = ()
+    store: Store
+
+    async def in_task(self) -> Any:
+        """Call the store."""
+        raise NotImplementedError
+
+    def in_thread(self) -> Any:
+        """Call the store from this thread."""
+        return run_in_place(self.in_task()) if self.store.in_process else background_loop.run(self.in_task())
+
+
+@dataclass(slots=True)
+class CallStore(StoreStep):
+    """Call a method of a store; the result is what the method returns."""
+
+    store: Store
+    call: Awaitable[Any]
+
+    async def in_task(self) -> Any:
+        return await self.call
+
+
+async def take_all(store: Store, *takes: Take) -> list[Decision]:
+    """The decisions of a store on these takes, which it gets only when this runs, on an event loop."""
+    return await store.take(takes)
+
+
+@dataclass(slots=True)
+class Book(StoreStep):
+    """Book slots in a store. ``undo`` gives them back if the caller is cancelled before the answer arrives.
+
+    It is called with the decisions, of which there are none if the store fails. The caller sees that through, unless it
+    is cancelled again.
+    """
+
+    store: Store
+    takes: Sequence[Take]
+    undo: Callable[[Sequence[Decision]], Coroutine[Any, Any, None]]
+
+    async def in_task(self) -> list[Decision]:
+        answer = self.store.take(self.takes)
+        if type(answer) is Decisions or self.store.in_process:
+            return await answer
+        booking = keep(self.store, asyncio.ensure_future(answer))
+        try:
+            return await asyncio.shield(booking)
+        except asyncio.CancelledError:
+            await GiveBack(self.store, lambda: self._undo_when_booked(booking)).in_task()
+            raise
+
+    async def _undo_when_booked(self, booking: asyncio.Future[list[Decision]]) -> None:
+        await asyncio.wait([booking])
+        await self.undo([] if booking.cancelled() or booking.exception() else booking.result())
+
+
+@dataclass(slots=True)
+class GiveBack(StoreStep):
+    """Give something back to a store, and finish that even if the caller is cancelled again.
+
+    ``call`` may be called a second time, if the event loop ends meanwhile. While the store is out, nothing can be given
+    back: that makes later callers wait longer, but breaks no promise.
+    """
+
+    store: Store
+    call: Callable[[], Coroutine[Any, Any, Any]]
+
+    async def in_task(self) -> None:
+        if self.store.in_process:
+            await self.call()
+            return
+        task = keep(self.store, asyncio.get_running_loop().create_task(self._surely()))
+        try:
+            await asyncio.wait([task], timeout=LONGEST)
+        except asyncio.CancelledError:
+            # ``asyncio.run`` cancels all tasks at its end, this one and that one, and waits only for those that there
+            # are: so this one waits for that one, and makes the call itself if that one had not begun.
+            if task.cancelling():
+                await asyncio.wait([task], timeout=LONGEST)
+            if task.cancelled():
+                await self._surely()
+            raise
+
+    async def _surely(self) -> None:
+        with contextlib.suppress(StoreError, TimeoutError):
+            try:
+                await self.call()
+            except asyncio.CancelledError:
+                async with asyncio.timeout(LONGEST):
+                    await self.call()
+
+
+# Steps that sleep
+
+
+class WakeUp(Protocol):
+    """A time at which a caller wakes, in microseconds of the clock that the wake-up was made with; at first, never.
+
+    A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
+    """
+
+    at_us: float
+
+    def set(self, at_us: float) -> None:
+        """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
+        ...
+
+
+class LoopWakeUp:
+    """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
+
+    __slots__ = ("_handle", "_loop", "_now", "_sleeping", "_thread", "at_us")
+
+    def __init__(self, clock: Clock | None) -> None:
+        self.at_us = math.inf
+        self._loop = asyncio.get_running_loop()
+        self._now = time_of(clock)
+        self._thread = get_ident()
+        self._sleeping: asyncio.Future[None] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, at_us: float) -> None:
+        """Wake the task at ``at_us``."""
+        self.at_us = at_us
+        if self._sleeping is None:  # it checks the time before it sleeps
+            return
+        if get_ident() == self._thread:
+            self._set_timer()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
+            self._loop.call_soon_threadsafe(self._set_timer)
+
+    async def sleep(self) -> None:
+        """Sleep until the time that is set."""
+        try:
+            while self._now() < self.at_us:
+                self._sleeping = future = self._loop.create_future()
+                self._set_timer()
+                await future
+        finally:
+            self._sleeping = None
+            self._cancel_timer()
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        future, left_us = self._sleeping, self.at_us - self._now()
+        if future is None or future.done() or self._loop.is_closed():
+            return
+        if left_us <= 0:
+            future.set_result(None)
+        elif left_us < math.inf:
+            self._handle = self._loop.call_later(left_us / 1e6, _end_sleep, future)
+
+    def _cancel_timer(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+def _end_sleep(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class ThreadWakeUp:
+    """The wake-up of a thread."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self.at_us = math.inf
+        self._clock = clock
+        self._now = time_of(clock)
+        self._changed = Event()
+
+    def set(self, at_us: float) -> None:
+        """Wake the thread at ``at_us``."""
+        self.at_us = at_us
+        self._changed.set()
+
+    def block(self) -> None:
+        """Block this thread until the time that is set."""
+        while (left_us := self.at_us - self._now()) > 0:
+            wait_for(self._changed, left_us / 1e6, self._clock if left_us < math.inf else None)
+            self._changed.clear()
+
+
+@dataclass(slots=True)
+class NewWakeUp:
+    """Make a wake-up of the kind that this driver can sleep on."""
+
+    clock: Clock | None
+
+    async def in_task(self) -> LoopWakeUp:
+        return LoopWakeUp(self.clock)
+
+    def in_thread(self) -> ThreadWakeUp:
+        return ThreadWakeUp(self.clock)
+
+
+@dataclass(slots=True)
+class Sleep:
+    """Sleep until the time of a wake-up."""
+
+    wake_up: Any
+
+    async def in_task(self) -> None:
+        await self.wake_up.sleep()
+
+    def in_thread(self) -> None:
+        if asyncio._get_running_loop() is not None:
+            warn_of_blocked_loop()
+        self.wake_up.block()
+
+
+@cache
+def warn_of_blocked_loop() -> None:
+    """Log, once for each process, that a call without ``async`` blocks an event loop while it waits."""
+    logger.warning(
+        "a call waits for its slot without async, and blocks the event loop that it was called on: wait "
+        "with async, as Limiter.acquire and an async def under @pace do, or call it with asyncio.to_thread %s",
+        see("a-blocked-event-loop"),
+    )
+
+
+def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
+    """Sleep for ``wait_us`` microseconds."""
+    wake_up: WakeUp = yield NewWakeUp(clock)
+    wake_up.set(time_of(clock)() + wait_us)
+    yield Sleep(wake_up)

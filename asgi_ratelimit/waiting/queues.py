@@ -1,0 +1,476 @@
+"""Queues of the callers of this process that wait for slots of the same charges, and of the slots booked for them.
+
+A caller does not own the slot that it has booked: a queue has a row of waiters and a row of slots, one for each, and
+the first waiter goes at the first slot. So when a caller gives up, all callers behind it move up, and the slot to give
+back is the newest one, which moves the end of the queue in the store back. No slot has to be passed on.
+
+A caller joins its queue before it books. So callers keep their order, however the answers come, and callers behind one
+that gives up meanwhile use its slot. Each slot is used once, given back, or missed. Only the first waiter has a timer
+for its slot, and each has one for its deadline.
+
+A store spaces slots, not calls: a caller that wakes late would leave just ahead of the punctual one behind it. So each
+call is taken a second time when it leaves, from a state that only this process uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from asyncio import _get_running_loop
+from bisect import bisect_left, insort
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import count
+from operator import attrgetter
+from threading import Lock, RLock
+
+from ..algorithms import ALGORITHMS, RollingWindowState, State, TokenBucketState, reset_us, unused
+from ..buckets import DEFAULT_NAME
+from ..clock import SystemClock
+from ..counts import Row, outbound_sources
+from ..decision import Charge, Decision, Take
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..stores import ByStore, CameBack, Store, when_units_come_back
+from .concurrency import ConcurrencyLimit, ReturningUnits
+from .drivers import WakeUp, reset_in_child
+
+LATE_US = 100_000.0
+"""How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it."""
+
+MOST_ANEW = 50
+"""The most missed slots that one call of the store replaces: the event loop runs other tasks in between."""
+
+MOST_REMEMBERED = 1000
+"""How many slots are remembered at which callers of operations have left that only repeat them."""
+
+_time = attrgetter("at_us")
+_order = attrgetter("order")
+
+
+@dataclass(slots=True)
+class Slot:
+    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it."""
+
+    at_us: float
+    until_us: float
+    decision: Decision
+
+
+def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
+    """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
+
+    The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a window
+    ends no later. A condition, which costs nothing, has no slots. Of a decision that is repeated, some of the wait may
+    be over. A slot that is over when the answer comes is good nevertheless: otherwise, a caller of a store that takes
+    longer to answer than a window lasts would book forever.
+    """
+    asked_us = decision.asked_us if decision.repeated else decision.now_us
+    at_us = now_us + decision.wait_us - (asked_us - decision.now_us)
+    until_us = math.inf
+    for charge in decision.take.charges:
+        if charge.cost and isinstance(charge.quota, TokenBucket):
+            until_us = min(until_us, at_us + LATE_US)
+        elif charge.cost:
+            good_for_us = _good_for_us(charge.quota, decision.now_us + decision.wait_us)
+            until_us = min(until_us, at_us - (now_us - sent_us) + good_for_us)
+    return Slot(at_us, math.inf if until_us <= now_us else until_us, decision)
+
+
+def _good_for_us(quota: Quota, slot_us: float) -> float:
+    """Microseconds from a slot of a window until it is missed."""
+    if isinstance(quota, FixedWindow):
+        return quota.period_us - slot_us % quota.period_us - 1.0
+    return quota.period_us
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A caller in a queue. ``bookings`` counts its slots that the store has still to book."""
+
+    take: Take
+    queue: Queue
+    order: tuple[float, int]
+    """By priority, the highest first, and then as the callers came."""
+    deadline_us: float = math.inf
+    wakes_us: float = math.inf
+    """Its deadline, or a moment later."""
+    wake_up: WakeUp | None = None
+    bookings: int = 0
+    loop: asyncio.AbstractEventLoop | None = field(default_factory=_get_running_loop)
+    """The event loop of the caller; ``None`` for a thread."""
+
+    def set_deadline(self, deadline_us: float) -> None:
+        """Wake at a deadline in any case."""
+        self.deadline_us = self.wakes_us = deadline_us
+
+    def wake_at(self, at_us: float) -> None:
+        """Wake at a time, or at the deadline if that is earlier."""
+        if self.wake_up is not None:
+            self.wake_up.set(min(at_us, self.wakes_us))
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """The waiters, in their order, and the slots of the same charges, in the order of their times.
+
+    ``bookings`` counts the slots that the store has still to book, also for callers that are gone.
+    """
+
+    key: Hashable
+    waiters: list[Waiter] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    bookings: int = 0
+
+    def expect(self, waiter: Waiter, count: int) -> None:
+        """Expect so many slots more for a waiter."""
+        waiter.bookings += count
+        self.bookings += count
+
+    def wake_first(self) -> None:
+        """Wake the first waiter when its slot comes, or now if slots are lacking.
+
+        Those on closed event loops leave their slots to others.
+        """
+        while self.waiters and (loop := self.waiters[0].loop) is not None and loop.is_closed():
+            dead = self.waiters.pop(0)
+            self.expect(dead, -dead.bookings)  # no answer to it will come
+        if self.waiters and self.slots:
+            self.waiters[0].wake_at(self.slots[0].at_us)
+        elif self.waiters and not self.bookings:
+            self.waiters[0].wake_at(0.0)
+
+
+def key_of(take: Take) -> Hashable:
+    """The key of a queue: any take can use a slot of another take with the same key.
+
+    Callers under a changed limit do not wait behind those that had booked their slots before.
+    """
+    return tuple([(charge.bucket, charge.cost, charge.quota.stamp) for charge in take.charges]), take.operation
+
+
+class SlotQueues:
+    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait."""
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all waiters and slots."""
+        self._lock = RLock()  # the garbage collector may call give_up() in here, by closing a forgotten caller
+        self._queues: dict[Hashable, Queue] = {}
+        self._numbers = count()
+        self.repeated: deque[int] = deque(maxlen=MOST_REMEMBERED)
+        """The ids of decisions by which callers have left that repeat those of others, which stay booked."""
+        self.unused: list[Slot] = []
+        """The slots that are to be given back."""
+
+    def __bool__(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._queues)
+
+    def counts(self) -> Counter[str]:
+        """How many callers wait, by the name of their limiter."""
+        with self._lock:
+            counts: Counter[str] = Counter()
+            for queue in self._queues.values():
+                for waiter in queue.waiters:
+                    counts[waiter.take.charges[0].name or DEFAULT_NAME] += 1
+            return counts
+
+    def join(self, take: Take, priority: float) -> Waiter:
+        """Wait in a queue while a slot is being booked: then ``booked`` must follow."""
+        key = key_of(take)
+        with self._lock:
+            queue = self._queues.setdefault(key, Queue(key))
+            waiter = Waiter(take, queue, (-priority, next(self._numbers)))
+            queue.expect(waiter, 1)
+            insort(queue.waiters, waiter, key=_order)
+            queue.wake_first()
+            return waiter
+
+    def booked(self, waiter: Waiter, asked: int, slots: Sequence[Slot]) -> None:
+        """Add the slots that were booked for a waiter, of those that were ``asked``."""
+        with self._lock:
+            waiter.queue.expect(waiter, -asked)
+            for slot in slots:
+                insort(waiter.queue.slots, slot, key=_time)
+            self._set_aside_surplus(waiter.queue)
+
+    def pass_on(self, slot: Slot) -> None:
+        """Add a slot at which a caller has not gone."""
+        with self._lock:
+            queue = self._queues.get(key_of(slot.decision.take))
+            if queue is None:
+                self.unused.append(slot)
+            else:
+                insort(queue.slots, slot, key=_time)
+                self._set_aside_surplus(queue)
+
+    def give_up(self, waiter: Waiter, *, is_closed: bool = False) -> None:
+        """Stop waiting. To a waiter that ``is_closed``, no answer will come."""
+        with self._lock:
+            queue = waiter.queue
+            if is_closed:
+                queue.expect(waiter, -waiter.bookings)
+            if waiter in queue.waiters:
+                queue.waiters.remove(waiter)
+            self._set_aside_surplus(queue)
+
+    def leave(self, waiter: Waiter, now_us: float) -> Slot | None:
+        """The first slot that has come and is still good, if this is the first waiter, which then leaves.
+
+        Otherwise, the first waiter sets those aside that were missed, and wakes when the next one comes.
+        """
+        with self._lock:
+            queue = waiter.queue
+            slots = queue.slots
+            if queue.waiters[:1] != [waiter]:
+                waiter.wake_at(math.inf)
+                return None
+            at = next((at for at, slot in enumerate(slots) if now_us <= slot.until_us), len(slots))
+            if at < len(slots) and slots[at].at_us <= now_us:
+                queue.waiters.pop(0)
+                slot = slots.pop(at)
+                if slot.decision.repeated:
+                    self._let_original_go_first(slot, slots)
+                self._set_aside_surplus(queue)
+                return slot
+            if waiter.take.operation is None or not queue.bookings:  # one of them may repeat a slot that was missed
+                self.unused += slots[:at]
+                slots[:at] = []
+                at = 0
+            waiter.wake_at(slots[at].at_us if at < len(slots) else math.inf)
+            return None
+
+    def _let_original_go_first(self, slot: Slot, others: Sequence[Slot]) -> None:
+        """Let a caller of an operation leave at the slot that was charged, if it is there; if not, remember that."""
+        for other in others:
+            if not other.decision.repeated:
+                slot.decision, other.decision = other.decision, slot.decision
+                return
+        self.repeated.append(slot.decision.id)
+
+    def lacking(self, waiter: Waiter) -> int:
+        """How many slots the first waiter has to book in place of those that were missed; the queue expects them."""
+        with self._lock:
+            queue = waiter.queue
+            lacking = len(queue.waiters) - len(queue.slots) - queue.bookings
+            if lacking <= 0 or queue.waiters[0] is not waiter:
+                return 0
+            queue.expect(waiter, min(lacking, MOST_ANEW))
+            return min(lacking, MOST_ANEW)
+
+    def take_unused(self) -> list[Slot]:
+        """Remove and return the slots that are to be given back, the newest first: it makes way for the others."""
+        with self._lock:
+            unused, self.unused = self.unused, []
+            return sorted(unused, key=_time, reverse=True)
+
+    def _set_aside_surplus(self, queue: Queue) -> None:
+        """Set the slots aside that nobody waits for, and forget a queue in which nothing is left.
+
+        Only the newest slot can be given back, so it waits for those that are being booked. Among the slots of one
+        operation, those that repeat another one go first: that one stays booked for the waiters.
+        """
+        while not queue.bookings and len(queue.slots) > len(queue.waiters):
+            newest = range(len(queue.slots) - 1, -1, -1) if queue.slots[0].decision.take.operation else ()
+            at = next((at for at in newest if queue.slots[at].decision.repeated), -1)
+            self.unused.append(queue.slots.pop(at))
+        queue.wake_first()
+        if not queue.waiters and not queue.bookings and self._queues.get(queue.key) is queue:
+            del self._queues[queue.key]
+
+    def has_followers(self, waiter: Waiter) -> bool:
+        """Whether anyone waits behind a waiter, so that the end of the store's queue is not this waiter's place."""
+        return waiter.queue.waiters[-1:] != [waiter]
+
+    def overdue_us(self, waiter: Waiter) -> float:
+        """By how much the slot at a waiter's place comes later than its deadline, as far as is known."""
+        with self._lock:
+            queue = waiter.queue
+            place = bisect_left(queue.waiters, waiter.order, key=_order)
+            return queue.slots[place].at_us - waiter.deadline_us if place < len(queue.slots) else 0.0
+
+
+# Calls that leave
+
+EXAMINED = 2
+"""How many of the oldest levels are examined for each new one; those that have drained are dropped."""
+
+ON_THE_WAY_US = 5_000.0
+"""The least time that the first call of a burst has to arrive, because its connection may have to be opened.
+
+The call counts later by this time, or by a fortieth of the burst's own time. That delays the calls behind it once, and
+does not lower the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
+"""
+
+TOGETHER_US = 2_000.0
+"""A call may leave as if this time had already passed: late by two milliseconds is on time.
+
+Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and
+the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots of the
+store keep their distances.
+"""
+
+AT_ONCE_US = 1.0
+"""The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
+
+
+class CallSpacing:
+    """The state of each bucket, according to the calls that have left. Thread-safe.
+
+    A fixed window does not need this: its slots are used within the window, or missed. Rolling windows are counted in
+    the parts of the store's time, which is ahead of the local time by ``ahead_us``. ``is_real`` says that the time of
+    the store is, so that calls need time on their way.
+    """
+
+    def __init__(self, *, is_real: bool = False) -> None:
+        self._is_real = is_real
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all calls."""
+        self._lock = RLock()  # as that of the queues
+        self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
+        """For each bucket, the quota by which its calls leave, and the state under it."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def give_back(self, bucket: str, units: float) -> None:
+        """Uncount ``units`` that have left on a bucket, the oldest first."""
+        with self._lock:
+            if units == math.inf:
+                self._states.pop(bucket, None)
+            elif units and bucket in self._states:
+                quota, state = self._states[bucket]
+                if isinstance(state, TokenBucketState):
+                    state = state._replace(used=max(state.used - units, 0.0))
+                elif isinstance(state, RollingWindowState):
+                    state = state._replace(parts=tuple(_less(state.parts, units)))
+                self._states[bucket] = quota, state
+
+    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
+
+        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
+        delays those behind it only for a while.
+        """
+        taken = {}
+        with self._lock:
+            for charge in charges:
+                if type(charge.quota) is not FixedWindow and charge.cost:  # a condition costs nothing
+                    quota = _metered(charge.quota, margin, self._is_real)
+                    state, wait_us = self._taken(quota, charge, now_us, ahead_us)
+                    if state is None or wait_us > 0.0:
+                        return max(wait_us, AT_ONCE_US)
+                    taken[charge.bucket] = quota, state
+            for bucket in taken:
+                if bucket not in self._states:
+                    self._drop_drained(now_us, ahead_us)
+            self._states.update(taken)
+        return 0.0
+
+    def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
+        """The state of a bucket after this charge has left, and the microseconds until it may leave."""
+        at_us = now_us
+        if isinstance(quota, RollingWindow):
+            at_us += ahead_us + (quota.part_us // 2.0 if self._is_real else 0.0)
+        last_quota, state = self._states.get(charge.bucket, (None, None))
+        if state is None or last_quota != quota:
+            state = unused(quota, at_us)
+        later_us, on_the_way_us = 0.0, 0.0
+        if isinstance(quota, TokenBucket):
+            later_us = max(state.at - at_us, 0.0)  # until the first call of a burst has arrived, nothing drains
+            if self._is_real and quota.floor >= 2.0 * TOGETHER_US * quota.rate and not reset_us(quota, state, at_us):
+                on_the_way_us = max(ON_THE_WAY_US, quota.floor / quota.rate // 40.0)
+        after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us + later_us, charge.cost, AT_ONCE_US, 0.0)
+        if after is not None and on_the_way_us:
+            after = after._replace(at=after.at + on_the_way_us)
+        return after, wait_us if after is not None else wait_us + later_us
+
+    def _drop_drained(self, now_us: float, ahead_us: float) -> None:
+        for _ in range(min(EXAMINED, len(self._states))):
+            bucket, (quota, state) = self._states.popitem(last=False)
+            if reset_us(quota, state, now_us if type(quota) is TokenBucket else now_us + ahead_us) > 0.0:
+                self._states[bucket] = quota, state
+
+
+def _less(parts: Sequence[tuple[float, float]], units: float) -> Iterator[tuple[float, float]]:
+    """The parts of a rolling window without ``units``, which are removed from the oldest parts first."""
+    for part, used in parts:
+        if used > units:
+            yield part, used - units
+        units = max(units - used, 0.0)
+
+
+@lru_cache(maxsize=1000)
+def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
+    """The quota by which calls leave: without the margin, and with a burst of what is due while a call is on time."""
+    if not isinstance(quota, TokenBucket):
+        return quota
+    if margin:
+        quota = replace(quota, limit=quota.limit / (1.0 - margin))
+    burst = 1.0 + quota.rate * TOGETHER_US
+    return replace(quota, burst=burst) if is_real and quota.burst < burst else quota
+
+
+# All callers of a store
+
+
+@dataclass(slots=True)
+class Waiters:
+    """The callers that wait over one store: for booked slots, for their departure, in front of their keys, to spend."""
+
+    spacing: CallSpacing
+    slots: SlotQueues = field(default_factory=SlotQueues)
+    departing: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
+    """The calls of each bucket that have their slots and wait until they may leave; the first one is active."""
+    own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
+    spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
+    """The first caller of each set of buckets is active, the others wait for it."""
+    units: ReturningUnits = field(default_factory=ReturningUnits)
+
+    def units_came_back(self, came_back: CameBack) -> None:
+        """Uncount the units that came back to buckets, and wake the callers that wait for them."""
+        for charge, units in came_back:
+            self.spacing.give_back(charge.bucket, units)
+        self.units.wake([charge for charge, _ in came_back])
+
+
+class _Registry:
+    """The waiters of every store in use."""
+
+    def __init__(self) -> None:
+        self._waiters: ByStore[Waiters] = ByStore()
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        self._lock = Lock()
+
+    def outbound_rows(self) -> Iterator[Row]:
+        """How many callers of this process wait for slots, by the name of their limiter."""
+        counts = sum([waiters.slots.counts() for waiters in self._waiters.values()], Counter[str]())
+        for name, waiting in sorted(counts.items()):
+            yield {"name": name, "waiting": waiting}
+
+    def waiters_of(self, store: Store) -> Waiters:
+        """The waiters of a store, the same for everyone who uses that object."""
+        with self._lock:
+            waiters = self._waiters.get(store)
+            if waiters is None:
+                spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
+                waiters = self._waiters[store] = Waiters(spacing)
+                when_units_come_back(store, waiters.units_came_back)
+            return waiters
+
+
+_registry = _Registry()
+outbound_sources.add(_registry)
+
+waiters_of = _registry.waiters_of

@@ -1,1 +1,0 @@
-"""Booked slots, and the callers of this process that wait for them."""
