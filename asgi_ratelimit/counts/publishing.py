@@ -18,7 +18,7 @@ from ..errors import StoreError
 from ..logs import FailureLog
 from ..quota_text import RESERVED_NAMES, as_text
 from ..stores import ByStore, Store
-from ..stores.by_store import before_closing, reference
+from ..stores.base import before_closing, reference
 from ..stores.documents import documents
 from ..stores.name_owners import owned
 from ..stores.shared_time import shared_time

@@ -33,7 +33,7 @@ from ..keys.path_patterns import route_path
 from ..limiter import as_store
 from ..quota_text import as_quotas
 from ..stores import Store
-from ..stores.store_arguments import store_of_limits
+from ..stores.opening import store_of_limits
 from .access import Access, Allow, By, Tokens, set_cookie
 from .page_state import PageState
 from .what_if import estimate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..stores.call_observers import StoreCall
+from ..stores.base import StoreCall
 from .events import (
     ChangeHook,
     ChangeKind,

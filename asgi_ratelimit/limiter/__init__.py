@@ -1,6 +1,6 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
-from ..stores.store_arguments import as_store
+from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
 from .counting import count, publish_counts
 from .limiter import Limiter, UnownedLimiter, count_take

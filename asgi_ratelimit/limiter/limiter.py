@@ -25,7 +25,7 @@ from ..quotas import SECOND_US, Quota
 from ..stores import Decisions, Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
-from ..stores.store_arguments import as_store
+from ..stores.opening import as_store
 from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter, run_async
 from .charges import (
     Cost,

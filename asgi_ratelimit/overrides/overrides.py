@@ -9,7 +9,7 @@ from ..errors import StoreError
 from ..quota_text import QuotaLike
 from ..stores import Store, open_store
 from ..stores.documents import checked_seconds
-from ..stores.store_arguments import store_of_limits
+from ..stores.opening import store_of_limits
 from .document import NAME, Change, Document, Override, checked_by, checked_name, checked_quota, unpacked
 from .watching import watch_of
 

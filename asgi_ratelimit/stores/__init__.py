@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..argument_errors import shows_use
 from ..decision import Charge, Decision, Settled, Settlement, settlements_of
-from ..errors import ConfigurationError
-from .base import Decisions, Store
-from .by_store import ByStore
+from .base import ByStore, Decisions, Store
 from .memory import MemoryStore
-from .urls import SCHEMES, shown
+from .opening import open_store
 
 if TYPE_CHECKING:
     from .redis import RedisStore
@@ -38,38 +35,6 @@ def __getattr__(name: str) -> Any:
 
         return RedisStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-@shows_use('open_store("redis://localhost:6379/0")')
-def open_store(url: str, **options: Any) -> Store:
-    """The store at ``url``: ``memory://``, ``redis://``, ``unix://``, ``redis+cluster://`` or ``redis+sentinel://``.
-
-    Cluster and Sentinel take several hosts, separated by commas; ``rediss`` instead of ``redis`` means TLS. ``options``
-    go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
-    Raises ``ConfigurationError`` for any other URL, in which the password is hidden.
-    """
-    scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
-    if url == "memory://":
-        return MemoryStore(**options)
-    if separator and scheme in SCHEMES:
-        from .redis import RedisStore
-
-        return RedisStore(url, **options)
-    raise ConfigurationError(
-        f"{shown(url)} is not the URL of a store{_hint_of(url)}: "
-        '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
-        '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
-    )
-
-
-def _hint_of(url: object) -> str:
-    """What is wrong with a URL, if that is clear and its error does not show it."""
-    if not isinstance(url, str):
-        return ""
-    scheme, colon, _ = url.partition(":")
-    if colon and scheme in SCHEMES:
-        return f", two slashes follow its colon, {scheme}://"
-    return ", it begins with a space" if url[:1].isspace() else ""
 
 
 async def settle(

@@ -13,7 +13,7 @@ from ..logs import warn_once
 from ..quota_text import readable
 from ..quotas import Quota
 from . import Store
-from .by_store import reference
+from .base import reference
 
 _Buckets: TypeAlias = tuple[Hashable, str, str]
 """The place of a store, the name of a limit, and the name of a quota."""

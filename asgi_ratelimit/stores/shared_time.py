@@ -6,7 +6,7 @@ import math
 
 from ..clock import SystemClock, monotonic_us
 from . import Store
-from .by_store import ByStore
+from .base import ByStore
 from .documents import documents
 
 LOOK_EVERY_US = 60_000_000.0

@@ -8,7 +8,7 @@ from ...decision import Charge, Take
 from ...errors import StoreUnavailable
 from ...limiter import as_store, checked_name
 from ...stores import Store
-from ...stores.store_arguments import store_of_limits
+from ...stores.opening import store_of_limits
 from .block_checks import EARLIER_BLOCKS, STRIKES, Strike, block, block_check
 from .penalty import seconds_of
 

@@ -11,7 +11,7 @@ from starlette.routing import compile_path
 from starlette.types import Scope
 
 from ...keys.path_patterns import route_path
-from ...stores.by_store import reference
+from ...stores.base import reference
 from .app_routes import AppRoute, walk
 
 

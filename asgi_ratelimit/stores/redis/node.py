@@ -13,8 +13,7 @@ from ...clock import Clock, monotonic_us
 from ...decision import Settled, Settlement
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
-from ..base import Decisions
-from ..call_observers import Observers, StoreCall
+from ..base import Decisions, Observers, StoreCall
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials

@@ -18,9 +18,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError
-from ..base import Decisions, Store
-from ..by_store import before_closing
-from ..call_observers import Observer
+from ..base import Decisions, Observer, Store, before_closing
 from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .clients import Connection, NameLookup, RedisLike, server_of

@@ -1,14 +1,48 @@
-"""Checks ``store`` arguments, and finds the stores that they stand for."""
+"""Opens stores, from a URL or a ``store`` argument."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..argument_errors import shows_use
 from ..errors import ConfigurationError
-from . import MemoryStore, Store, open_store
-from .urls import shown
+from .base import Store
+from .memory import MemoryStore
+from .urls import SCHEMES, shown
 
 _METHODS = ("take", "peek", "settle", "reset", "aclose")
+
+
+@shows_use('open_store("redis://localhost:6379/0")')
+def open_store(url: str, **options: Any) -> Store:
+    """The store at ``url``: ``memory://``, ``redis://``, ``unix://``, ``redis+cluster://`` or ``redis+sentinel://``.
+
+    Cluster and Sentinel take several hosts, separated by commas; ``rediss`` instead of ``redis`` means TLS. ``options``
+    go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
+    Raises ``ConfigurationError`` for any other URL, in which the password is hidden.
+    """
+    scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if url == "memory://":
+        return MemoryStore(**options)
+    if separator and scheme in SCHEMES:
+        from .redis import RedisStore
+
+        return RedisStore(url, **options)
+    raise ConfigurationError(
+        f"{shown(url)} is not the URL of a store{_hint_of(url)}: "
+        '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
+        '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
+    )
+
+
+def _hint_of(url: object) -> str:
+    """What is wrong with a URL, if that is clear and its error does not show it."""
+    if not isinstance(url, str):
+        return ""
+    scheme, colon, _ = url.partition(":")
+    if colon and scheme in SCHEMES:
+        return f", two slashes follow its colon, {scheme}://"
+    return ", it begins with a space" if url[:1].isspace() else ""
 
 
 def checked_store(store: Store | str | None) -> Store | str | None:
