@@ -290,7 +290,7 @@ class WakeUp(Protocol):
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
-    __slots__ = ("_handle", "_loop", "_now", "_sleeping", "_thread", "at_us")
+    __slots__ = ("_loop", "_now", "_sleeping", "_thread", "_timer", "at_us")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
@@ -298,7 +298,7 @@ class LoopWakeUp:
         self._now = time_of(clock)
         self._thread = get_ident()
         self._sleeping: asyncio.Future[None] | None = None
-        self._handle: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at_us: float) -> None:
         """Wake the task at ``at_us``."""
@@ -306,41 +306,34 @@ class LoopWakeUp:
         if self._sleeping is None:  # it checks the time before it sleeps
             return
         if get_ident() == self._thread:
-            self._set_timer()
+            self._look()
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
-            self._loop.call_soon_threadsafe(self._set_timer)
+            self._loop.call_soon_threadsafe(self._look)
 
     async def sleep(self) -> None:
         """Sleep until the time that is set."""
         try:
             while self._now() < self.at_us:
-                self._sleeping = future = self._loop.create_future()
-                self._set_timer()
-                await future
+                self._sleeping = self._loop.create_future()
+                self._look()
+                await self._sleeping
         finally:
             self._sleeping = None
-            self._cancel_timer()
+            if self._timer is not None:
+                self._timer.cancel()
 
-    def _set_timer(self) -> None:
-        self._cancel_timer()
-        future, left_us = self._sleeping, self.at_us - self._now()
-        if future is None or future.done() or self._loop.is_closed():
+    def _look(self) -> None:
+        """End the sleep if it is time, or else set the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        left_us = self.at_us - self._now()
+        if self._sleeping is None or self._sleeping.done() or self._loop.is_closed():
             return
         if left_us <= 0:
-            future.set_result(None)
+            self._sleeping.set_result(None)
         elif left_us < math.inf:
-            self._handle = self._loop.call_later(left_us / 1e6, _end_sleep, future)
-
-    def _cancel_timer(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-
-def _end_sleep(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+            self._timer = self._loop.call_later(left_us / 1e6, self._look)
 
 
 class ThreadWakeUp:

@@ -101,10 +101,6 @@ class Waiter:
     loop: asyncio.AbstractEventLoop | None = field(default_factory=_get_running_loop)
     """The event loop of the caller; ``None`` for a thread."""
 
-    def set_deadline(self, deadline_us: float) -> None:
-        """Wake at a deadline in any case."""
-        self.deadline_us = self.wakes_us = deadline_us
-
     def wake_at(self, at_us: float) -> None:
         """Wake at a time, or at the deadline if that is earlier."""
         if self.wake_up is not None:
@@ -219,10 +215,11 @@ class SlotQueues:
                 queue.waiters.remove(waiter)
             self._set_aside_surplus(queue)
 
-    def leave(self, waiter: Waiter, now_us: float) -> Slot | None:
+    def leave(self, waiter: Waiter, now_us: float, held_us: float) -> Slot | None:
         """The first slot that has come and is still good, if this is the first waiter, which then leaves.
 
-        Otherwise, the first waiter sets those aside that were missed, and wakes when the next one comes.
+        Calls that are late hold it up for ``held_us``: so a queue that is held up misses slots, and the store hears of
+        it. Otherwise, the first waiter sets the slots aside that were missed, and wakes when the next one comes.
         """
         with self._lock:
             queue = waiter.queue
@@ -232,6 +229,9 @@ class SlotQueues:
                 return None
             at = next((at for at, slot in enumerate(slots) if now_us <= slot.until_us), len(slots))
             if at < len(slots) and slots[at].at_us <= now_us:
+                if held_us and not slots[at].decision.repeated:
+                    waiter.wake_at(now_us + held_us)
+                    return None
                 queue.waiters.pop(0)
                 slot = slots.pop(at)
                 if slot.decision.repeated:
@@ -282,6 +282,10 @@ class SlotQueues:
         queue.wake_first()
         if not queue.waiters and not queue.bookings and self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
+
+    def has_waiters(self, take: Take) -> bool:
+        """Whether any caller waits in the queue of this take."""
+        return bool(self._queues) and key_of(take) in self._queues
 
     def has_followers(self, waiter: Waiter) -> bool:
         """Whether anyone waits behind a waiter, so that the end of the store's queue is not this waiter's place."""
@@ -344,9 +348,11 @@ class CallSpacing:
     def give_back(self, bucket: str, units: float) -> None:
         """Uncount ``units`` that have left on a bucket, the oldest first."""
         with self._lock:
+            if bucket not in self._states:
+                return
             if units == math.inf:
-                self._states.pop(bucket, None)
-            elif units and bucket in self._states:
+                del self._states[bucket]
+            else:
                 quota, state = self._states[bucket]
                 if isinstance(state, TokenBucketState):
                     state = state._replace(used=max(state.used - units, 0.0))
@@ -354,11 +360,13 @@ class CallSpacing:
                     state = state._replace(parts=tuple(_less(state.parts, units)))
                 self._states[bucket] = quota, state
 
-    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
+    def depart(
+        self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0, *, leaves: bool = True
+    ) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
-        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
-        delays those behind it only for a while.
+        Without ``leaves``, nothing is recorded. ``margin`` is the unused part of the limits of token buckets, which
+        serves to catch up, so that a late call delays those behind it only for a while.
         """
         taken = {}
         with self._lock:
@@ -369,10 +377,10 @@ class CallSpacing:
                     if state is None or wait_us > 0.0:
                         return max(wait_us, AT_ONCE_US)
                     taken[charge.bucket] = quota, state
-            for bucket in taken:
+            for bucket in taken if leaves else ():
                 if bucket not in self._states:
                     self._drop_drained(now_us, ahead_us)
-            self._states.update(taken)
+                self._states[bucket] = taken[bucket]
         return 0.0
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
@@ -442,35 +450,35 @@ class Waiters:
         self.units.wake([charge for charge, _ in came_back])
 
 
-class _Registry:
+class _Registry(ByStore[Waiters]):
     """The waiters of every store in use."""
 
     def __init__(self) -> None:
-        self._waiters: ByStore[Waiters] = ByStore()
+        super().__init__()
         self.reset()
         reset_in_child(self)
 
     def reset(self) -> None:
-        self._lock = Lock()
+        """Replace the lock."""
+        self.lock = Lock()
 
     def outbound_rows(self) -> Iterator[Row]:
         """How many callers of this process wait for slots, by the name of their limiter."""
-        counts = sum([waiters.slots.counts() for waiters in self._waiters.values()], Counter[str]())
+        counts = sum([waiters.slots.counts() for waiters in self.values()], Counter[str]())
         for name, waiting in sorted(counts.items()):
             yield {"name": name, "waiting": waiting}
-
-    def waiters_of(self, store: Store) -> Waiters:
-        """The waiters of a store, the same for everyone who uses that object."""
-        with self._lock:
-            waiters = self._waiters.get(store)
-            if waiters is None:
-                spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
-                waiters = self._waiters[store] = Waiters(spacing)
-                when_units_come_back(store, waiters.units_came_back)
-            return waiters
 
 
 _registry = _Registry()
 outbound_sources.add(_registry)
 
-waiters_of = _registry.waiters_of
+
+def waiters_of(store: Store) -> Waiters:
+    """The waiters of a store, the same for everyone who uses that object."""
+    with _registry.lock:
+        waiters = _registry.get(store)
+        if waiters is None:
+            spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
+            waiters = _registry[store] = Waiters(spacing)
+            when_units_come_back(store, waiters.units_came_back)
+        return waiters

@@ -27,7 +27,7 @@ from ..quota_text import readable
 from ..quotas import SECOND_US
 from ..stores import Store, settle_all
 from .concurrency import Place
-from .drivers import Book, CallStore, Flow, GiveBack, NewWakeUp, Sleep, run_in_place, sleep
+from .drivers import Book, CallStore, Flow, GiveBack, NewWakeUp, Sleep, run_in_place, sleep, take_all
 from .queues import LATE_US, Slot, Waiter, slot_of, waiters_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
@@ -170,7 +170,7 @@ class SlotWaiter:
         A call under an operation that another one has booked leaves with that one.
         """
         charges, departing = decision.take.charges, self._waiters.departing
-        if not departing and (decision.repeated or self._departure(charges) is True):
+        if not departing and (decision.repeated or (yield from self._try_to_depart(charges)) is True):
             return
         place = yield from departing.wait_and_enter(charges[0].bucket, self.clock, math.inf)
         assert place is not None  # it has no deadline
@@ -181,15 +181,16 @@ class SlotWaiter:
         finally:
             departing.leave(place)
 
-    def _departure(self, charges: Sequence[Charge]) -> bool | float:
-        """Record that a call leaves now, and return true; or the time at which it may."""
-        now_us = self.now_us()
-        wait_us = self._waiters.spacing.depart(charges, now_us, self._ahead_us, self._margin)
-        return now_us + wait_us if wait_us else True
-
     def _try_to_depart(self, charges: Sequence[Charge]) -> Flow[bool | float]:
+        """Let a call leave, and return true; or return the time at which it may."""
         yield from ()
-        return self._departure(charges)
+        wait_us = self._departure_us(charges)
+        return self.now_us() + wait_us if wait_us else True
+
+    def _departure_us(self, charges: Sequence[Charge], *, leaves: bool = True) -> float:
+        """As ``CallSpacing.depart``."""
+        spacing = self._waiters.spacing
+        return spacing.depart(charges, self.now_us(), self._ahead_us, self._margin, leaves=leaves)
 
     def pass_on(self, decision: Decision, *, has_departed: bool = False) -> Flow[None]:
         """Let the next caller that waits for an equal take go now, at a slot that was not used."""
@@ -206,19 +207,26 @@ class SlotWaiter:
 
         ``place`` is left shortly before, so that the next caller of the own keys can book.
         """
+        decision: Decision | None = None
+        if self.store.in_process and not self._queues.has_waiters(take):  # there is nobody to overtake
+            sent = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
+            (decision,) = run_in_place(take_all(self.store, sent))
+            if not decision.allowed or not decision.wait_us:
+                return decision
         waiter = self._queues.join(take, priority)
         try:
             if priority and self._queues.has_followers(waiter):  # the slot at the end of the queue is not for this one
                 max_wait = math.inf
-            decision = yield from self._book(waiter, replace(take, max_wait=max_wait))
+            is_near = max_wait == take.max_wait
+            if decision is None:
+                decision = yield from self._book(waiter, take if is_near else replace(take, max_wait=max_wait))
+            else:
+                self._booked(waiter, self.now_us(), 1, (decision,))
             if decision.allowed:
-                if max_wait == take.max_wait and not decision.repeated:
-                    # The store has found the slot near enough, however late it has answered.
-                    deadline_us = max(deadline_us, self.now_us() + decision.wait_us)
-                waiter.set_deadline(deadline_us)
-                overdue_us = self._queues.overdue_us(waiter)
-                if overdue_us > 0.0:
-                    raise pace_timeout(take, as_refused(decision, overdue_us))
+                if deadline_us < math.inf:
+                    if is_near and not decision.repeated:  # so the store has found, however late it has answered
+                        deadline_us = max(deadline_us, self.now_us() + decision.wait_us)
+                    self._require_near_place(waiter, decision, deadline_us)
                 if place is not None:
                     if decision.wait_us > AHEAD_US:
                         yield from sleep(self.clock, decision.wait_us - AHEAD_US)
@@ -237,11 +245,19 @@ class SlotWaiter:
         yield from self._give_back()
         return decision
 
+    def _require_near_place(self, waiter: Waiter, decision: Decision, deadline_us: float) -> None:
+        """Set the deadline of a waiter. Raises ``PaceTimeout`` if the slot at its place comes later."""
+        waiter.deadline_us = waiter.wakes_us = deadline_us
+        overdue_us = self._queues.overdue_us(waiter)
+        if overdue_us > 0.0:
+            raise pace_timeout(waiter.take, as_refused(decision, overdue_us))
+
     def _sleep(self, waiter: Waiter, decision: Decision) -> Flow[Decision]:
         """Sleep until the slot at a waiter's place has come, and return its decision."""
         while True:
             now_us = self.now_us()
-            slot = self._queues.leave(waiter, now_us)
+            held_us = self._departure_us(waiter.take.charges, leaves=False) if self._waiters.departing else 0.0
+            slot = self._queues.leave(waiter, now_us, held_us)
             if slot is not None:
                 return slot.decision
             yield from self._give_back()
