@@ -211,6 +211,7 @@ class SlotWaiter:
         if self.store.in_process and not self._queues.has_waiters(take):  # there is nobody to overtake
             sent = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
             (decision,) = run_in_place(take_all(self.store, sent))
+            self._note_time(decision)
             if not decision.allowed or not decision.wait_us:
                 return decision
         waiter = self._queues.join(take, priority)

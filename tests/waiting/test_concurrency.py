@@ -1,13 +1,17 @@
-"""The limit on concurrent callers: how many of a key are active, and who goes next."""
+"""Callers that wait for each other: how many of a key are active, who goes next, and who may give units back."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
+from threading import Thread
 
 import pytest
 
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import ConcurrencyLimit, run_async, run_sync
+from asgi_ratelimit.waiting.concurrency import ReturningUnits
 
 
 class Workers:
@@ -81,3 +85,31 @@ def test_a_thread_waits_until_its_deadline_too() -> None:
     assert limit.ahead("key") == 1
     assert not run_sync(limit.wait_and_enter("key", clock, 1e6))
     assert (clock.now, limit.ahead("key")) == (1.0, 1)
+
+
+class Forgotten:
+    """The body of an answer that nobody closes: the garbage collector does, and so ends its block."""
+
+    def __init__(self, units: ReturningUnits) -> None:
+        self.units = units
+        self.cycle = self
+
+    def __del__(self) -> None:
+        self.units.end(["body"])
+
+
+def test_the_garbage_collector_may_end_a_block_while_another_begins() -> None:
+    """In the same thread, which must not wait for itself."""
+    units = ReturningUnits()
+    units.begin(["body"])
+    Forgotten(units)
+
+    def buckets() -> Iterator[str]:
+        gc.collect()
+        yield "another"
+
+    thread = Thread(target=units.begin, args=[buckets()], daemon=True)
+    thread.start()
+    thread.join(15)
+    assert not thread.is_alive()
+    assert (units.may_come(["body"]), units.may_come(["another"])) == (False, True)
