@@ -79,6 +79,8 @@ def charges_of(action: Action) -> Sequence[Charge]:
 
 def weight_of(action: Action) -> int:
     """As how many charges of a token bucket an action counts, for the work that the script has with it."""
+    if type(action) is Reset:  # it needs no more of a charge than the bucket
+        return 1
     weight = 0
     for charge in charges_of(action):
         weight += charge.quota.weight
@@ -95,6 +97,10 @@ def encode(
     parts: list[bytes] = []
 
     for action in actions:
+        if type(action) is Reset:
+            keys.append(f"{prefix}:{action.charge.bucket}")
+            parts.append(_RESET)
+            continue
         charges = action.take.charges if type(action) is NumberedTake else charges_of(action)
         for charge in charges:
             if id(charge.quota) not in numbers:
@@ -124,8 +130,6 @@ def encode(
                     2, number, *booked, action.actual, action.token, ttl_ms, action.until_us, undone is not None
                 )
             )
-        else:
-            parts.append(_RESET)
     return keys, b"".join(quotas), b"".join(parts)
 
 
