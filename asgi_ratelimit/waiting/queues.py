@@ -18,7 +18,7 @@ import asyncio
 import math
 from asyncio import _get_running_loop
 from bisect import bisect_left, insort
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -43,7 +43,7 @@ MOST_ANEW = 50
 """The most missed slots that one call of the store replaces: the event loop runs other tasks in between."""
 
 MOST_REMEMBERED = 1000
-"""How many slots are remembered at which callers of operations have left that only repeat them."""
+"""How many charged slots of operations are remembered: as used by a caller that repeats them, or as given back."""
 
 _time = attrgetter("at_us")
 _order = attrgetter("order")
@@ -158,8 +158,8 @@ class SlotQueues:
         self._lock = RLock()  # the garbage collector may call give_up() in here, by closing a forgotten caller
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = count()
-        self.repeated: deque[int] = deque(maxlen=MOST_REMEMBERED)
-        """The ids of decisions by which callers have left that repeat those of others, which stay booked."""
+        self._is_used: OrderedDict[int, bool] = OrderedDict()
+        """By the ids of decisions on operations: whether a caller that repeats one has left, or it was given back."""
         self.unused: list[Slot] = []
         """The slots that are to be given back."""
 
@@ -227,6 +227,8 @@ class SlotQueues:
             if queue.waiters[:1] != [waiter]:
                 waiter.wake_at(math.inf)
                 return None
+            if waiter.take.operation is not None:  # nobody leaves at a slot that is given back
+                slots[:] = [each for each in slots if not self._is_gone(each.decision)]
             at = next((at for at, slot in enumerate(slots) if now_us <= slot.until_us), len(slots))
             if at < len(slots) and slots[at].at_us <= now_us:
                 if held_us and not slots[at].decision.repeated:
@@ -251,7 +253,26 @@ class SlotQueues:
             if not other.decision.repeated:
                 slot.decision, other.decision = other.decision, slot.decision
                 return
-        self.repeated.append(slot.decision.id)
+        self._note(slot.decision, is_used=True)
+
+    def try_use(self, decision: Decision) -> bool:
+        """Whether a caller may leave at once by a decision; one that repeats another then keeps that one booked."""
+        with self._lock:
+            if self._is_gone(decision):
+                return False
+            if decision.repeated:
+                self._note(decision, is_used=True)
+            return True
+
+    def _is_gone(self, decision: Decision) -> bool:
+        """Whether a decision repeats one that was given back."""
+        return decision.repeated and not self._is_used.get(decision.id, True)
+
+    def _note(self, decision: Decision, *, is_used: bool) -> None:
+        if decision.id:  # else nothing was charged
+            self._is_used[decision.id] = is_used
+            if len(self._is_used) > MOST_REMEMBERED:
+                self._is_used.popitem(last=False)
 
     def lacking(self, waiter: Waiter) -> int:
         """How many slots the first waiter has to book in place of those that were missed; the queue expects them."""
@@ -264,10 +285,17 @@ class SlotQueues:
             return min(lacking, MOST_ANEW)
 
     def take_unused(self) -> list[Slot]:
-        """Remove and return the slots that are to be given back, the newest first: it makes way for the others."""
+        """Remove and return the slots that go back, the newest first: it makes way for the others.
+
+        A slot stays booked that repeats another one, or that a caller of the same operation uses.
+        """
         with self._lock:
             unused, self.unused = self.unused, []
-            return sorted(unused, key=_time, reverse=True)
+            slots = [slot for slot in unused if not (slot.decision.repeated or self._is_used.get(slot.decision.id))]
+            for slot in slots:
+                if slot.decision.take.operation is not None:
+                    self._note(slot.decision, is_used=False)
+            return sorted(slots, key=_time, reverse=True)
 
     def _set_aside_surplus(self, queue: Queue) -> None:
         """Set the slots aside that nobody waits for, and forget a queue in which nothing is left.

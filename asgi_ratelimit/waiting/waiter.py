@@ -212,7 +212,7 @@ class SlotWaiter:
             sent = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
             (decision,) = run_in_place(take_all(self.store, sent))
             self._note_time(decision)
-            if not decision.allowed or not decision.wait_us:
+            if not decision.allowed or (not decision.wait_us and self._queues.try_use(decision)):
                 return decision
         waiter = self._queues.join(take, priority)
         try:
@@ -315,7 +315,7 @@ class SlotWaiter:
     async def _pass_on_or_return(self, decisions: Sequence[Decision]) -> None:
         now_us = self.now_us()
         for decision in decisions:
-            if decision.allowed and decision.id not in self._queues.repeated:
+            if decision.allowed:
                 self._queues.pass_on(Slot(now_us, now_us + LATE_US, decision))
         await self._return()
 
@@ -326,8 +326,7 @@ class SlotWaiter:
     async def _return(self) -> None:
         """Give unused slots back to the store, but none that another caller has booked under the same operation."""
         unused = self._queues.take_unused()
-        decisions = [slot.decision for slot in unused if not slot.decision.repeated]
-        settlements = [settlements_of(decision, [0.0] * len(decision.stored)) for decision in decisions]
+        settlements = [settlements_of(slot.decision, [0.0] * len(slot.decision.stored)) for slot in unused]
         try:
             await settle_all(self.store, list(chain.from_iterable(settlements)), is_unused=True)
         except StoreError:

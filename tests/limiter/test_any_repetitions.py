@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.limiter import Limiter
@@ -87,6 +87,14 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
 
 
 @given(st.lists(CALLERS, max_size=8), LATENCIES)
+@example(
+    [
+        Caller(0.0, "a", spends=True, max_delay=None, cancelled_after=None, stall=0.0),
+        Caller(0.0, "a", spends=True, max_delay=None, cancelled_after=0.0, stall=0.0),
+        Caller(0.005, "a", spends=False, max_delay=0.5, cancelled_after=None, stall=0.0),
+    ],
+    0.4,
+)
 def test_nobody_leaves_at_a_slot_of_several_keys_that_is_given_back(callers: list[Caller], latency: float) -> None:
     """Where callers wait for their own keys first."""
     clock = SteppedClock(0)
