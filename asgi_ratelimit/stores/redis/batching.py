@@ -86,6 +86,7 @@ class GroupCommit(Generic[T, R]):
             self._under_way, self._last_was_single = batch, len(batch) == 1
             task = self._loop.create_task(self._run(batch))
             self._tasks.add(task)  # an event loop holds only a weak reference
+            task.add_done_callback(self._tasks.discard)
             self._deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch, task)
         elif self._idle is not None:
             self._idle.set_result(None)
@@ -109,10 +110,10 @@ class GroupCommit(Generic[T, R]):
         results: Sequence[R | Exception] | BaseException
         try:
             results = await self._send([entry[0] for entry in batch])
+        except GeneratorExit:  # the event loop is gone, and nobody waits
+            raise
         except BaseException as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             results = error
-        finally:
-            self._tasks.discard(asyncio.current_task())
         self._end(batch, results)
 
     def _expire(self, batch: list[Entry[T, R]], task: asyncio.Task[Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -195,3 +197,19 @@ async def test_drain_waits_for_what_is_under_way_and_for_what_waits() -> None:
     await server.answer()
     await asyncio.wait_for(draining, 30)
     assert [result.result() for result in results] == ["result of 1", "result of 2"]
+
+
+def test_an_event_loop_that_ends_meanwhile_leaves_nothing_to_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is under way then is only forgotten."""
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    loop = asyncio.new_event_loop()
+
+    async def submit() -> None:
+        Server().group.submit(1)
+        await settle_down()
+
+    loop.run_until_complete(submit())
+    loop.close()
+    gc.collect()
+    assert [each.exc_value for each in ignored] == []
