@@ -138,7 +138,8 @@ class Take:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
         buckets = [charge.bucket for charge in self.charges]
         if len(set(buckets)) < len(buckets):
-            raise ConfigurationError(f"two charges are on one bucket: add their costs up: {', '.join(sorted(buckets))}")
+            twice = next(each for each in buckets if buckets.count(each) > 1)
+            raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
         require_few(sum([charge.quota.weight for charge in self.charges]))
 
 
@@ -234,9 +235,13 @@ class Decision:
     @property
     def refusing(self) -> list[Charge]:
         """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
-        if self.allowed:
-            return []
-        return [charge for charge, state in zip(self.take.charges, self.states) if not state.allowed]
+        refusing: list[Charge] = []
+        if not self.allowed:
+            now, max_wait_us = self.asked_us or self.now_us, self.take.max_wait_us
+            for charge, state in zip(self.take.charges, self.stored):
+                if wait(charge.quota, state, now, charge.cost, max_wait_us) > max_wait_us:
+                    refusing.append(charge)
+        return refusing
 
     @property
     def binding(self) -> QuotaState:
@@ -265,7 +270,8 @@ class Decision:
         left = f"{binding.remaining} of {binding.quota.most:g} units of {binding.quota.name} are left"
         if not self.allowed:
             when = "never" if self.retry_after == NEVER else f"in {self.retry_after:g} s"
-            return f"refused{', without the store' * self.degraded}: {left}, and the same cost passes {when}"
+            without = ", without the store" if self.degraded else ""
+            return f"refused{without}: {left}, and the same cost passes {when}"
         ahead = f", {self.delay:g} s ahead" if self.wait_us else ""
         return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
 

@@ -114,8 +114,7 @@ class Node:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
         since_us, outage = monotonic_us(), self._context.outage
         entries: list[Action] = []
-        is_in_debt = len(outage.ledger) > 0
-        if is_in_debt:
+        if len(outage.ledger):
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
@@ -123,7 +122,7 @@ class Node:
         try:
             sent = [*entries, *actions]
             answers = await (self._call(sent) if self._parts_of is None else self._answers(self._parts_of(sent), sent))
-            self._succeeded(sent, answers, is_in_debt)
+            self._succeeded(sent, answers)
             return answers[len(entries) :]
         except StoreError as failure:
             error = failure
@@ -180,7 +179,7 @@ class Node:
             context.outage.forget_older()
         return answers
 
-    def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception], is_in_debt: bool) -> None:
+    def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
         """Close the breaker, unless Redis refused to write, and charge it with the outage ledger from now on."""
         outage = self._context.outage
         for answer in answers:
@@ -192,7 +191,7 @@ class Node:
             self._failure = None
             self.breaker.record_success()
             outage.store_is_back(self.name)
-        if is_in_debt:
+        if len(outage.ledger):
             for action, answer in zip(actions, answers):
                 if type(action) is Settlement and type(answer) is Settled:
                     outage.ledger.done(action)
