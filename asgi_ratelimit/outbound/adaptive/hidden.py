@@ -283,8 +283,11 @@ class RateSearch:
         serve at any time after the last refusal.
         """
         blocked_us = (self._refused_us + now_us) / 2.0 - self._first_refused_us
-        best = HOPE * self._served_before / (self._served_before_us + blocked_us) * SECOND_US
-        if self._served_before >= LEAST_SERVED and best < self._best:
+        window_us = self._served_before_us + blocked_us
+        if self._served_before < LEAST_SERVED or window_us <= 0.0:
+            return
+        best = HOPE * self._served_before / window_us * SECOND_US
+        if best < self._best:
             if best < FAR_OFF * self._best:
                 self._refused = 1
             self._best = max(best, self._floor)

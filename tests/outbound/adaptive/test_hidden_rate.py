@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore
@@ -243,6 +243,7 @@ steps = st.lists(
 
 
 @given(bounds, steps)
+@example((1000.0, 1000.0, 1000.0), [(0.0, step, 0.0) for step in ["send", "send", "refuse", "send", "refuse", "serve"]])
 def test_the_rate_never_leaves_its_bounds(
     bounds: tuple[float, float, float], steps: list[tuple[float, str, float]]
 ) -> None:
