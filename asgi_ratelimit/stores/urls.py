@@ -30,6 +30,6 @@ def shown(url: object) -> str:
     found = _SCHEME.match(url)
     scheme = found[0] if found else ""
     rest = _REST.fullmatch(url[len(scheme) :])
-    if rest is None or not (scheme or rest["target"] == url):
+    if rest is None:
         return repr(f"{scheme}***")
     return repr(f"{scheme}{'***@' if rest['credentials'] else ''}{rest['target']}{'?***' if rest['options'] else ''}")

@@ -323,6 +323,23 @@ async def test_a_failure_in_the_middle_of_a_batch(
     assert "ACL SETUSER" in caplog.text  # each server has words of its own, and the hint is ours
 
 
+async def test_a_failure_of_one_of_several_slots(cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole take is decided without the store, and what one node has taken already goes back."""
+    monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
+    well, ill = keys_on(cluster, 0, 2)
+    async with open_on(cluster, on_error="deny") as store:
+        await take(store, *of("other", HOURLY))
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
+        decision = await take(store, *of(well, HOURLY), *of(ill, HOURLY))
+        assert (decision.allowed, decision.degraded) == (False, True)
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "allkeys")
+        await until_back(store, "other")
+    async with open_on(cluster) as store:
+        assert [await left(store, HOURLY, key) for key in (well, ill)] == [10, 10]
+
+
 @pytest.mark.parametrize("iterations", range(10))
 async def test_a_reset_beside_a_refused_take_over_several_slots(
     cluster: RedisCluster, store: RedisStore, iterations: int
