@@ -18,7 +18,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.queues import ON_THE_WAY_US, CallSpacing
+from asgi_ratelimit.waiting.spacing import ON_THE_WAY_US, CallSpacing
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas

@@ -11,7 +11,7 @@ from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.queues import CallSpacing
+from asgi_ratelimit.waiting.spacing import CallSpacing
 from tests.support.late_stores import StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
