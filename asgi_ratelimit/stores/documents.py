@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Protocol, cast
 
 from ..errors import ConfigurationError
+from ..quotas import SECOND_US
 
 MAX_BYTES = 1024 * 1024
 """The largest content of a document, or of a part of one, in bytes."""
@@ -28,16 +29,16 @@ class Documents(Protocol):
         """Replace a document, whatever it was."""
         ...
 
-    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
-        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
+    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
         ...
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
         ...
 
-    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace one part, whatever it was; the others stay."""
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
+        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
         ...
 
     async def now_us(self) -> float:
@@ -85,39 +86,40 @@ class MemoryDocuments:
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
         self.lock = Lock()
-        self._values: dict[tuple[str, str | None], tuple[bytes, float]] = {}
-        """The contents, and when they expire, by the name and the part; a document has the part ``None``."""
+        self._values: dict[str, tuple[bytes | dict[str, bytes], float]] = {}
+        """By name, the content or the contents of the parts, and when they expire."""
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
         with self.lock:
-            return self._living().get((name, None))
+            return cast("bytes | None", self._living(name))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
-        self._write(name, None, content, seconds)
-
-    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
-        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
-        value = self._value(new or b"", seconds)
+        until_us = self._now_us() + checked_seconds(seconds) * SECOND_US
         with self.lock:
-            if self._living().get((name, None)) != old:
-                return False
-            if new is None:
-                self._values.pop((name, None), None)
-            else:
-                self._values[name, None] = value
-            return True
+            self._values[name] = checked_content(content), until_us
+
+    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
+        checked_content(new)
+        with self.lock:
+            is_old = self._living(name) == old
+            if is_old:
+                self._values[name] = new, math.inf
+            return is_old
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
         with self.lock:
-            living = self._living().items()
-            return {part: content for (of, part), content in living if of == name and part is not None}
+            return dict(cast("dict[str, bytes] | None", self._living(name)) or {})
 
-    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace one part, whatever it was; the others stay."""
-        self._write(name, part, content, seconds)
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
+        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
+        until_us = self._now_us() + checked_seconds(seconds) * SECOND_US
+        with self.lock:
+            parts = cast("dict[str, bytes] | None", self._living(name)) or {}
+            self._values[name] = {**parts, part: checked_content(content)}, until_us
 
     async def now_us(self) -> float:
         """The time by which they expire, in microseconds since the Unix epoch."""
@@ -126,18 +128,9 @@ class MemoryDocuments:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def _write(self, name: str, part: str | None, content: bytes, seconds: float | None) -> None:
-        value = self._value(content, seconds)
-        with self.lock:
-            self._living()
-            self._values[name, part] = value
-
-    def _value(self, content: bytes, seconds: float | None) -> tuple[bytes, float]:
-        return checked_content(content), self._now_us() + checked_seconds(seconds) * 1e6
-
-    def _living(self) -> dict[tuple[str, str | None], bytes]:
-        """The contents that have not expired; the others are deleted, because nobody may ask for their names again."""
+    def _living(self, name: str) -> bytes | dict[str, bytes] | None:
+        """What a name has; all that has expired is deleted, because nobody may ask for its name again."""
         now = self._now_us()
         for each in [each for each, (_, until_us) in self._values.items() if until_us <= now]:
             del self._values[each]
-        return {each: content for each, (content, _) in self._values.items()}
+        return self._values.get(name, (None, 0.0))[0]
