@@ -40,27 +40,29 @@ def drop_closed(by_loop: WeakKeyDictionary[AbstractEventLoop, T]) -> None:
 
 
 _under_way: dict[asyncio.Future[Any], int] = {}
-"""What goes on although its caller may be gone, and the ``id`` of its store.
+"""What goes on although its caller may be gone, and the ``id`` of its owner.
 
 An event loop holds only weak references to its tasks.
 """
 
 
-def keep(store: Any, future: F) -> F:
-    """Keep a task or future of a store until it is done; returns it."""
-    _under_way[future] = id(store)
+def keep(owner: object, future: F) -> F:
+    """Keep a task or future of a store, or of a part of it, until it is done; returns it. Nobody need see its error."""
+    _under_way[future] = id(owner)
     future.add_done_callback(_forget)
     return future
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
     _under_way.pop(future, None)
+    if not future.cancelled():
+        future.exception()
 
 
-async def see_all_through(store: Any) -> None:
-    """Wait until all is done that is under way for a store on this event loop, and what follows, but not for long."""
+async def see_all_through(owner: object) -> None:
+    """Wait until all is done that ``keep`` has for an owner on this event loop, and what follows, but not for long."""
     try:
-        loop, identity = asyncio.get_running_loop(), id(store)
+        loop, identity = asyncio.get_running_loop(), id(owner)
     except RuntimeError:  # another one runs
         return
     until = loop.time() + LONGEST

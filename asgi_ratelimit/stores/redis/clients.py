@@ -23,6 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ...errors import ConfigurationError
+from ..event_loops import keep, see_all_through
 from ..urls import shown, url_of_each_host
 
 RedisLike: TypeAlias = str | Redis | RedisCluster
@@ -223,7 +224,6 @@ class Connection:
         self.client: Any = None
         """The client, once it is open."""
         self._opening: asyncio.Task[Any] | None = None
-        self._tasks: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> Any:
         """Open the client. A caller that gives up does not end that: another one may come to see it done."""
@@ -258,23 +258,13 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close the client after its answers; a server that does not answer keeps nobody waiting."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN / 2)
+        await see_all_through(self)
         self.drop()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN / 2)
+        await see_all_through(self)
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run ``work`` in a task of its own, whose error nobody has to see."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+        return keep(self, asyncio.get_running_loop().create_task(work))
 
 
 class NameLookup:
