@@ -111,12 +111,10 @@ class RedisDocuments:
 
     async def _send(self, connection: Connection, command: tuple[str | bytes | int, ...]) -> Any:
         client = connection.client or await connection.open()
-        if not self._context.server.is_cluster:
-            return await client.execute_command(*command)
-        if command[0] == "TIME":
-            return await client.execute_command(*command, target_nodes=client.get_default_node())
-        key = command[3] if command[0] == "EVAL" else command[1]
-        return await client.execute_command(*command, target_nodes=client.get_node_from_key(key))
+        options = {}
+        if self._context.server.is_cluster and command[0] == "TIME":
+            options["target_nodes"] = client.get_default_node()
+        return await client.execute_command(*command, **options)
 
 
 _NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"
