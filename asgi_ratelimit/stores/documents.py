@@ -1,53 +1,19 @@
-"""Documents: small values beside the buckets of a store, which all processes on that store share."""
+"""What processes on one store share beside the buckets: documents, which are small values, and the time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol, cast
+from typing import cast
 
+from ..clock import SystemClock, monotonic_us
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
+from .base import ByStore, Documents, Store
 
 MAX_BYTES = 1024 * 1024
 """The largest content of a document, or of a part of one, in bytes."""
-
-
-class Documents(Protocol):
-    """Values of bytes by name, and parts of a name, each with a content of its own.
-
-    ``seconds`` is how long a value lives; ``None`` is forever. A content of more than 1 MiB, and ``seconds`` that are
-    not finite and above 0, raise ``ValueError``. Each method raises ``StoreError`` if the store does not answer.
-    """
-
-    async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` if there is none."""
-        ...
-
-    async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace a document, whatever it was."""
-        ...
-
-    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
-        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
-        ...
-
-    async def read_parts(self, name: str) -> dict[str, bytes]:
-        """The contents of all parts of a name."""
-        ...
-
-    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
-        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
-        ...
-
-    async def now_us(self) -> float:
-        """The time by which they expire, in microseconds since the Unix epoch."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connection of the running event loop, if there is one; a later call opens it again."""
-        ...
 
 
 def documents(store: object) -> Documents:
@@ -134,3 +100,45 @@ class MemoryDocuments:
         for each in [each for each, (_, until_us) in self._values.items() if until_us <= now]:
             del self._values[each]
         return self._values.get(name, (None, 0.0))[0]
+
+
+LOOK_EVERY_US = 60_000_000.0
+"""The least microseconds between two comparisons of the clocks."""
+
+
+class SharedTime:
+    """The time by the clock of a store, or by that of its server if the store has no clock of its own."""
+
+    def __init__(self, store: Store) -> None:
+        clock = getattr(store, "clock", None)
+        self._own_us = (clock or SystemClock()).now_us
+        self._documents = documents(store)
+        self._is_elsewhere = not store.in_process and clock is None
+        self._ahead_us = 0.0
+        self._looked_us = -math.inf
+
+    def now_us(self) -> float:
+        """Microseconds since the Unix epoch."""
+        return self._own_us() + self._ahead_us
+
+    async def look(self) -> None:
+        """Compare both clocks, if that was not done within the last minute. Raises ``StoreError``."""
+        if not self._is_elsewhere or monotonic_us() - self._looked_us < LOOK_EVERY_US:
+            return
+        before_us = self._own_us()
+        server_us = await self._documents.now_us()
+        after_us = self._own_us()
+        self._looked_us = monotonic_us()
+        is_equal = before_us <= server_us <= after_us
+        self._ahead_us = 0.0 if is_equal else server_us - (before_us + after_us) / 2.0
+
+
+_times: ByStore[SharedTime] = ByStore()
+
+
+def shared_time(store: Store) -> SharedTime:
+    """The time that processes on a store share. Raises ``ConfigurationError`` for a store without documents."""
+    time = _times.get(store)
+    if time is None:
+        time = _times[store] = SharedTime(store)
+    return time

@@ -9,7 +9,8 @@ import pytest
 
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
-from asgi_ratelimit.stores.documents import MAX_BYTES, Documents, documents
+from asgi_ratelimit.stores.base import Documents
+from asgi_ratelimit.stores.documents import MAX_BYTES, documents
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 

@@ -10,7 +10,8 @@ import pytest
 
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.documents import Documents, documents
+from asgi_ratelimit.stores.base import Documents
+from asgi_ratelimit.stores.documents import documents
 from tests.support.overriding import until
 from tests.support.redis_cluster import RedisCluster, RedisSentinel, asked
 from tests.support.redis_server import RedisServer
