@@ -29,8 +29,8 @@ class Decisions(list[Decision]):
 class Documents(Protocol):
     """Values of bytes by name, and parts of a name, each with a content of its own.
 
-    ``seconds`` is how long a value lives; ``None`` is forever. A content of more than 1 MiB, and ``seconds`` that are
-    not finite and above 0, raise ``ValueError``. Each method raises ``StoreError`` if the store does not answer.
+    ``seconds`` is how long a value lives; ``None`` is forever. Each method raises ``StoreError`` if the store does not
+    answer.
     """
 
     async def read(self, name: str) -> bytes | None:

@@ -13,7 +13,7 @@ from ..quotas import SECOND_US
 from .base import ByStore, Documents, Store
 
 MAX_BYTES = 1024 * 1024
-"""The largest content of a document, or of a part of one, in bytes."""
+"""The largest content of a document, or of a part of one, in bytes; who writes one keeps to it."""
 
 
 def documents(store: object) -> Documents:
@@ -22,28 +22,6 @@ def documents(store: object) -> Documents:
     if own is None:
         raise ConfigurationError(f"{store!r} has no documents: use a MemoryStore or a RedisStore")
     return cast("Documents", own)
-
-
-def checked_content(content: bytes) -> bytes:
-    """``content`` itself. Raises ``TypeError`` if it is not bytes, and ``ValueError`` if it is too large."""
-    if not isinstance(content, bytes):
-        raise TypeError(f'the content of a document is bytes, not {content!r}: "text".encode()')
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"a document has at most {MAX_BYTES} bytes, not {len(content)}")
-    return content
-
-
-LONGEST_LIFE = 100 * 366 * 86_400
-"""The longest life of a value, in seconds."""
-
-
-def checked_seconds(seconds: float | None) -> float:
-    """How long a value lives; infinity is forever. Raises ``ValueError`` unless it is above 0, at most 100 years."""
-    if seconds is None:
-        return math.inf
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_LIFE:
-        raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
-    return float(seconds)
 
 
 class MemoryDocuments:
@@ -62,13 +40,12 @@ class MemoryDocuments:
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
-        until_us = self._now_us() + checked_seconds(seconds) * SECOND_US
+        until_us = math.inf if seconds is None else self._now_us() + seconds * SECOND_US
         with self.lock:
-            self._values[name] = checked_content(content), until_us
+            self._values[name] = content, until_us
 
     async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
         """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
-        checked_content(new)
         with self.lock:
             is_old = self._living(name) == old
             if is_old:
@@ -82,10 +59,10 @@ class MemoryDocuments:
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
         """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
-        until_us = self._now_us() + checked_seconds(seconds) * SECOND_US
+        until_us = self._now_us() + seconds * SECOND_US
         with self.lock:
             parts = cast("dict[str, bytes] | None", self._living(name)) or {}
-            self._values[name] = {**parts, part: checked_content(content)}, until_us
+            self._values[name] = {**parts, part: content}, until_us
 
     async def now_us(self) -> float:
         """The time by which they expire, in microseconds since the Unix epoch."""

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from ...buckets import escaped
 from ...errors import StoreTimeout, StoreUnavailable
-from ..documents import checked_content, checked_seconds
 from ..event_loops import drop_closed, running_loop
 from .clients import Connection
 from .errors import store_error_of
@@ -56,12 +55,12 @@ class RedisDocuments:
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
         options = () if seconds is None else ("PX", _milliseconds(seconds))
-        await self._call(_nothing, "SET", self._key(name), checked_content(content), *options)
+        await self._call(_nothing, "SET", self._key(name), content, *options)
 
     async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
         """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
         before = b"" if old is None else b"=" + old
-        return await self._call(_flag, "EVAL", REPLACE, 1, self._key(name), before, checked_content(new))
+        return await self._call(_flag, "EVAL", REPLACE, 1, self._key(name), before, new)
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
@@ -69,7 +68,7 @@ class RedisDocuments:
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
         """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
-        value = part.encode(), checked_content(content), _milliseconds(seconds)
+        value = part.encode(), content, _milliseconds(seconds)
         await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
     async def now_us(self) -> float:
@@ -145,4 +144,4 @@ def _parts(answer: Any) -> dict[str, bytes]:
 
 def _milliseconds(seconds: float) -> int:
     """A time to live as an argument, at least a millisecond."""
-    return math.ceil(checked_seconds(seconds) * 1000)
+    return math.ceil(seconds * 1000)
