@@ -1,7 +1,7 @@
 """Group commit: while one batch is under way the next one gathers, and is sent as soon as the first is back.
 
-It knows nothing about Redis. There is no timer that waits for more items, and no added wait when nothing is under way:
-an item goes with the others of the same iteration of the event loop or, if the last batch was a single item, at once.
+It knows nothing about Redis. There is no timer that waits for more items: when nothing is under way, an item goes with
+the others of the same iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from ..event_loops import keep
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,24 +55,15 @@ class GroupCommit(Generic[T, R]):
         self._under_way: list[Entry[T, R]] | None = None
         self._scheduled: asyncio.Handle | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._idle: asyncio.Future[None] | None = None
-        self._last_was_single = False
 
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = self._loop.create_future()
         self._waiting.append((item, result, self._loop.time(), self._weight_of(item)))
         if self._under_way is None and self._scheduled is None:
-            if self._last_was_single:
-                self._send_next()
-            else:  # with the others of this iteration of the loop
-                self._scheduled = self._loop.call_soon(self._send_next)
+            self._scheduled = self._loop.call_soon(self._send_next)
         return result
-
-    def expect_several(self) -> None:
-        """Send what is submitted next with the others of this iteration of the loop."""
-        self._last_was_single = False
 
     async def drain(self) -> None:
         """Return when nothing is waiting or under way."""
@@ -83,10 +76,8 @@ class GroupCommit(Generic[T, R]):
         self._scheduled = None
         batch = self._next_batch()
         if batch:
-            self._under_way, self._last_was_single = batch, len(batch) == 1
-            task = self._loop.create_task(self._run(batch))
-            self._tasks.add(task)  # an event loop holds only a weak reference
-            task.add_done_callback(self._tasks.discard)
+            self._under_way = batch
+            task = keep(self, self._loop.create_task(self._run(batch)))
             self._deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch, task)
         elif self._idle is not None:
             self._idle.set_result(None)
