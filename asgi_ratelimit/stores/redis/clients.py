@@ -149,13 +149,9 @@ def _server(target: _Target, timeout: float, name: str | None = None) -> Server:
         "encoding": "utf-8",
         "encoding_errors": "strict",
     }
-    client: Callable[[], Client]
-    if target.kind == "cluster":
-        client = partial(_cluster_client, target.addresses, settings | {"ssl": has_tls}, timeout)
-    elif target.kind == "sentinel":
-        client = partial(_primary_client, target, settings | {"ssl": has_tls}, timeout)
-    else:
-        client = partial(_single_client, target.connection, settings)
+    if target.kind:
+        settings["ssl"] = has_tls
+    client = partial(_client, target, settings, timeout)
     client()  # raises if it does not understand a setting
     database = target.settings.get("db") or 0
     if name is None:
@@ -175,29 +171,25 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _single_client(connection: type[Any], settings: dict[str, Any]) -> Client:
-    return Redis.from_pool(ConnectionPool(connection_class=connection, **settings))
-
-
-def _cluster_client(addresses: list[tuple[str, int]], settings: dict[str, Any], timeout: float) -> Client:
-    of_one_host = ("path", "host", "port", "db")
-    own = {key: value for key, value in settings.items() if key in _OF_CLUSTERS and key not in of_one_host}
-    own["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
-    if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
-        own.pop("retry", None)
-        own |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
-    return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in addresses], **own)
-
-
-def _primary_client(target: _Target, settings: dict[str, Any], timeout: float) -> Client:
-    half = timeout / 2  # leaves time for the second sentinel if the first does not answer
-    options = {"socket_timeout": half, "socket_connect_timeout": half, "retry": Retry(NoBackoff(), 0)}
-    of_sentinels = {**target.of_sentinels, **options}
-    manager = Sentinel(target.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
-    own = {name: value for name, value in settings.items() if name not in ("host", "port")}
-    client: _PrimaryClient = manager.master_for(target.service, redis_class=_PrimaryClient, **own)
-    client.manager = manager
-    return client
+def _client(target: _Target, settings: dict[str, Any], timeout: float) -> Client:
+    if target.kind == "cluster":
+        of_one_host = ("path", "host", "port", "db")
+        own = {name: value for name, value in settings.items() if name in _OF_CLUSTERS and name not in of_one_host}
+        own["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
+        if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
+            own.pop("retry", None)
+            own |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
+        return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in target.addresses], **own)
+    if target.kind == "sentinel":
+        half = timeout / 2  # leaves time for the second sentinel if the first does not answer
+        options = {"socket_timeout": half, "socket_connect_timeout": half, "retry": Retry(NoBackoff(), 0)}
+        of_sentinels = {**target.of_sentinels, **options}
+        manager = Sentinel(target.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+        own = {name: value for name, value in settings.items() if name not in ("host", "port")}
+        client: _PrimaryClient = manager.master_for(target.service, redis_class=_PrimaryClient, **own)
+        client.manager = manager
+        return client
+    return Redis.from_pool(ConnectionPool(connection_class=target.connection, **settings))
 
 
 class _PrimaryClient(Redis):
