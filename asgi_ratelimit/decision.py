@@ -14,9 +14,13 @@ from numbers import Real
 from typing import Literal, TypeAlias
 
 from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
-from .buckets import DEFAULT_NAME, bucket, bucket_prefix
+from .argument_errors import checked_flag
+from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError
 from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
+
+LONGEST_OPERATION = 1024
+"""Bytes of the longest operation."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
@@ -114,7 +118,8 @@ class Take:
     costs must be equal. ``on_error`` says what to do without the store: ``None`` leaves that to the store. Takes with
     the same ``operation`` and charges are charged once.
     Raises ``ConfigurationError`` for a wait that is negative or not a number, for no charges, for too many, for two
-    charges on one bucket, which must be one charge of their sum, or for an invalid best effort.
+    charges on one bucket, which must be one charge of their sum, or for an invalid best effort; and ``ValueError`` for
+    an operation that is not a text, or is empty or longer than 1 KB.
     """
 
     charges: tuple[Charge, ...]
@@ -130,7 +135,14 @@ class Take:
             self.max_wait_us = _wait_us("max_wait", self.max_wait)
         if len(self.charges) != 1:
             self._require_few_distinct_buckets()
-        if self.best_effort and (self.max_wait or len({charge.cost for charge in self.charges}) > 1):
+        if self.best_effort is not False:
+            self._require_simple_best_effort()
+        if self.operation is not None:
+            checked_operation(self.operation)
+
+    def _require_simple_best_effort(self) -> None:
+        checked_flag("best_effort", self.best_effort)
+        if self.max_wait or len({charge.cost for charge in self.charges}) > 1:
             raise ConfigurationError("best_effort needs one cost for all charges, and cannot wait: cost=50, max_wait=0")
 
     def _require_few_distinct_buckets(self) -> None:
@@ -141,6 +153,16 @@ class Take:
             twice = next(each for each in buckets if buckets.count(each) > 1)
             raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
         require_few(sum([charge.quota.weight for charge in self.charges]))
+
+
+def checked_operation(operation: str | None) -> str | None:
+    """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
+    if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
+        return operation
+    raise ValueError(
+        f"operation must be a text of at most {LONGEST_OPERATION} bytes and not empty, not {operation!r:.100}: "
+        "operation=message.id"
+    )
 
 
 def max_wait_of(max_delay: float | None) -> float:

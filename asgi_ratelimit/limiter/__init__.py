@@ -2,8 +2,7 @@
 
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
-from .counting import count, publish_counts
-from .limiter import Limiter, UnownedLimiter, count_take
+from .limiter import Limiter, UnownedLimiter, publish_counts
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
@@ -19,7 +18,5 @@ __all__ = [
     "UnownedLimiter",
     "as_store",
     "checked_name",
-    "count",
-    "count_take",
     "publish_counts",
 ]

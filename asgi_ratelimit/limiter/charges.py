@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ..buckets import as_bytes, as_key
+from ..algorithms import booked_ahead
+from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..quota_text import as_text
 from ..quotas import Quota, RollingWindow, TokenBucket
-
-LONGEST_OPERATION = 1024
-"""Bytes of the longest operation."""
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""
@@ -27,41 +25,36 @@ def charges_of(quotas: Sequence[Quota], own: Sequence[Quota], name: str, key: Ke
     Mappings use the names of a limiter's ``own`` quotas, which an override may have replaced. Raises ``ValueError`` if
     they name others, or if a quota that is charged has no key.
     """
-    named = [names for names in (key, cost) if isinstance(names, Mapping)]
-    if not named:
-        text = as_key(key)  # type: ignore[arg-type]  # it is no mapping
-        return tuple([Charge(quota, text, cost, name) for quota in quotas])  # type: ignore[arg-type]
-    _require_names(own, key, cost)
+    keys = key if isinstance(key, Mapping) else None
+    costs = cost if isinstance(cost, Mapping) else None
+    if keys is not None or costs is not None:
+        _require_names(own, key, cost)
     charges = []
     for quota in quotas:
-        if all(quota.name in names for names in named):
-            own_key = key[quota.name] if isinstance(key, Mapping) else key
-            own_cost = cost[quota.name] if isinstance(cost, Mapping) else cost
+        if (keys is None or quota.name in keys) and (costs is None or quota.name in costs):
+            own_key: Any = key if keys is None else keys[quota.name]
+            own_cost: Any = cost if costs is None else costs[quota.name]
             charges.append(Charge(quota, as_key(own_key), own_cost, name))
     return tuple(charges)
 
 
 def _require_names(quotas: Sequence[Quota], key: Key, cost: Cost) -> None:
-    _require_known("key", key, quotas, "alice")
-    _require_known("cost", cost, quotas, 1)
-    if isinstance(key, Mapping):
-        charged = [quota.name for quota in quotas if not isinstance(cost, Mapping) or quota.name in cost]
-        missing = [name for name in charged if name not in key]
-        if missing:
-            raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, missing))}")
-
-
-def _require_known(what: str, given: Key | Cost, quotas: Sequence[Quota], example: str | int) -> None:
-    if not isinstance(given, Mapping):
-        return
+    """Raise ``ValueError`` for names that no quota has, and for a quota that is charged and has no key."""
     names = [quota.name for quota in quotas]
-    unknown = sorted(set(given) - set(names))
-    if unknown or not given:
-        listed, right = ", ".join(map(repr, names)), {names[0]: example}
-        renamed = ""
-        if unknown and len(unknown) == len(given):
-            renamed = f", or name the quotas as the {what} does: {_example(quotas[0], unknown[0])}"
-        raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
+    given: list[tuple[str, Any, str | int]] = [("key", key, "alice"), ("cost", cost, 1)]
+    for what, mapping, example in given:
+        if not isinstance(mapping, Mapping):
+            continue
+        unknown = sorted(set(mapping) - set(names))
+        if unknown or not mapping:
+            listed, right, renamed = ", ".join(map(repr, names)), {names[0]: example}, ""
+            if unknown and len(unknown) == len(mapping):
+                renamed = f", or name the quotas as the {what} does: {_example(quotas[0], unknown[0])}"
+            raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
+    charged = [name for name in names if not isinstance(cost, Mapping) or name in cost]
+    missing = [name for name in charged if isinstance(key, Mapping) and name not in key]
+    if missing:
+        raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, missing))}")
 
 
 def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
@@ -114,6 +107,13 @@ def charged_units(decision: Decision) -> list[float]:
     return [charge.cost if decision.allowed else 0 for charge in decision.charges]
 
 
+def units_ahead(decision: Decision) -> list[float]:
+    """The units that are booked for later, of each quota that lets callers wait: less than its slack is rounding."""
+    charged = zip(decision.charges, decision.stored)
+    ahead = [(booked_ahead(charge.quota, state, decision.now_us), charge.quota.slack) for charge, state in charged]
+    return [units for units, slack in ahead if units > slack]
+
+
 def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
     """The units to settle for each charge: one number for all, or one for each named quota, else ``unnamed``.
 
@@ -141,16 +141,6 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
             f"settle({{{next(reversed(costs))!r}: {actual!r}}})"
         )
     return settled_units(decision, actual, unnamed)
-
-
-def checked_operation(operation: str | None) -> str | None:
-    """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
-    if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
-        return operation
-    raise ValueError(
-        f"operation must be a text of at most {LONGEST_OPERATION} bytes and not empty, not {operation!r:.100}: "
-        "operation=message.id"
-    )
 
 
 def checked_name(name: str) -> str:

@@ -15,10 +15,9 @@ from typing import Any
 
 from ..algorithms import Booked
 from ..buckets import DEFAULT_NAME, as_bytes, digest
-from ..decision import Charge, Decision, Settled, Settlement, Take, booked_charges
+from ..decision import Charge, Decision, Settled, Settlement, Take, booked_charges, checked_operation
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
-from .charges import checked_operation
 
 FORMAT = 6
 """The version of the text, which is its first item."""
