@@ -22,6 +22,9 @@ from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
 LONGEST_OPERATION = 1024
 """Bytes of the longest operation."""
 
+SETTLED = 1 << 60
+"""The ids of decisions that cannot be settled begin here, above all others."""
+
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
 
@@ -390,9 +393,9 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
     """How to settle a decision at the ``actual`` cost of each charge; ``None`` leaves a charge for a later call.
 
     A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
-    Nothing was charged by a refusal, nor by a condition.
+    Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
     """
-    if not (decision.allowed and decision.id):
+    if not (decision.allowed and 0 < decision.id < SETTLED):
         return []
     take = decision.take
     is_undone = take.operation is not None and not any(actual) and None not in actual

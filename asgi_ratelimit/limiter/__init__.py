@@ -3,7 +3,6 @@
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
 from .limiter import Limiter, UnownedLimiter, publish_counts
-from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
 
@@ -11,8 +10,6 @@ __all__ = [
     "Cost",
     "Key",
     "Limiter",
-    "Spending",
-    "Spent",
     "SyncLimiter",
     "Ticket",
     "UnownedLimiter",

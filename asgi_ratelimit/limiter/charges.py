@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ..algorithms import booked_ahead
 from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
+from ..logs import FailureLog
+from ..overrides import LiveQuotas
 from ..quota_text import as_text
 from ..quotas import Quota, RollingWindow, TokenBucket
 
@@ -19,31 +20,40 @@ Cost: TypeAlias = float | Mapping[str, float]
 """Units of every quota, or units of each quota by its name."""
 
 
-def charges_of(quotas: Sequence[Quota], own: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
-    """The charges of a request against these quotas; those that a mapping does not name are not charged.
+def charges_of(live: LiveQuotas, name: str, key: Key, cost: Cost, failures: FailureLog) -> tuple[Charge, ...]:
+    """The charges of a request against the quotas of a limiter; those that a mapping does not name are not charged.
 
-    Mappings use the names of a limiter's ``own`` quotas, which an override may have replaced. Raises ``ValueError`` if
-    they name others, or if a quota that is charged has no key.
+    Mappings use the names of the program's own quotas. If none of an override's quotas has one of these, the program's
+    are charged, and a warning says so. Raises ``ValueError`` for other names, and for a quota that has no key.
     """
     keys = key if isinstance(key, Mapping) else None
     costs = cost if isinstance(cost, Mapping) else None
+    quotas = live.quotas
     if keys is not None or costs is not None:
-        _require_names(own, key, cost)
+        _require_names(live.own, keys, costs)
+        quotas = _named(live.quotas, keys, costs)
+        if not quotas:
+            quotas = _named(live.own, keys, costs)
+            failures.warn("an-override-that-does-not-apply", _not_applied(name, live.quotas, quotas), of=name)
     charges = []
     for quota in quotas:
-        if (keys is None or quota.name in keys) and (costs is None or quota.name in costs):
-            own_key: Any = key if keys is None else keys[quota.name]
-            own_cost: Any = cost if costs is None else costs[quota.name]
-            charges.append(Charge(quota, as_key(own_key), own_cost, name))
+        own_key: Any = key if keys is None else keys[quota.name]
+        own_cost: Any = cost if costs is None else costs[quota.name]
+        charges.append(Charge(quota, as_key(own_key), own_cost, name))
     return tuple(charges)
 
 
-def _require_names(quotas: Sequence[Quota], key: Key, cost: Cost) -> None:
+def _named(quotas: Sequence[Quota], *mappings: Mapping[str, Any] | None) -> tuple[Quota, ...]:
+    """The quotas that every mapping names."""
+    return tuple([quota for quota in quotas if all(each is None or quota.name in each for each in mappings)])
+
+
+def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:
     """Raise ``ValueError`` for names that no quota has, and for a quota that is charged and has no key."""
     names = [quota.name for quota in quotas]
-    given: list[tuple[str, Any, str | int]] = [("key", key, "alice"), ("cost", cost, 1)]
+    given: list[tuple[str, Mapping[str, Any] | None, str | int]] = [("key", keys, "alice"), ("cost", costs, 1)]
     for what, mapping, example in given:
-        if not isinstance(mapping, Mapping):
+        if mapping is None:
             continue
         unknown = sorted(set(mapping) - set(names))
         if unknown or not mapping:
@@ -51,17 +61,15 @@ def _require_names(quotas: Sequence[Quota], key: Key, cost: Cost) -> None:
             if unknown and len(unknown) == len(mapping):
                 renamed = f", or name the quotas as the {what} does: {_example(quotas[0], unknown[0])}"
             raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
-    charged = [name for name in names if not isinstance(cost, Mapping) or name in cost]
-    missing = [name for name in charged if isinstance(key, Mapping) and name not in key]
+    missing = [name for name in names if keys is not None and name not in keys and (costs is None or name in costs)]
     if missing:
-        raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, missing))}")
+        raise ValueError(f"key names {sorted(keys or ())!r}, and lacks {', '.join(map(repr, missing))}")
 
 
-def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
-    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` charges stay."""
-    name, names = own[0].name, [charge.quota.name for charge in own]
-    own_names, live_names = [", ".join(map(repr, each)) for each in (names, [quota.name for quota in live])]
-    right = ", ".join(map(_example, live, names))
+def _not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
+    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
+    own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
+    right = ", ".join(_example(quota, instead.name) for quota, instead in zip(live, own))
     return (
         f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
         f"the quotas {own_names}: its own are named {live_names}. "
@@ -74,14 +82,6 @@ def _example(quota: Quota, name: str) -> str:
     more = f", burst={quota.burst:.17g}" if isinstance(quota, TokenBucket) else ""
     more = f", buckets={quota.buckets}" if isinstance(quota, RollingWindow) else more
     return f"{type(quota).__name__}({quota.limit:.17g}, {quota.period:.17g}{more}, name={name!r})"
-
-
-def checked_charges(charges: Iterable[Charge]) -> list[Charge]:
-    """``charges`` as a list; ``ValueError`` for anything but charges."""
-    listed = list(charges) if isinstance(charges, Iterable) else [charges]
-    if all(isinstance(each, Charge) for each in listed):
-        return listed
-    raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
 
 
 def of_one_key(take: Take, instead: str) -> Take:
@@ -107,13 +107,6 @@ def charged_units(decision: Decision) -> list[float]:
     return [charge.cost if decision.allowed else 0 for charge in decision.charges]
 
 
-def units_ahead(decision: Decision) -> list[float]:
-    """The units that are booked for later, of each quota that lets callers wait: less than its slack is rounding."""
-    charged = zip(decision.charges, decision.stored)
-    ahead = [(booked_ahead(charge.quota, state, decision.now_us), charge.quota.slack) for charge, state in charged]
-    return [units for units, slack in ahead if units > slack]
-
-
 def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
     """The units to settle for each charge: one number for all, or one for each named quota, else ``unnamed``.
 
@@ -135,11 +128,8 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
     """
     charged = charged_units(decision)
     if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
-        costs = {charge.quota.name: units for charge, units in zip(decision.charges, charged)}
-        raise ValueError(
-            f"the actual cost of which quota is {actual!r}? They were charged {costs}: "
-            f"settle({{{next(reversed(costs))!r}: {actual!r}}})"
-        )
+        right = {decision.charges[-1].quota.name: actual}
+        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {charged}: settle({right})")
     return settled_units(decision, actual, unnamed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, SystemClock, monotonic_ns
 from ..counts import counts_of, publish, publish_on
-from ..decision import Charge, Decision, Take, max_wait_of
+from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
 from ..hooks import Hook
 from ..hooks.calling import Hooks
@@ -24,22 +24,10 @@ from ..stores import Decisions, Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.opening import as_store
-from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter, background_loop, run_async
-from .charges import (
-    Cost,
-    Key,
-    charged_units,
-    charges_of,
-    checked_charges,
-    checked_decision,
-    checked_name,
-    not_applied,
-    of_one_key,
-    settled_units,
-    units_ahead,
-)
-from .spending import Spending, SpendWaiter, Wait
-from .tickets import REDEEMABLE_FOR, REDEEMED, Ticket
+from ..waiting import CallStore, Flow, PaceTimeout, background_loop, run_async
+from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, of_one_key, settled_units
+from .spending import Spending, SpendWaiter, Wait, units_ahead
+from .tickets import REDEEMABLE_FOR, Ticket
 
 
 class Limiter:
@@ -80,8 +68,7 @@ class Limiter:
     def _begin(self, quotas: tuple[Quota, ...]) -> None:
         """Make what belongs to its name."""
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
-        self._slots = SlotWaiter(self.store, renewed=self.live.renewed)
-        self._spenders = SpendWaiter(self.store, renewed=self.live.renewed)
+        self._waiter = SpendWaiter(self.store, renewed=self.live.renewed)
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
@@ -150,7 +137,7 @@ class Limiter:
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
         if any(units > most for units, most in zip(refunded, charged)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
-        await self._settle(decision, [most - units for units, most in zip(refunded, charged)])
+        await settle(self.store, decision, [most - units for units, most in zip(refunded, charged)])
 
     async def settle(self, decision: Decision, actual: Cost) -> None:
         """Correct the charges of a decision to ``actual`` units, the cost that is known only afterwards.
@@ -161,11 +148,7 @@ class Limiter:
         quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
-        await self._settle(decision, settled_units(decision, actual, charged))
-
-    async def _settle(self, decision: Decision, actual: Sequence[float]) -> None:
-        if decision.id < REDEEMED:
-            await settle(self.store, decision, actual)
+        await settle(self.store, decision, settled_units(decision, actual, charged))
 
     async def cancel(self, booked: Decision | Ticket) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
@@ -174,9 +157,9 @@ class Limiter:
         """
         if not isinstance(booked, Ticket):
             use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
-            await self._settle(booked, [0.0] * len(checked_decision(booked, use).charges))
+            await settle(self.store, booked, [0.0] * len(checked_decision(booked, use).charges))
             return
-        booked.charges_under(self._ticket_quotas, self.name)
+        booked.charges_under(self.live, self.name)
         try:
             await settle_all(self.store, booked.cancellation(is_marked=True))
         except StoreError:  # this process gives back what it has taken itself, and the rest when the store is back
@@ -231,7 +214,7 @@ class Limiter:
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
-        charges, own = ticket.charges_under(self._ticket_quotas, self.name), len(ticket.booked)
+        charges, own = ticket.charges_under(self.live, self.name), len(ticket.booked)
         settled = await self.store.settle(ticket.claims())
         decision = ticket.decision(settled)
         late = decision.now_us / SECOND_US - ticket.ready_at
@@ -247,7 +230,7 @@ class Limiter:
         if not shared:
             return shared
         wait_us, degraded = max(decision.wait_us, shared.wait_us), decision.degraded or shared.degraded
-        return replace(decision, wait_us=wait_us, degraded=degraded, id=decision.id | REDEEMED)
+        return replace(decision, wait_us=wait_us, degraded=degraded, id=decision.id | SETTLED)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
@@ -259,7 +242,7 @@ class Limiter:
         estimated. Entering the block raises ``PaceTimeout`` if the costs cannot be taken within ``max_delay`` seconds.
         """
         take = self._paced(key, costs, max_delay, operation)
-        return Spending(take, self._spenders, self.admitted)
+        return Spending(take, self._waiter, self.admitted)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -271,7 +254,10 @@ class Limiter:
         An override in words applies if all charges have the limiter's name; an override of quotas changes no charge.
         Raises ``ValueError`` for anything but charges.
         """
-        named = [replace(charge, name=charge.name or self.name) for charge in checked_charges(charges)]
+        listed = list(charges) if isinstance(charges, Iterable) else [charges]
+        if not all(isinstance(each, Charge) for each in listed):
+            raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
+        named = [replace(charge, name=charge.name or self.name) for charge in listed]
         take = Take(tuple(named), max_wait)
         if take.max_wait_us:
             of_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
@@ -295,7 +281,7 @@ class Limiter:
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
         """``acquire`` for code without ``async``."""
-        return self.admitted(self._paced(key, cost, max_delay, operation), self._slots.wait)
+        return self.admitted(self._paced(key, cost, max_delay, operation), self._waiter.wait)
 
     def admitted(self, take: Take, wait: Wait) -> Flow[Decision]:
         """The decision of a caller that waits until ``wait`` ends; an override in words lets it pass at once.
@@ -303,16 +289,18 @@ class Limiter:
         It is counted, and passed to hooks.
         """
         if self.live.word is not None:
-            decision: Decision = yield self.let_pass(take, self.live.word)
-            return decision
+            return (yield self.let_pass(take, self.live.word))  # type: ignore[no-any-return]  # a step has any result
+        decision, waiting = None, self.hooks.waiting(self.name)
         try:
-            with self.hooks.waiting(self.name) as waiting:
-                waiting.decision = yield from wait(take)
+            decision = yield from wait(take)
         except PaceTimeout as error:
-            self.count(error.decision)
+            decision = error.decision
             raise
-        self.count(waiting.decision)
-        return waiting.decision
+        finally:
+            waiting.end(decision)
+            if decision is not None:
+                self.count(decision)
+        return decision
 
     def let_pass(self, take: Take, word: str) -> CallStore:
         """The step whose result is the decision of a take under this word of an override."""
@@ -344,23 +332,12 @@ class Limiter:
         max_wait = math.inf if max_delay is None else max_wait_of(max_delay)
         return Take(self.charges(key, cost), max_wait, operation=operation)
 
-    @property
-    def _ticket_quotas(self) -> tuple[Quota, ...]:
-        """The quotas that a ticket may name: an override may have come or gone since it was booked."""
-        return (*self.live.own, *self.live.quotas)
-
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
-        quotas, own = self.live.quotas, self.live.own
-        charges = charges_of(quotas, own, self.name, key, cost)
-        if charges:
-            return charges
-        charges = charges_of(own, own, self.name, key, cost)
-        self._log.warn("an-override-that-does-not-apply", not_applied(quotas, charges), of=self.name)
-        return charges
+        return charges_of(self.live, self.name, key, cost, self._log)
 
 
 class UnownedLimiter(Limiter):
@@ -392,10 +369,9 @@ def publish_counts(store: Store, *, by_app: bool = False) -> None:
     reader of the figures publishes them first. So it does with a stepped clock, which publishing must not move on,
     unless an app asks for it with ``by_app``.
     """
-    counts = counts_of(store)
+    counts, is_real_time = counts_of(store), isinstance(store.clock or SystemClock(), SystemClock)
     if counts.is_published and not by_app:  # the event loop of an app may be another one than before
         return
-    is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
     if not (is_real_time or by_app):
         counts.is_published = True
     elif store.in_process or not is_real_time:

@@ -65,7 +65,7 @@ class RequestSlots:
         with of_all(take, paced.max_wait):
             if self.spends is None:
                 return (yield from self.waiter.wait_for_slot(take))
-            decision = yield from self.spends.wait(take)
+            decision = yield from self.spends.wait_to_spend(take)
         self.spends.begin(take)
         paced.spent = take
         return decision
