@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..buckets import as_key
@@ -11,7 +12,7 @@ from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..overrides import LiveQuotas
 from ..quota_text import as_text
-from ..quotas import Quota, RollingWindow, TokenBucket
+from ..quotas import Quota
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""
@@ -59,7 +60,7 @@ def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, cost
         if unknown or not mapping:
             listed, right, renamed = ", ".join(map(repr, names)), {names[0]: example}, ""
             if unknown and len(unknown) == len(mapping):
-                renamed = f", or name the quotas as the {what} does: {_example(quotas[0], unknown[0])}"
+                renamed = f", or name the quotas as the {what} does: {replace(quotas[0], name=unknown[0])!r}"
             raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
     missing = [name for name in names if keys is not None and name not in keys and (costs is None or name in costs)]
     if missing:
@@ -69,30 +70,20 @@ def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, cost
 def _not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
     """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
     own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
-    right = ", ".join(_example(quota, instead.name) for quota, instead in zip(live, own))
+    right = [replace(quota, name=instead.name) for quota, instead in zip(live, own)]
     return (
         f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
         f"the quotas {own_names}: its own are named {live_names}. "
-        f"Name what it is to replace: await overrides.set({name!r}, [{right}])"
+        f"Name what it is to replace: await overrides.set({name!r}, {right})"
     )
 
 
-def _example(quota: Quota, name: str) -> str:
-    """A quota of this name as a program writes it."""
-    more = f", burst={quota.burst:.17g}" if isinstance(quota, TokenBucket) else ""
-    more = f", buckets={quota.buckets}" if isinstance(quota, RollingWindow) else more
-    return f"{type(quota).__name__}({quota.limit:.17g}, {quota.period:.17g}{more}, name={name!r})"
-
-
-def of_one_key(take: Take, instead: str) -> Take:
-    """``take``, if all its charges have one key; ``ConfigurationError`` otherwise, as it is to be booked ahead."""
+def need_one_key(take: Take, instead: str) -> None:
+    """Raise ``ConfigurationError`` if a take that may be booked ahead has charges of several keys."""
     keys = list(dict.fromkeys([charge.key for charge in take.charges]))
-    if len(keys) == 1:
-        return take
-    raise ConfigurationError(
-        f"a slot that is booked ahead for the keys {keys} would keep the shared ones from everybody until then: "
-        f"{instead}"
-    )
+    if take.max_wait_us and len(keys) > 1:
+        booked = f"a slot that is booked ahead for the keys {keys}"
+        raise ConfigurationError(f"{booked} would keep the shared ones from everybody until then: {instead}")
 
 
 def checked_decision(decision: Decision, example: str) -> Decision:
@@ -128,8 +119,9 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
     """
     charged = charged_units(decision)
     if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
-        right = {decision.charges[-1].quota.name: actual}
-        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {charged}: settle({right})")
+        costs = {charge.quota.name: units for charge, units in zip(decision.charges, charged)}
+        right = {next(reversed(costs)): actual}
+        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {costs}: settle({right})")
     return settled_units(decision, actual, unnamed)
 
 

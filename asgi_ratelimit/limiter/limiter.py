@@ -25,7 +25,7 @@ from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.opening import as_store
 from ..waiting import CallStore, Flow, PaceTimeout, background_loop, run_async
-from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, of_one_key, settled_units
+from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units
 from .spending import Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 
@@ -98,11 +98,11 @@ class Limiter:
         """Book the earliest slot at which ``cost`` units conform; the caller sleeps for ``delay`` seconds.
 
         If the slot is more than ``max_delay`` seconds away (``None``: no limit), nothing is booked, and the decision is
-        not ``allowed``. Raises ``ConfigurationError`` for several keys: a slot booked far ahead for one of them would
-        keep the others, which are shared, from everybody until then.
+        not ``allowed``. Raises ``ConfigurationError`` for several keys, unless ``max_delay`` is 0: a slot booked far
+        ahead for one of them would keep the others, which are shared, from everybody until then.
         """
         take = self._paced(key, cost, max_delay, operation)
-        take = of_one_key(take, "await limiter.acquire(key), which waits, or limiter.reserve(key)")
+        need_one_key(take, "await limiter.acquire(key), which waits, or limiter.reserve(key)")
         return await self._decide(take, self.live.word)
 
     async def acquire(
@@ -157,7 +157,7 @@ class Limiter:
         """
         if not isinstance(booked, Ticket):
             use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
-            await settle(self.store, booked, [0.0] * len(checked_decision(booked, use).charges))
+            await self.refund(checked_decision(booked, use))
             return
         booked.charges_under(self.live, self.name)
         try:
@@ -259,8 +259,7 @@ class Limiter:
             raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
         named = [replace(charge, name=charge.name or self.name) for charge in listed]
         take = Take(tuple(named), max_wait)
-        if take.max_wait_us:
-            of_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
+        need_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
         is_own = all(charge.name == self.name for charge in named)
         return await self._decide(take, self.live.word if is_own else None)
 
@@ -329,8 +328,7 @@ class Limiter:
             publish_counts(self.store)
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
-        max_wait = math.inf if max_delay is None else max_wait_of(max_delay)
-        return Take(self.charges(key, cost), max_wait, operation=operation)
+        return Take(self.charges(key, cost), max_wait_of(max_delay), operation=operation)
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.
@@ -369,11 +367,9 @@ def publish_counts(store: Store, *, by_app: bool = False) -> None:
     reader of the figures publishes them first. So it does with a stepped clock, which publishing must not move on,
     unless an app asks for it with ``by_app``.
     """
-    counts, is_real_time = counts_of(store), isinstance(store.clock or SystemClock(), SystemClock)
-    if counts.is_published and not by_app:  # the event loop of an app may be another one than before
-        return
+    is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
     if not (is_real_time or by_app):
-        counts.is_published = True
+        counts_of(store).is_published = True
     elif store.in_process or not is_real_time:
         publish(store)
     else:

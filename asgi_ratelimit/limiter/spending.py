@@ -13,7 +13,7 @@ from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
 from ..quotas import SECOND_US
 from ..stores import settle
-from ..waiting import CallStore, Flow, GiveBack, SlotWaiter, as_refused, of_all, pace_timeout, run_async, run_sync
+from ..waiting import Flow, GiveBack, SlotWaiter, as_refused, of_all, pace_timeout, run_async, run_sync
 from .charges import Cost, actual_units, charged_units, settled_units
 
 Wait: TypeAlias = Callable[[Take], Flow[Decision]]
@@ -38,14 +38,12 @@ class Spending:
     It has the ``decision`` on its take, and ``actual``, the units of each charge that its end settles.
     """
 
-    decision: Decision
-    actual: list[float]
-
     def __init__(self, take: Take, waiter: SpendWaiter, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
         """``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks."""
         self._take = take
         self._waiter = waiter
         self._admitted = admitted
+        self.actual: list[float] = []
         self._is_under_way = False
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
@@ -85,10 +83,9 @@ class Spending:
 
     def _settle(self) -> Flow[None]:
         self._is_under_way = False
-        store = self._waiter.store
         try:
             if self.actual != charged_units(self.decision) or self._take.operation is not None:
-                yield GiveBack(store, partial(settle, store, self.decision, self.actual))
+                yield GiveBack(self._waiter.store, partial(settle, self._waiter.store, self.decision, self.actual))
         finally:
             self._waiter.finish(self._take)
 
@@ -128,10 +125,7 @@ class SpendWaiter(SlotWaiter):
 
     def _wait_in_turn(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
         """The decision that lets the take go; ``None`` if others have outrun it for too long, so that it books."""
-        place = yield from self._waiters.spenders.wait_and_enter(buckets, self.clock, deadline_us)
-        if place is None:
-            peeked: Decision = yield CallStore(self.store, self.store.peek(_at_once(take)))
-            raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
+        place = yield from self._enter(self._waiters.spenders, buckets, take, deadline_us)
         patience_us = 0.0  # until when it lets others outrun it; 0 before it was refused
 
         def attempt() -> Flow[Decision | float | None]:

@@ -71,8 +71,7 @@ class Ticket:
             booked = [each._replace(at=0.0) for each in booked]
         name, identity = decision.charges[0].name or DEFAULT_NAME, decision.id or getrandbits(52)
         slot = name, decision.ready_at, decision.delay, identity
-        charges = *decision.charges, *shared
-        ticket = cls(*slot, charges, tuple(booked), decision.degraded, decision.take.operation)
+        ticket = cls(*slot, (*decision.charges, *shared), tuple(booked), decision.degraded, decision.take.operation)
         length = len(str(ticket))
         if length > LONGEST_TEXT:
             raise ValueError(f"a ticket has at most {LONGEST_TEXT} characters, not {length}: use shorter keys")
@@ -104,9 +103,8 @@ class Ticket:
         by_name = {quota.name: quota for quota in (*live.own, *live.quotas)}
         names = [charge.quota.name for charge in self.charges]
         if self.name != name or not by_name.keys() >= set(names):
-            raise ValueError(
-                f"a ticket of the limiter {self.name!r} for {names} is not one of {name!r} with {list(by_name)}"
-            )
+            other = f"{name!r} with {list(by_name)}"
+            raise ValueError(f"a ticket of the limiter {self.name!r} for {names} is not one of {other}")
         return tuple([Charge(by_name[each.quota.name], each.key, each.cost, name) for each in self.charges])
 
     def claims(self) -> list[Settlement]:
@@ -154,10 +152,7 @@ def _ticket(items: Any) -> Ticket:
     names = {charge.quota.name for charge in charges}
     if not 0 < len(places) <= len(charges) == len(names) <= MAX_CHARGES:
         raise ValueError(places)
-    booked = [
-        Booked(_number(at), _number(slot), _number(place), charge.cost)
-        for charge, (at, slot, place) in zip(charges, places)
-    ]
+    booked = [Booked._make([*map(_number, place), charge.cost]) for charge, place in zip(charges, places)]
     times, operation = (_number(ready_at, LATEST), _number(delay, LATEST)), checked_operation(operation)
     return Ticket(name, *times, int(_number(identity)), tuple(charges), tuple(booked), degraded, operation)
 
