@@ -1,7 +1,7 @@
 """The counts of a process's decisions, which it publishes once a second, so that all processes can be summed up."""
 
 from .minutes import ALL, MINUTES, Part, Recording, Row, added, document_of, part_of
-from .publishing import outbound_sources, publish, publish_in_process, publish_on, stop_publishing
+from .publishing import outbound_sources, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
 from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "publish",
     "publish_in_process",
     "publish_on",
+    "reset_publishers",
     "stop_publishing",
 ]

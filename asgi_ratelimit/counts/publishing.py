@@ -229,6 +229,3 @@ def reset_publishers() -> None:
     _lock = Lock()
     for publisher in _publishers.values():
         publisher.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=reset_publishers)

@@ -15,7 +15,7 @@ from ..decision import Decision
 from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..stores import Store
-from ..waiting import background_loop
+from ..waiting import PaceTimeout, background_loop
 from .events import Event, Failure, Hook, ObservedRequest
 
 MAX_CALLS = 1000
@@ -63,7 +63,7 @@ class Hooks:
         self._call(self._hooks, Event(name, decision, latency, waited, request))
 
     def waiting(self, name: str) -> ObservedWait:
-        """The wait of a caller that begins to wait for its slot: call its ``end``."""
+        """The wait of a caller that begins to wait for its slot: use it as a block, or call its ``end``."""
         return ObservedWait(self, name)
 
     def watch(self, store: Store) -> None:
@@ -103,9 +103,11 @@ class Hooks:
 
 
 class ObservedWait:
-    """A caller that waits for its slot."""
+    """A caller that waits for its slot. Used as a block, the block sets its ``decision``, or raises a timeout."""
 
-    __slots__ = ("_hooks", "_name", "_since_ns")
+    __slots__ = ("_hooks", "_name", "_since_ns", "decision")
+
+    decision: Decision
 
     def __init__(self, hooks: Hooks, name: str) -> None:
         self._hooks = hooks
@@ -118,6 +120,15 @@ class ObservedWait:
         self._hooks.queued(self._name, -1)
         if decision is not None and self._hooks:
             self._hooks(self._name, decision, waited=(monotonic_ns() - self._since_ns) / SECOND_NS)
+
+    def __enter__(self) -> ObservedWait:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.end(self.decision)
+        else:
+            self.end(error.decision if isinstance(error, PaceTimeout) else None)
 
 
 _Calls: TypeAlias = "deque[tuple[object, Awaitable[object]]]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, SystemClock, monotonic_ns
-from ..counts import counts_of, publish, publish_on
+from ..counts import counts_of, publish, publish_on, reset_publishers
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
 from ..hooks import Hook
@@ -374,3 +375,6 @@ def publish_counts(store: Store, *, by_app: bool = False) -> None:
         publish(store)
     else:
         publish_on(store, background_loop.loop())
+
+
+os.register_at_fork(after_in_child=reset_publishers)
