@@ -139,14 +139,11 @@ class Take:
         if len(self.charges) != 1:
             self._require_few_distinct_buckets()
         if self.best_effort is not False:
-            self._require_simple_best_effort()
+            checked_flag("best_effort", self.best_effort)
+            if self.max_wait or len({charge.cost for charge in self.charges}) > 1:
+                raise ConfigurationError("best_effort needs one cost for all charges, and cannot wait: max_wait=0")
         if self.operation is not None:
             checked_operation(self.operation)
-
-    def _require_simple_best_effort(self) -> None:
-        checked_flag("best_effort", self.best_effort)
-        if self.max_wait or len({charge.cost for charge in self.charges}) > 1:
-            raise ConfigurationError("best_effort needs one cost for all charges, and cannot wait: cost=50, max_wait=0")
 
     def _require_few_distinct_buckets(self) -> None:
         if not self.charges:
@@ -241,11 +238,7 @@ class Decision:
     @property
     def retry_after(self) -> float:
         """Seconds after which the same take would pass if nothing else came; 0.0 when allowed."""
-        if self.allowed:
-            return 0.0
-        if self.wait_us == NEVER:
-            return NEVER
-        return max(self.wait_us - self.take.max_wait_us, 0.0) / SECOND_US
+        return 0.0 if self.allowed else _beyond_us(self.wait_us, self.take) / SECOND_US
 
     @property
     def ready_at(self) -> float:
@@ -260,13 +253,7 @@ class Decision:
     @property
     def refusing(self) -> list[Charge]:
         """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
-        refusing: list[Charge] = []
-        if not self.allowed:
-            now, max_wait_us = self.asked_us or self.now_us, self.take.max_wait_us
-            for charge, state in zip(self.take.charges, self.stored):
-                if wait(charge.quota, state, now, charge.cost, max_wait_us) > max_wait_us:
-                    refusing.append(charge)
-        return refusing
+        return [charge for charge, state in zip(self.take.charges, self.stored) if self._lacks_us(charge, state)]
 
     @property
     def binding(self) -> QuotaState:
@@ -301,13 +288,22 @@ class Decision:
         return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
 
     def _state_of(self, charge: Charge, state: State) -> QuotaState:
-        quota, now, retry_us = charge.quota, self.asked_us or self.now_us, 0.0
-        if not self.allowed:
-            retry_us = wait(quota, state, now, charge.cost, self.take.max_wait_us)
-            retry_us = retry_us if retry_us == NEVER else max(retry_us - self.take.max_wait_us, 0.0)
+        quota, now, retry_us = charge.quota, self.asked_us or self.now_us, self._lacks_us(charge, state)
         units, more_us = available(quota, state, now)
         reset_after, more_after = reset_us(quota, state, now) / SECOND_US, more_us / SECOND_US
         return QuotaState(quota, retry_us == 0.0, units, retry_us / SECOND_US, reset_after, more_after)
+
+    def _lacks_us(self, charge: Charge, state: State) -> float:
+        """Microseconds until this charge alone would pass; 0.0 if it does."""
+        if self.allowed:
+            return 0.0
+        now, most_us = self.asked_us or self.now_us, self.take.max_wait_us
+        return _beyond_us(wait(charge.quota, state, now, charge.cost, most_us), self.take)
+
+
+def _beyond_us(wait_us: float, take: Take) -> float:
+    """How much longer a wait is than a take may wait; never ends, if it never does."""
+    return wait_us if wait_us == NEVER else max(wait_us - take.max_wait_us, 0.0)
 
 
 def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:

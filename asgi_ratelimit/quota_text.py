@@ -13,18 +13,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
-from .quotas import (
-    UNITS,
-    FixedWindow,
-    Quota,
-    RollingWindow,
-    TokenBucket,
-    fitting_parts,
-    in_units,
-    require_few,
-    span,
-    whole_us,
-)
+from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, require_few, span
 
 EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
 
@@ -89,7 +78,7 @@ class _Parser:
         if self.accept("fixed"):
             kind = FixedWindow
         elif self.accept("rolling"):
-            parts = self.number("a number of parts") if self.is_number else fitting_parts(whole_us(period))
+            parts = self.number("a number of parts") if self.is_number else fitting_parts(round(period * 1e6))
             kind, more = RollingWindow, [parts]
         else:
             more = [self.number("a burst such as 20") if self.accept("burst") else default_burst]
