@@ -136,8 +136,14 @@ class Take:
     def __post_init__(self) -> None:
         if self.max_wait != 0:
             self.max_wait_us = _wait_us("max_wait", self.max_wait)
-        if len(self.charges) != 1:
-            self._require_few_distinct_buckets()
+        if not self.charges:
+            raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
+        if len(self.charges) > 1:
+            buckets = [charge.bucket for charge in self.charges]
+            if len(set(buckets)) < len(buckets):
+                twice = next(each for each in buckets if buckets.count(each) > 1)
+                raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
+            require_few(sum([charge.quota.weight for charge in self.charges]))
         if self.best_effort is not False:
             checked_flag("best_effort", self.best_effort)
             if self.max_wait or len({charge.cost for charge in self.charges}) > 1:
@@ -145,35 +151,21 @@ class Take:
         if self.operation is not None:
             checked_operation(self.operation)
 
-    def _require_few_distinct_buckets(self) -> None:
-        if not self.charges:
-            raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
-        buckets = [charge.bucket for charge in self.charges]
-        if len(set(buckets)) < len(buckets):
-            twice = next(each for each in buckets if buckets.count(each) > 1)
-            raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
-        require_few(sum([charge.quota.weight for charge in self.charges]))
-
 
 def checked_operation(operation: str | None) -> str | None:
     """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
     if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
         return operation
-    raise ValueError(
-        f"operation must be a text of at most {LONGEST_OPERATION} bytes and not empty, not {operation!r:.100}: "
-        "operation=message.id"
-    )
+    text = f"a text of at most {LONGEST_OPERATION} bytes and not empty"
+    raise ValueError(f"operation must be {text}, not {operation!r:.100}: operation=message.id")
 
 
 def max_wait_of(max_delay: float | None) -> float:
-    """The longest wait in seconds for a ``max_delay`` argument: unlimited without one.
+    """The longest wait in seconds for a ``max_delay`` argument, as a ``float``: unlimited without one.
 
     Raises ``ConfigurationError`` for anything but a number of seconds from 0 up.
     """
-    if max_delay is None:
-        return math.inf
-    _wait_us("max_delay", max_delay)
-    return max_delay
+    return math.inf if max_delay is None else _wait_us("max_delay", max_delay) / SECOND_US
 
 
 def _wait_us(name: str, seconds: float) -> float:
@@ -394,8 +386,7 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
     if not (decision.allowed and 0 < decision.id < SETTLED):
         return []
     take = decision.take
-    is_undone = take.operation is not None and not any(actual) and None not in actual
-    undone = take if is_undone else None
+    undone = take if take.operation is not None and set(actual) == {0} else None
     return [
         Settlement(charge, booked, units, decision.id, decision.degraded, undone)
         for charge, booked, units in zip(take.charges, booked_charges(decision), actual)
