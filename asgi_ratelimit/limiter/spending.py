@@ -43,7 +43,6 @@ class Spending:
         self._take = take
         self._waiter = waiter
         self._admitted = admitted
-        self.actual: list[float] = []
         self._is_under_way = False
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
@@ -77,7 +76,7 @@ class Spending:
 
     def _wait(self) -> Flow[None]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
-        self.actual = charged_units(self.decision)
+        self.actual: list[float] = charged_units(self.decision)
         self._waiter.begin(self._take)
         self._is_under_way = True
 
