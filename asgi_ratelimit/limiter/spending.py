@@ -57,7 +57,7 @@ class Spending:
         if isinstance(actual, Mapping):
             units = {**actual, **units}
         elif actual is not None:
-            self.actual = actual_units(self.decision, actual, self.actual)
+            self.actual = actual_units(self.decision, actual, charged_units(self.decision))
         self.actual = settled_units(self.decision, units, self.actual)
 
     async def __aenter__(self) -> Spending:
@@ -76,7 +76,7 @@ class Spending:
 
     def _wait(self) -> Flow[None]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
-        self.actual: list[float] = charged_units(self.decision)
+        self.actual = charged_units(self.decision)
         self._waiter.begin(self._take)
         self._is_under_way = True
 
