@@ -66,6 +66,15 @@ async def test_pace_without_delay_is_rate_limiting(store: Store) -> None:
     assert [(decision.allowed, decision.retry_after) for decision in decisions] == [(True, 0.0), (False, 0.1)]
 
 
+async def test_pace_books_ahead_for_one_key_only(store: Store) -> None:
+    """A slot of several keys would keep the shared ones from everybody; without a wait, nothing is booked."""
+    limiter = Limiter([TokenBucket(1, 60, name="own"), TokenBucket(10, name="all")], store=store)
+    key = {"own": "a", "all": ""}
+    with pytest.raises(ConfigurationError, match=r"for the keys \['a', ''\] would keep the shared ones"):
+        await limiter.pace(key)
+    assert [(await limiter.pace(key, max_delay=0)).allowed for _ in range(2)] == [True, False]
+
+
 async def test_peek_takes_nothing(store: Store) -> None:
     """It returns the decision that ``rate_limit`` would."""
     limiter = Limiter(HOURLY, store=store)
