@@ -35,7 +35,7 @@ local byte, format, call, pcall_redis = string.byte, string.format, redis.call, 
 local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW = 20, 21, 22
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
-local LONGEST_TTL_MS = 2 ^ 42
+local LONGEST_TTL_MS, LONGEST_VALUE = 2 ^ 42, 65535
 
 local now
 
@@ -474,6 +474,7 @@ end
 
 local function answer_value(value)
   local length = value and #value or 0
+  if length > LONGEST_VALUE then value, length = '', 0 end -- it counts as never used
   if not lengths[length] then lengths[length] = pack('<H', length) end
   reply[size + 1], reply[size + 2] = lengths[length], value or ''
   size = size + 2
