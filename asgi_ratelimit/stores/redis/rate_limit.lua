@@ -30,12 +30,12 @@
 
 local unpack, pack = struct.unpack, struct.pack
 local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-local format, call, pcall_redis = string.format, redis.call, redis.pcall
+local byte, format, call, pcall_redis = string.byte, string.format, redis.call, redis.pcall
 
 local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW = 20, 21, 22
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
-local LONGEST_TTL_MS = 2 ^ 42
+local LONGEST_TTL_MS, LONGEST_VALUE = 2 ^ 42, 65535
 
 local now
 
@@ -430,7 +430,7 @@ end
 
 local function get(key)
   local value = pcall_redis('GET', key)
-  if type(value) ~= 'table' then return value end
+  if not value or #value > 0 or type(value) ~= 'table' then return value end
   if string.find(value.err, 'WRONGTYPE', 1, true) then return false end -- it counts as never used
   error(value.err, 0)
 end
@@ -453,16 +453,19 @@ else
   now = time[1] * 1000000 + time[2]
 end
 
+local texts, lengths = {}, {} -- of times to live, as Redis takes long to write a number, and of the lengths of values
+
 local function write(quota, key, state)
   local value = pack_state(quota, state)
   local ttl_ms = ceil(quota.algorithm.reset_us(quota, state) / 1000)
   if ttl_ms < least_ttl_ms then ttl_ms = least_ttl_ms end
   if ttl_ms > LONGEST_TTL_MS then ttl_ms = LONGEST_TTL_MS end
-  call('SET', key, value, 'PX', format('%d', ttl_ms)) -- Redis would write a number with 17 digits, which takes longer
+  if not texts[ttl_ms] then texts[ttl_ms] = format('%d', ttl_ms) end
+  call('SET', key, value, 'PX', texts[ttl_ms])
   return value
 end
 
-local reply, size, lengths = { ARGV[6], pack('<d', now) }, 2, {}
+local reply, size = { ARGV[6], pack('<d', now) }, 2
 
 local function answer(text)
   size = size + 1
@@ -471,6 +474,7 @@ end
 
 local function answer_value(value)
   local length = value and #value or 0
+  if length > LONGEST_VALUE then value, length = '', 0 end -- it counts as never used
   if not lengths[length] then lengths[length] = pack('<H', length) end
   reply[size + 1], reply[size + 2] = lengths[length], value or ''
   size = size + 2
@@ -484,7 +488,7 @@ local function is_answer(text, count) -- anything else counts as no answer
     if at >= #text then return false end
     at = at + 2 + unpack('<H', text, at)
   end
-  return at == #text + 1 and string.byte(text) == 2
+  return at == #text + 1 and byte(text) == 2
 end
 
 -- Of the take at hand: with new tables for each take, it would cost a quarter more.
@@ -565,7 +569,7 @@ local function carry_out()
   while at_byte <= #actions do
     before = size
     at_byte = at_byte + 1
-    ACTIONS[string.byte(actions, at_byte - 1)]()
+    ACTIONS[byte(actions, at_byte - 1)]()
   end
 end
 
