@@ -215,6 +215,8 @@ class Connection:
         self._lookup = lookup
         self.client: Any = None
         """The client, once it is open."""
+        self.turn = asyncio.Lock()
+        """For callers that take turns: redis-py opens a connection for each command that is under way."""
         self._opening: asyncio.Task[Any] | None = None
 
     async def open(self) -> Any:
@@ -244,7 +246,7 @@ class Connection:
 
     def drop(self) -> None:
         """Close the client in the background, as late answers may follow; the next call opens another one at once."""
-        client, self.client, self._opening = self.client, None, None
+        client, self.client, self._opening, self.turn = self.client, None, None, asyncio.Lock()
         if client is not None:
             self.keep(client.aclose())
 

@@ -109,11 +109,12 @@ class RedisDocuments:
             raise store_error_of(error, self._timeout) from error
 
     async def _send(self, connection: Connection, command: tuple[str | bytes | int, ...]) -> Any:
-        client = connection.client or await connection.open()
-        options = {}
-        if self._context.server.is_cluster and command[0] == "TIME":
-            options["target_nodes"] = client.get_default_node()
-        return await client.execute_command(*command, **options)
+        async with connection.turn:
+            client = connection.client or await connection.open()
+            options = {}
+            if self._context.server.is_cluster and command[0] == "TIME":
+                options["target_nodes"] = client.get_default_node()
+            return await client.execute_command(*command, **options)
 
 
 _NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"

@@ -138,6 +138,14 @@ async def test_answers_that_make_no_sense(answer: bytes) -> None:
     server.close()
 
 
+async def test_commands_at_once_take_turns_on_one_connection(server: RedisServer) -> None:
+    """So that an app never has more than two: this one, and that of its takes."""
+    shared = documents(RedisStore(server.url, timeout=30))
+    await asyncio.gather(*[shared.read(f"document {number}") for number in range(10)])
+    assert len(asked(server, "CLIENT", "LIST").splitlines()) == 1 + 1  # and who asks for the list
+    await shared.aclose()
+
+
 def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
     """Loops come and go; a loop that was closed without its connection leaves nothing behind."""
     store = RedisStore(redis_url, timeout=30)
