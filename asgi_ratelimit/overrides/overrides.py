@@ -103,7 +103,7 @@ _LONGEST = 100 * 366 * 86_400
 
 
 def _checked_seconds(seconds: float | None) -> float:
-    """How long an override lives; infinity is forever. Raises ``ValueError`` unless it is above 0, at most a century."""
+    """How long an override lives; infinity: forever. Raises ``ValueError`` unless it is above 0, at most a century."""
     if seconds is None:
         return math.inf
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
