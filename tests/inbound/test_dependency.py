@@ -568,17 +568,20 @@ async def test_key_and_cost_are_as_in_rules() -> None:
     assert (await ask(app, http())).headers.get("ratelimit") is None
 
 
-@pytest.mark.parametrize(("on_error", "status"), [(None, 200), ("allow", 200), ("deny", 503)])
-@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
-async def test_a_function_that_fails_loses_no_request(wrap: Any, on_error: Any, status: int) -> None:
-    """It passes, or is answered with 503."""
+@pytest.mark.parametrize("around", [None, "no quota", "a quota", "a function"])
+@pytest.mark.parametrize("on_error", [None, "allow", "deny"])
+async def test_a_quota_that_fails(around: str | None, on_error: Any) -> None:
+    """It is answered with 503, unless ``on_error`` lets it pass, or the quota of the middleware has limited it."""
 
     def broken(connection: Any) -> str:
         raise LookupError
 
-    peer = await ask(wrap(a_route(limit(broken, on_error=on_error))))
-    assert peer.status == status
-    if status == 503:
+    app = a_route(Depends(RateLimit(broken, on_error=on_error)))
+    quotas = {"no quota": None, "a quota": "100/minute", "a function": lambda request: "100/minute"}
+    peer = await ask(app if around is None else within(app, quotas[around]))
+    is_limited = on_error is None and around == "a quota"
+    assert peer.status == (200 if on_error == "allow" or is_limited else 503)
+    if peer.status == 503:
         assert peer.headers["retry-after"] == "1"
         assert peer.problem["type"].endswith("#temporary-reduced-capacity")
 

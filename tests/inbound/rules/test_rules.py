@@ -51,7 +51,7 @@ async def matches(rule_path: str, path: str) -> bool:
         ("/", "/", True),
         ("/", "/users", False),
         ("/users", "/users", True),
-        ("/users", "/users/", False),
+        ("/users", "/users/", True),  # some apps behind the router take it for the same
         ("/users", "/users/7", False),
         ("/users", "/Users", False),
         ("/users", "/old/users", False),
@@ -67,7 +67,8 @@ async def matches(rule_path: str, path: str) -> bool:
         ("/jobs/{id:uuid}", "/jobs/7", False),
         ("/files/{rest:path}", "/files/", True),
         ("/files/{rest:path}", "/files/a/b/c.txt", True),
-        ("/files/{rest:path}", "/files", False),
+        ("/files/{rest:path}", "/files", True),
+        ("/files/{rest:path}", "/filesystem", False),
         ("/files/{rest:path}", "/profiles/a", False),
         ("/{rest:path}", "/", True),
         ("/{rest:path}", "/any/thing", True),
