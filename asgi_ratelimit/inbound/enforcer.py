@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -84,17 +84,15 @@ class Enforcer:
         if not self.is_published:
             self.is_published = True
             publish_counts(self.store, by_app=True)
-        since_ns, waited = monotonic_ns(), None
-        answer: Decisions | Awaitable[list[Decision]] | list[Decision] = self.store.take(takes)
-        if type(answer) is not Decisions:  # it comes from a server
-            answer = await answer  # type: ignore[misc]
-            self.counts.waits.add(monotonic_ns() - since_ns)
+        observer, since_ns, waited = outer or self, monotonic_ns(), None
+        answer = self.store.take(takes)
+        decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
-        decisions: list[Decision] = answer  # type: ignore[assignment]
+        if not self.store.in_process:
+            self.counts.waits.add(taken_ns)
         if not plan.is_final:
-            decisions, waited = await self._changed(plan, decisions, receiving, outer or self)
+            decisions, waited = await self._changed(plan, decisions, receiving, observer)
         self.counts.count(decisions)
-        observer = outer or self
         if observer.is_observed:
             observer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
         return decisions

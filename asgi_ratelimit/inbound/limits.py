@@ -69,15 +69,15 @@ class RequestLimits:
         """Whether the client is on the list of clients that are never limited, not even by dependencies."""
         self.waited = 0.0
         """How many seconds the request has waited for slots."""
-        self._answer: Callable[[Send], Awaitable[None]] | None = None
+        self._answer: Callable[[], Awaitable[None]] | None = None
         self._stores: list[Store] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
         if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
-            self.has_started = True
             if self._answer is not None:
                 return self._answer_instead(self._answer)
+            self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
                 own = [*message.get("headers", ())]
@@ -89,16 +89,14 @@ class RequestLimits:
                 message = {**message, "headers": headers}
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 
-    def answer_with(self, answer: Callable[[Send], Awaitable[None]] | None) -> None:
-        """Make this the answer of the request, whatever the app sends from now on."""
+    def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
+        """Send the answer of the request by this function, whatever the app sends from now on."""
         self._answer = None if self.has_started else answer
 
-    def _answer_instead(self, answer: Callable[[Send], Awaitable[None]]) -> Awaitable[None]:
+    async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:
         """Send an answer instead of the app's, of which nothing is sent."""
-        instead = self.sending_to(self.server_send)  # type: ignore[arg-type]  # nobody sends without one
-        instead.has_started = False
-        self._answer, self.server_send = None, _discard
-        return answer(instead.send)
+        await answer()
+        self.server_send = _discard
 
     @property
     def stores(self) -> list[Store]:
@@ -106,14 +104,6 @@ class RequestLimits:
         if self._stores is None:
             self._stores = [self.enforcer.store] * len(self.decisions)
         return self._stores
-
-    def sending_to(self, server_send: Send) -> RequestLimits:
-        """The same request limits, for an answer that is sent through ``server_send``."""
-        copy = RequestLimits(self.enforcer, server_send, self.decisions)
-        copy.is_exempt = self.is_exempt
-        copy.has_started, copy._stores, copy.reported = self.has_started, self.stores, self.reported
-        copy.waited = self.waited
-        return copy
 
     def add(self, decisions: Sequence[Decision], store: Store) -> None:
         """Add the decisions of an inner limit."""
@@ -262,7 +252,7 @@ class RateLimited(RateLimitError, HTTPException):
         """This error, as the answer whatever a framework does with it, unless the app has a handler for it."""
         self.with_handler(scope)
         if self._handler_in(scope) in (None, _handle):
-            self._limits.answer_with(lambda send: self(scope, _nothing_to_receive, send))
+            self._limits.answer_with(lambda: self(scope, _nothing_to_receive, self._limits.send))
         return self
 
     def _handler_in(self, scope: Scope) -> Handler | None:
@@ -274,8 +264,7 @@ class RateLimited(RateLimitError, HTTPException):
         limits = self._limits
         limits.answer_with(None)
         if limits.server_send is None:
-            limits = limits.sending_to(send)
-            send = limits.send
+            limits.server_send, send = send, limits.send
         if self.decision is None:
             await LimitUnavailable().answer(scope, send)
         else:

@@ -29,10 +29,10 @@ from .dependency import register_limits, require_depends
 from .enforcer import Enforcer
 from .functions.connection_functions import Failures
 from .functions.function_arguments import CostFunction, QuotaFunction
-from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler, request_limits
+from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
 from .penalties.allow_deny_lists import ListFunction, Lists
 from .penalties.penalty import Penalty
-from .plan import Plan, RuleTable
+from .plan import RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
 from .settling import Settling
@@ -184,8 +184,10 @@ class RateLimitMiddleware:
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
         app, decisions, receiving, is_exempt = self.app, [], None, False
-        plan = self._plan_for(scope)
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
+        if not self._has_started:
+            self._start(scope, outer.enforcer if outer else None)
+        plan = self.rule_table.plan_for(scope)
         try:
             if self._lists is not None:
                 is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
@@ -228,16 +230,6 @@ class RateLimitMiddleware:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
 
-    def _plan_for(self, scope: Scope) -> Plan | None:
-        """The plan of the first request, which shows where this middleware stands.
-
-        Later requests go directly to the rule table: no attribute holds a method of this object, so the object is
-        deleted, and its names are free, as soon as the program drops it.
-        """
-        outer = request_limits(scope)
-        self._start(scope, outer.enforcer if outer else None)
-        return self.rule_table.plan_for(scope)
-
     def _defaults(self, options: Options) -> Defaults:
         """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
         defaults = options.defaults(self._failures)
@@ -246,8 +238,6 @@ class RateLimitMiddleware:
     def _take_over_table(self, table: RuleTable) -> None:
         """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
         self.rule_table, self._enforcer.on_limited, self._enforcer.default = table, table.on_limited, table.default
-        if self._has_started:
-            self._plan_for = table.plan_for  # type: ignore[method-assign]
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""

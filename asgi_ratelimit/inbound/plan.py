@@ -89,7 +89,9 @@ class Plan:
         charges: list[Charge] = []
         checks: list[Charge] = []
         shadows: list[Take] = []
-        strictest, results, seen = 0, Results(), set[str]()
+        results: Results = {}
+        seen: set[str] = set()
+        strictest = 0
         for row in self._numbered:
             rule, number = row
             key = keys[number]
@@ -119,7 +121,8 @@ class Plan:
                 if own:
                     shadows.append(Take(tuple(own), rule.max_delay, on_error=rule.on_error))
             elif charged:
-                strictest = max(strictest, rule.strictness)
+                if rule.strictness > strictest:
+                    strictest = rule.strictness
                 if rule.penalty is not None:
                     checks.append(block_check(rule.name, key, rule.penalty))
         if not charges:

@@ -155,15 +155,12 @@ def _require_valid(rule: Rule) -> None:
 
 def _require_nothing_of_charges(rule: Rule) -> None:
     """Raise ``ConfigurationError`` for a rule that charges nothing, and says how."""
-    if rule.max_delay:
+    given = [name for name in ("cost", "settle", "max_delay") if getattr(rule, name)]
+    if given:
         raise ConfigurationError(
-            f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
+            f"{given[0]}={getattr(rule, given[0])!r} without a quota charges nothing, and a message always costs 1: "
+            f'quota="10/s", {given[0]}=...'
         )
-    if rule.cost is not None:
-        messages = "" if rule.messages is None else ", and a message always costs 1"
-        raise ConfigurationError(f'cost={rule.cost!r} without a quota charges nothing{messages}: quota="10/s", cost=5')
-    if rule.settle is not None:
-        raise ConfigurationError(f'settle={rule.settle!r} without a quota has no charge to settle: quota="10/s"')
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
@@ -400,26 +397,22 @@ class Defaults:
         except ValueError as error:
             error.add_note(f"in {rule!r}")
             raise
-        return CompiledRule(
-            name,
-            _quotas(rule.quota),
-            key,
-            self.cost if rule.cost is None else rule.cost,
+        return replace(
+            self.compiled(rule.quota, rule.penalty),
+            name=name,
+            key=key,
+            cost=self.cost if rule.cost is None else rule.cost,
             source=rule,
             pattern=pattern,
             methods=as_methods(rule.methods),
             is_final=(rule.only or rule.quota is None) and not rule.shadow,
             shadow=rule.shadow,
             on_error=rule.on_error or self.on_error,
-            penalty=rule.penalty,
             messages=() if rule.messages is None else as_quotas(rule.messages),
             settle=rule.settle,
             on_limited=rule.on_limited,
             max_delay=self.max_delay if rule.max_delay is None else float(rule.max_delay),
-            base_cost=1 if callable(self.cost) else self.cost,
-            fallback=self.fallback,
             instead=instead,
-            failures=self.failures,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -140,28 +139,8 @@ class Settling:
 
 
 def _size(message: Message, headers: Headers) -> int:
-    """The bytes of the body that a message sends; 0 for a file whose size cannot be found out."""
-    if message["type"] == "http.response.pathsend":
-        length = headers.get("content-length", "")
-        return int(length) if _LENGTH.fullmatch(length) else _size_at(message["path"])
-    if message["type"] == "http.response.zerocopysend":
-        left, count = _left_in(message["file"], message.get("offset")), message.get("count")
-        return (left or 0) if count is None else count if left is None else min(count, left)
-    return len(message.get("body", b""))
-
-
-def _size_at(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:  # the server cannot send it either
-        return 0
-
-
-def _left_in(file: Any, offset: int | None) -> int | None:
-    """The bytes of an open file from ``offset`` on, or from its current position; ``None`` if they are unknown."""
-    try:
-        number = file if isinstance(file, int) else file.fileno()
-        start = os.lseek(number, 0, os.SEEK_CUR) if offset is None else offset
-        return max(os.fstat(number).st_size - start, 0)
-    except OSError:
-        return None
+    """The bytes of the body that a message sends; those of a file that the server reads by itself are declared."""
+    if message["type"] not in _FILES:
+        return len(message.get("body", b""))
+    length = headers.get("content-length", "")
+    return message.get("count") or (int(length) if _LENGTH.fullmatch(length) else 0)

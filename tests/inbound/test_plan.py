@@ -55,9 +55,7 @@ async def taken(plan: Plan, scope: Scope) -> Take:
 async def test_another_key_is_another_bucket() -> None:
     """Whether the key is read off the scope, or a function returns it, the same key has the same bucket."""
     for plan in (Plan([rule(key=header("x-key"))]), Plan([rule(key=by_header)])):
-        takes = []
-        for name in (b"alice", b"alice", b"bob"):
-            takes.append(await taken(plan, request(None, (b"x-key", name))))
+        takes = [await taken(plan, request(None, (b"x-key", name))) for name in (b"alice", b"alice", b"bob")]
         assert takes[0] == takes[1] != takes[2]
         assert takes[0].charges[0].bucket != takes[2].charges[0].bucket
 
