@@ -163,7 +163,8 @@ class RateLimit(NamedLimit):
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer, scope.get("app"))
         try:
-            takes, _ = ((), ()) if limits.is_exempt else await plan.evaluate(scope)
+            planned = ([], []) if limits.is_exempt else plan.evaluate(scope)
+            takes, _ = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable as error:
             await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error

@@ -194,7 +194,8 @@ class RateLimitMiddleware:
             if self._may_limit_messages and kind == "websocket" and not is_exempt:
                 app = Throttled(app, self._enforcer, scope, MessageLimits(self, scope))
             if plan is not None and not is_exempt:
-                takes, keys = await plan.evaluate(scope)
+                planned = plan.evaluate(scope)
+                takes, keys = planned if isinstance(planned, tuple) else await planned
                 if plan.limits_messages and isinstance(app, Throttled):
                     app.limits.use_keys(plan.message_keys(keys))
                 if takes:

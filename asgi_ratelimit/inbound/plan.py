@@ -6,12 +6,11 @@ the request: keys, and the quotas and costs that functions return. Nothing is ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import chain, count
 from typing import Any, TypeAlias
 
-from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ..buckets import tag_of
@@ -21,7 +20,7 @@ from ..keys.path_patterns import normalised, readings, route_path
 from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, Override, limit_text
 from ..quota_text import QuotaLike
-from ..quotas import MAX_CHARGES
+from ..quotas import MAX_CHARGES, require_few
 from .functions.connection_functions import Results, connection_of
 from .functions.function_arguments import QuotaFunction
 from .name_conflicts import require_agreement
@@ -37,7 +36,10 @@ LONGEST_CACHED = 256
 """The most characters of a method and path that are kept beside their plan; longer ones are matched each time."""
 
 Planned: TypeAlias = "tuple[Sequence[Take], Sequence[str | None]]"
-"""The takes of a request, first the enforced one, and the key of each rule."""
+"""The takes of a request, first the enforced one, and the keys that were found."""
+
+_Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
+"""A rule, the number of its key, what it charges, and the cost of each charge."""
 
 _new = object.__new__
 
@@ -52,7 +54,10 @@ class Plan:
         self._keyed = list(first.values())
         """The first rule of each key function: each function is called once."""
         self._numbers = {function: number for number, function in enumerate(first)}
-        self._numbered = [(rule, self._numbers[id(rule.key)]) for rule in rules]
+        """The numbers of the key functions, by their identities."""
+        self._rows = [self._row(rule, rule.charged, rule.cost) for rule in rules]
+        self._watched = list(rules)
+        """The rules of which no key has come yet."""
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
         """Whether functions of the program are called."""
         self._may_repeat = len({rule.name for rule in evaluated}) < len(evaluated)
@@ -61,7 +66,9 @@ class Plan:
         self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
         self.shadows = {rule.name for rule in rules if rule.shadow}
         """The names of the rules in shadow, which share no name with others."""
-        self.settling = {rule.name: rule for rule in reversed(rules) if rule.settle is not None}
+        self.settling: dict[str | None, CompiledRule] = {
+            rule.name: rule for rule in reversed(rules) if rule.settle is not None
+        }
         """The first rule with ``settle`` of each name."""
         self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
         self.may_wait = any(self._max_delays.values())
@@ -71,42 +78,58 @@ class Plan:
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
         """Whether the decision of the store stands as it is."""
 
-    async def evaluate(self, scope: Scope) -> Planned:
-        """The takes of the request with this scope, and its keys. May raise ``LimitUnavailable``."""
-        connection: Any = connection_of(scope) if self._calls else None
+    def evaluate(self, scope: Scope) -> Planned | Awaitable[Planned]:
+        """The takes of the request with this scope, and its keys. May raise ``LimitUnavailable``.
+
+        Where no function of the program is called, they are there at once, else with an awaitable.
+        """
+        if self._calls:
+            return self._called(scope)
         keys: list[str | None] = []
-        tags: list[str] = []
         for rule in self._keyed:
-            if rule.reads_scope:
-                try:
-                    key = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
-                except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
-                    key = rule.address(scope, error)
-            else:
-                key = await rule.key_of(connection)
+            try:
+                key = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
+            except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
+                key = rule.address(scope, error)
             keys.append(key)
-            tags.append("" if key is None else tag_of(key))
+        return self._takes(keys, self._rows), keys
+
+    async def _called(self, scope: Scope) -> Planned:
+        """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
+        connection, results, rows = connection_of(scope), Results(), []
+        keys = [await rule.key_of(connection) for rule in self._keyed]
+        for row in self._rows:
+            rule, number, charged, cost = row
+            if keys[number] is not None and rule.has_functions:
+                try:
+                    charged, cost = await rule.charges(connection, results)
+                except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                    instead = rule.without_quota(error)
+                    if instead is None:
+                        continue
+                    rule, charged, cost = instead, instead.charged, instead.base_cost
+            rows.append(self._row(rule, charged, cost))
+        return self._takes(keys, rows), keys
+
+    def _row(self, rule: CompiledRule, charged: Charged, cost: Any) -> _Row:
+        return rule, self._numbers[id(rule.key)], charged, cost
+
+    def _takes(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> list[Take]:
+        """The enforced take, if there is one, and one for each rule in shadow."""
+        if self._watched:
+            self._watch(keys)
+        tags: list[str] = []
+        for key in keys:
+            tags.append("" if key is None else tag_of(key))  # noqa: PERF401  # a comprehension is one more call
         charges: list[Charge] = []
         checks: list[Charge] = []
         shadows: list[Take] = []
-        results: Results = {}
         seen: set[str] = set()
         strictest = 0
-        for row in self._numbered:
-            rule, number = row
+        for rule, number, charged, cost in rows:
             key = keys[number]
-            if not rule.key_watch.is_over:
-                rule.key_watch.see(key, rule.name, rule.key)
             if key is None:
                 continue
-            charged: Charged = rule.charged
-            cost: Any = rule.cost
-            if rule.has_functions:
-                rule, charged, cost = await self._called(rule, connection, results)
-                number = self._numbers[id(rule.key)]
-                key = keys[number]
-                if key is None:
-                    continue
             own = [] if rule.shadow else charges
             for quota, prefix in charged:
                 bucket = f"{prefix}{tags[number]}}}"
@@ -126,34 +149,32 @@ class Plan:
                 if rule.penalty is not None:
                     checks.append(block_check(rule.name, key, rule.penalty))
         if not charges:
-            return shadows, keys
+            return shadows
         if checks:
             charges += {check.bucket: check for check in checks}.values()
-        return [self._take(tuple(charges), strictest), *shadows], keys
-
-    async def _called(
-        self, rule: CompiledRule, connection: HTTPConnection, results: Results
-    ) -> tuple[CompiledRule, Charged, float]:
-        """What a rule charges after its functions were called; or the rule that applies instead, if its quota fails."""
-        try:
-            return rule, *await rule.charges(connection, results)
-        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-            instead = rule.without_quota(error)
-            return (rule, (), 0.0) if instead is None else (instead, instead.charged, instead.base_cost)
-
-    def _take(self, charges: tuple[Charge, ...], strictness: int) -> Take:
-        """The enforced take."""
+        on_error = on_error_of(strictest)
         if self._may_be_too_much:
-            try:
-                return Take(charges, on_error=on_error_of(strictness))
-            except ConfigurationError as error:
-                rule = self.rules[0]
-                rule.failures.report(rule.name, "quota", "requests are refused", error)
-                raise LimitUnavailable from error
+            self._require_few(charges)
         take: Take = _new(Take)
-        take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
-        take.best_effort, take.operation, take.on_error = False, None, on_error_of(strictness)
-        return take
+        take.charges, take.max_wait, take.max_wait_us = tuple(charges), 0.0, 0.0
+        take.best_effort, take.operation, take.on_error = False, None, on_error
+        return [take, *shadows]
+
+    def _require_few(self, charges: Sequence[Charge]) -> None:
+        """Report more than one take may charge, and raise ``LimitUnavailable``."""
+        try:
+            require_few(sum([charge.quota.weight for charge in charges]))
+        except ConfigurationError as error:
+            rule = self.rules[0]
+            rule.failures.report(rule.name, "quota", "requests are refused", error)
+            raise LimitUnavailable from error
+
+    def _watch(self, keys: Sequence[str | None]) -> None:
+        """Watch the key of each rule until it has come once, or until a warning."""
+        for rule in self._watched:
+            if not rule.key_watch.is_over:
+                rule.key_watch.see(keys[self._numbers[id(rule.key)]], rule.name, rule.key)
+        self._watched = [rule for rule in self._watched if not rule.key_watch.is_over]
 
     def max_delays(self, take: Take) -> list[float]:
         """The seconds that a request may wait for each charge of its enforced take; nobody waits for a block to end."""
@@ -164,7 +185,7 @@ class Plan:
 
     def message_keys(self, keys: Sequence[str | None]) -> list[tuple[CompiledRule, str | None]]:
         """The rules with ``messages``, each with its key."""
-        return [(rule, keys[number]) for rule, number in self._numbered if rule.messages]
+        return [(rule, keys[number]) for rule, number, _, _ in self._rows if rule.messages]
 
 
 class RuleTable:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,8 +27,6 @@ _REJECTED = 403
 """The status with which servers answer a handshake that is closed before it was accepted."""
 _BODILESS = frozenset({204, 304})
 _LENGTH = re.compile("[0-9]{1,18}")
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 class Settling:
@@ -104,25 +101,26 @@ class Settling:
     def _headers(self) -> Headers:
         return Headers(raw=list(self._raw_headers))
 
-    async def _settle(self) -> None:
+    def _settle(self) -> Awaitable[None]:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        if self._store.in_process and all(rule.settles_at_once for rule in self._rules.values()):
-            await self._settle_decisions()  # it never waits, so it cannot be cancelled
-            return
+        never_waits = self._store.in_process and all(rule.settles_at_once for rule in self._rules.values())
+        return self._settle_decisions() if never_waits else self._settle_shielded()
+
+    async def _settle_shielded(self) -> None:
         with CancelScope(shield=True):
             await self._settle_decisions()
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the rule of its name, whose function is called once."""
-        actual: dict[str, float | None] = {}
+        actual: dict[str | None, float | None] = {}
         for decision in self._decisions:
             costs: list[float | None] = []
             for charge in decision.charges:
-                name = charge.name or ""
-                if name in self._rules and name not in actual:
-                    actual[name] = await self._actual_cost(self._rules[name])
-                costs.append(actual.get(name))
+                rule = self._rules.get(charge.name)
+                if rule is not None and charge.name not in actual:
+                    actual[charge.name] = await self._actual_cost(rule)
+                costs.append(actual.get(charge.name))
             with suppress(StoreError):  # which the store has logged; the charge stands
                 await settle(self._store, decision, costs)
 

@@ -172,9 +172,10 @@ class Replay:
         scope = scope_of(request)
         plan = self._limits.plan_for(scope)
         try:
-            takes, _ = ((), ()) if plan is None else await plan.evaluate(scope)
+            planned = ([], []) if plan is None else plan.evaluate(scope)
+            takes, _ = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
-            takes = ()
+            takes = []
         if plan is None or not takes:
             self.unlimited += 1
             self.keyless += not request[1]
