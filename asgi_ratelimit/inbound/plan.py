@@ -27,7 +27,7 @@ from .name_conflicts import require_agreement
 from .penalties.block_checks import BLOCK, BlockCheck, block_check
 from .penalties.penalty import Penalty
 from .refusals import LimitUnavailable
-from .rules import Charged, CompiledRule, Defaults, Rule, name_of_messages, on_error_of, under_overrides
+from .rules import STRICTNESS, Charged, CompiledRule, Defaults, Rule, name_of_messages, under_overrides
 
 MAX_CACHED = 4096
 """The number of paths whose plans are kept, and of sets of rules."""
@@ -66,9 +66,8 @@ class Plan:
         self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
         self.shadows = {rule.name for rule in rules if rule.shadow}
         """The names of the rules in shadow, which share no name with others."""
-        self.settling: dict[str | None, CompiledRule] = {
-            rule.name: rule for rule in reversed(rules) if rule.settle is not None
-        }
+        settling = [rule for rule in reversed(rules) if rule.settle is not None]
+        self.settling: dict[str | None, CompiledRule] = {rule.name: rule for rule in settling}
         """The first rule with ``settle`` of each name."""
         self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
         self.may_wait = any(self._max_delays.values())
@@ -152,12 +151,11 @@ class Plan:
             return shadows
         if checks:
             charges += {check.bucket: check for check in checks}.values()
-        on_error = on_error_of(strictest)
         if self._may_be_too_much:
             self._require_few(charges)
         take: Take = _new(Take)
         take.charges, take.max_wait, take.max_wait_us = tuple(charges), 0.0, 0.0
-        take.best_effort, take.operation, take.on_error = False, None, on_error
+        take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
         return [take, *shadows]
 
     def _require_few(self, charges: Sequence[Charge]) -> None:

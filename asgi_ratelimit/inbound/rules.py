@@ -42,7 +42,7 @@ from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 
 _ANY_PATH = re.compile("")
 
-_STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
+STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
 """From the mildest to the strictest; ``None`` leaves it to the store."""
 
 Charged: TypeAlias = tuple[tuple[Quota, str], ...]
@@ -242,7 +242,7 @@ class CompiledRule:
         self.charged = () if callable(self.quota) else self._charged(self.quota)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
-        self.strictness = _STRICTNESS.index(self.on_error)
+        self.strictness = STRICTNESS.index(self.on_error)
         self.settles_by_bytes = self.settle is not None and takes_bytes(self.settle)
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
@@ -343,11 +343,6 @@ def as_units(cost: float) -> float:
         return 0.0
     units = min(cost, MAX_UNITS)
     return checked_cost(units if type(units) in (int, float) else float(units))
-
-
-def on_error_of(strictness: int) -> OnError | None:
-    """The ``on_error`` of the strictest rule of a request."""
-    return _STRICTNESS[strictness]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from starlette.types import Scope
 from ...decision import Charge, Take
 from ..functions.connection_functions import connection_of
 from ..plan import RuleTable
-from ..rules import CompiledRule, on_error_of
+from ..rules import STRICTNESS, CompiledRule
 
 MESSAGE_MAX_WAIT = 5.0
 """The most seconds for which reading from a WebSocket may pause."""
@@ -74,5 +74,5 @@ def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[T
             by_bucket.setdefault(charge.bucket, charge)
     if not by_bucket:
         return ()
-    on_error = on_error_of(max(rule.strictness for rule, _ in limiting))
+    on_error = STRICTNESS[max(rule.strictness for rule, _ in limiting)]
     return (Take(tuple(by_bucket.values()), MESSAGE_MAX_WAIT, on_error=on_error),)
