@@ -271,8 +271,8 @@ class RateLimited(RateLimitError, HTTPException):
             await limits.answer(self.decision, (scope, receive, send), limits.enforcer, self._on_limited)
 
 
-_HANDLED: Final = (RateLimited, 429, HTTPException)
-"""What an app may have a handler for that also answers refusals, the most special first."""
+_HANDLED: Final = (429, RateLimited, HTTPException)
+"""What an app may have a handler for that also answers refusals, in the order in which frameworks look for one."""
 
 
 def _handlers_in(scope: Scope) -> tuple[dict[Any, Any], dict[Any, Any]]:

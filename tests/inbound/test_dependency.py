@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Securit
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from redis import Redis
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
@@ -691,11 +692,12 @@ async def test_a_handler_of_the_app_is_used() -> None:
     assert peer.headers["retry-after"] == "60"
 
 
-async def test_a_handler_of_the_class_is_used() -> None:
-    """It sees the decision."""
+@pytest.mark.parametrize("handled", [RateLimited, StarletteHTTPException])
+async def test_a_handler_of_the_class_is_used(handled: type[Exception]) -> None:
+    """It sees the decision; one for all errors of its kind answers it like those."""
     app = a_route(limit("1/minute"))
 
-    @app.exception_handler(RateLimited)
+    @app.exception_handler(handled)
     async def limited(request: Request, error: RateLimited) -> JSONResponse:
         assert error.decision is not None
         return JSONResponse({"wait": error.decision.retry_after}, 420)

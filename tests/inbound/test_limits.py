@@ -12,6 +12,7 @@ import pytest
 from anyio import from_thread
 from fastapi import Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -272,8 +273,8 @@ async def test_an_answer_that_has_begun_is_not_replaced() -> None:
 
 
 async def test_a_handler_of_the_app_answers_a_refused_charge() -> None:
-    """One for the class of the error, or for 429, as for any other error."""
-    for kind in (RateLimited, 429):
+    """One for the class of the error, for 429 or for all such errors, as for any other error."""
+    for kind in (RateLimited, 429, HTTPException):
         app = an_app(lambda request: request.charge(100))
         app.add_exception_handler(kind, lambda request, error: PlainTextResponse("own", 418))
         assert (await ask(app)).status == 418

@@ -253,6 +253,28 @@ async def test_the_address_behind_a_proxy_stands_for_a_key_that_fails() -> None:
     assert [peer.status for peer in answers] == [200, 200, 429]
 
 
+async def test_the_address_that_stands_for_a_key_is_no_key_of_the_program() -> None:
+    """A user who is named like an address uses up no quota of that address."""
+
+    def key(request: Any) -> str:
+        return {b"of mallory": "203.0.113.9"}[dict(request.scope["headers"]).get(b"x-session")]
+
+    app = limited(ok, "1/hour", key=key)
+    assert (await ask(app, http(headers=[(b"x-session", b"of mallory")]))).status == 200
+    answers = [await ask(app, http(client=("203.0.113.9", 1))) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 429]
+
+
+async def test_more_than_one_take_may_charge_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why: no limit is off because there are too many of them."""
+    many = [TokenBucket(100, 60, name=f"q{number}") for number in range(40)]
+    for quotas in (many, lambda request: many):
+        app = rules(Rule("/", many, name="a"), Rule("/", quotas, name="b"))
+        assert (await ask(app)).status == 503
+    assert len(caplog.messages) == 2
+    assert all("a take has at most 50 charges" in message for message in caplog.messages)
+
+
 async def test_a_key_may_be_an_int() -> None:
     """It counts as its text."""
     app = limited(ok, key=lambda request: int(request.query_params["id"]))
