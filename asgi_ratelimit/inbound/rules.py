@@ -109,11 +109,7 @@ class Rule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "quota", repeatable(self.quota))
         object.__setattr__(self, "messages", repeatable(self.messages))
-        try:
-            _require_valid(self)
-        except ValueError as error:
-            error.add_note(f"in {self!r}")
-            raise
+        _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:
         explicit = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
@@ -124,33 +120,6 @@ class Rule:
 def repeatable(quota: Any) -> Any:
     """A quota argument; an iterator, which can be read only once, as a tuple."""
     return tuple(quota) if isinstance(quota, Iterator) else quota
-
-
-def _require_valid(rule: Rule) -> None:
-    """Raise ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for a rule that no middleware could apply."""
-    compile_rule_path(rule.path, "")
-    if rule.quota is not None and not callable(checked_quota(rule.quota)):
-        as_quotas(rule.quota)  # type: ignore[arg-type]  # it is no function
-    if rule.messages is not None:
-        as_quotas(rule.messages)
-    if rule.name is not None:
-        checked_name(rule.name)
-    if rule.key is not None:
-        checked_key(rule.key)
-    if rule.cost is not None:
-        checked_cost_or_function(rule.cost)
-    if rule.settle is not None:
-        takes_bytes(rule.settle)
-    if rule.max_delay is not None:
-        checked_max_delay(rule.max_delay)
-    if rule.quota is None:
-        _require_nothing_of_charges(rule)
-    checked_flag("only", rule.only)
-    checked_flag("shadow", rule.shadow)
-    as_methods(rule.methods)
-    as_on_error(rule.on_error)
-    checked_penalty(rule.penalty, rule.quota)
-    checked_on_limited(rule.on_limited)
 
 
 def _require_nothing_of_charges(rule: Rule) -> None:
@@ -384,31 +353,37 @@ class Defaults:
     def compiled_rule(self, rule: Rule, name: str, root: str, instead: CompiledRule | None) -> CompiledRule:
         """A rule of the user's under this name, for an app that sets this root path by itself.
 
-        ``instead`` applies if its quota function fails. Raises ``ConfigurationError``, which quotes the rule.
+        ``instead`` applies if its quota function fails. Raises ``QuotaError``, ``ConfigurationError`` or
+        ``ValueError``, with a note that quotes the rule.
         """
         try:
-            pattern, _ = compile_rule_path(rule.path, root)
-            key = bind(self.key if rule.key is None else rule.key, rule.path, root)
+            if rule.quota is None:
+                _require_nothing_of_charges(rule)
+            is_only, is_shadow = checked_flag("only", rule.only), checked_flag("shadow", rule.shadow)
+            return replace(
+                self.compiled(rule.quota, rule.penalty),
+                name=checked_name(name if rule.name is None else rule.name),
+                key=bind(self.key if rule.key is None else checked_key(rule.key), rule.path, root),
+                cost=self.cost if rule.cost is None else checked_cost_or_function(rule.cost),
+                source=rule,
+                pattern=compile_rule_path(rule.path, root)[0],
+                methods=as_methods(rule.methods),
+                is_final=(is_only or rule.quota is None) and not is_shadow,
+                shadow=is_shadow,
+                on_error=as_on_error(rule.on_error) or self.on_error,
+                messages=() if rule.messages is None else as_quotas(rule.messages),
+                settle=rule.settle,
+                on_limited=checked_on_limited(rule.on_limited),
+                max_delay=self.max_delay if rule.max_delay is None else checked_max_delay(rule.max_delay),
+                instead=instead,
+            )
         except ValueError as error:
             error.add_note(f"in {rule!r}")
             raise
-        return replace(
-            self.compiled(rule.quota, rule.penalty),
-            name=name,
-            key=key,
-            cost=self.cost if rule.cost is None else rule.cost,
-            source=rule,
-            pattern=pattern,
-            methods=as_methods(rule.methods),
-            is_final=(rule.only or rule.quota is None) and not rule.shadow,
-            shadow=rule.shadow,
-            on_error=rule.on_error or self.on_error,
-            messages=() if rule.messages is None else as_quotas(rule.messages),
-            settle=rule.settle,
-            on_limited=rule.on_limited,
-            max_delay=self.max_delay if rule.max_delay is None else float(rule.max_delay),
-            instead=instead,
-        )
+
+
+_TRIAL = Defaults("trial", client_ip())
+"""What a rule is compiled with to check it as soon as it is written."""
 
 
 def _quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:
