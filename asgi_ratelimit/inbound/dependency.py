@@ -171,7 +171,8 @@ class RateLimit(NamedLimit):
         if not takes:
             return None
         receiving = receiving_of(connection) if plan.may_wait else None
-        decision, *_ = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        answer = enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        decision, *_ = answer if isinstance(answer, list) else await answer
         if decision.shadow:
             return None
         limits.add([decision], enforcer.store)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -68,33 +68,52 @@ class Enforcer:
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
-    async def take(
+    def take(
         self,
         plan: Plan,
         takes: Sequence[Take],
         scope: Scope,
         receiving: Receiving | None = None,
         outer: Enforcer | None = None,
-    ) -> list[Decision]:
+    ) -> list[Decision] | Awaitable[list[Decision]]:
         """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
+        Decisions that a store in memory has made, and that stand as they are, are there at once.
         """
         if not self.is_published:
             self.is_published = True
             publish_counts(self.store, by_app=True)
-        observer, since_ns, waited = outer or self, monotonic_ns(), None
+        since_ns = monotonic_ns()
         answer = self.store.take(takes)
-        decisions = answer if type(answer) is Decisions else await answer
+        if type(answer) is not Decisions or not plan.is_final:
+            return self._finished(plan, answer, scope, since_ns, receiving, outer or self)
+        observer = outer or self
+        self.counts.count(answer)
+        if observer.is_observed:
+            observer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
+        return answer
+
+    async def _finished(
+        self,
+        plan: Plan,
+        answer: Awaitable[list[Decision]],
+        scope: Scope,
+        since_ns: int,
+        receiving: Receiving | None,
+        outer: Enforcer,
+    ) -> list[Decision]:
+        """The decisions of a store on a server, or those that do not stand as they are."""
+        decisions, waited = await answer, None
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
         if not plan.is_final:
-            decisions, waited = await self._changed(plan, decisions, receiving, observer)
+            decisions, waited = await self._changed(plan, decisions, receiving, outer)
         self.counts.count(decisions)
-        if observer.is_observed:
-            observer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
+        if outer.is_observed:
+            outer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
         return decisions
 
     async def _changed(

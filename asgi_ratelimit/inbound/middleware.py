@@ -201,7 +201,8 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(scope, receive)
-                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
+                    answer = self._enforcer.take(plan, takes, scope, receiving)
+                    decisions = answer if isinstance(answer, list) else await answer
                     if plan.settling:
                         app = Settling(app, self._store, plan, decisions)
                     if plan.shadows:
