@@ -55,7 +55,7 @@ class Plan:
         """The first rule of each key function: each function is called once."""
         self._numbers = {function: number for number, function in enumerate(first)}
         """The numbers of the key functions, by their identities."""
-        self._rows = [self._row(rule, rule.charged, rule.cost) for rule in rules]
+        self._rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
         self._watched = list(rules)
         """The rules of which no key has come yet."""
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
@@ -69,6 +69,8 @@ class Plan:
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
         self.settling: dict[str | None, CompiledRule] = {rule.name: rule for rule in settling}
         """The first rule with ``settle`` of each name."""
+        self.settles_by_bytes = any(rule.settles_by_bytes for rule in settling)
+        self.settles_at_once = all(rule.settles_at_once for rule in settling)
         self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
         self.may_wait = any(self._max_delays.values())
         """Whether a request may wait for its slot instead of being refused."""
@@ -82,21 +84,25 @@ class Plan:
 
         Where no function of the program is called, they are there at once, else with an awaitable.
         """
-        if self._calls:
-            return self._called(scope)
         keys: list[str | None] = []
         for rule in self._keyed:
-            try:
-                key = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
-            except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
-                key = rule.address(scope, error)
+            key = None
+            if rule.reads_scope:
+                try:
+                    key = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
+                except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
+                    key = rule.address(scope, error)
             keys.append(key)
-        return self._takes(keys, self._rows), keys
+        return self._called(scope, keys) if self._calls else (self._takes(keys, self._rows), keys)
 
-    async def _called(self, scope: Scope) -> Planned:
+    async def _called(self, scope: Scope, keys: list[str | None]) -> Planned:
         """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
-        connection, results, rows = connection_of(scope), Results(), []
-        keys = [await rule.key_of(connection) for rule in self._keyed]
+        connection = connection_of(scope)
+        results: Results = {}
+        rows: list[_Row] = []
+        for number, rule in enumerate(self._keyed):
+            if not rule.reads_scope:
+                keys[number] = await rule.key_of(connection)
         for row in self._rows:
             rule, number, charged, cost = row
             if keys[number] is not None and rule.has_functions:
@@ -107,11 +113,9 @@ class Plan:
                     if instead is None:
                         continue
                     rule, charged, cost = instead, instead.charged, instead.base_cost
-            rows.append(self._row(rule, charged, cost))
+                number = self._numbers[id(rule.key)]
+            rows.append((rule, number, charged, cost))
         return self._takes(keys, rows), keys
-
-    def _row(self, rule: CompiledRule, charged: Charged, cost: Any) -> _Row:
-        return rule, self._numbers[id(rule.key)], charged, cost
 
     def _takes(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> list[Take]:
         """The enforced take, if there is one, and one for each rule in shadow."""

@@ -41,9 +41,8 @@ class Settling:
         "_decisions",
         "_is_head",
         "_is_settled",
-        "_needs_bytes",
+        "_plan",
         "_raw_headers",
-        "_rules",
         "_send",
         "_sent",
         "_status",
@@ -53,9 +52,8 @@ class Settling:
     def __init__(self, app: ASGIApp, store: Store, plan: Plan, decisions: Sequence[Decision]) -> None:
         self._app = app
         self._store = store
-        self._rules = plan.settling
+        self._plan = plan
         self._decisions = decisions
-        self._needs_bytes = any(rule.settles_by_bytes for rule in plan.settling.values())
         self._status: int | None = None
         self._raw_headers: Iterable[tuple[bytes, bytes]] = ()
         self._sent = 0
@@ -87,12 +85,12 @@ class Settling:
                 return False
             self._status = message.get("status", _SWITCHING)
             self._raw_headers = message.get("headers", ())
-            return not self._needs_bytes
+            return not self._plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
             self._status = _REJECTED
             return True
         if kind in _BODIES or kind in _FILES:
-            if self._needs_bytes and not self._is_head and self._status not in _BODILESS:
+            if self._plan.settles_by_bytes and not self._is_head and self._status not in _BODILESS:
                 self._sent += _size(message, self._headers)
             return not message.get("more_body", False)
         return False
@@ -104,7 +102,7 @@ class Settling:
     def _settle(self) -> Awaitable[None]:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        never_waits = self._store.in_process and all(rule.settles_at_once for rule in self._rules.values())
+        never_waits = self._store.in_process and self._plan.settles_at_once
         return self._settle_decisions() if never_waits else self._settle_shielded()
 
     async def _settle_shielded(self) -> None:
@@ -113,11 +111,12 @@ class Settling:
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the rule of its name, whose function is called once."""
+        rules = self._plan.settling
         actual: dict[str | None, float | None] = {}
         for decision in self._decisions:
             costs: list[float | None] = []
             for charge in decision.charges:
-                rule = self._rules.get(charge.name)
+                rule = rules.get(charge.name)
                 if rule is not None and charge.name not in actual:
                     actual[charge.name] = await self._actual_cost(rule)
                 costs.append(actual.get(charge.name))
