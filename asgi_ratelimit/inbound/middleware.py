@@ -172,8 +172,12 @@ class RateLimitMiddleware:
             self._take_over_table(table)
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table
-        warn_of_rules(table.rules if self._has_started else (), self.app)
-        warn_of_evadable_rules(table.rules, table.charging)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Warn about rules that never apply, as soon as the app is complete, and about limits that clients evade."""
+        warn_of_rules(self.rule_table.rules if self._has_started else (), self.app)
+        warn_of_evadable_rules(self.rule_table.rules, self.rule_table.charging)
 
     @used_as(
         'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
@@ -256,7 +260,7 @@ class RateLimitMiddleware:
         warn_of_workers(self._store)
         publish_counts(self._store, by_app=True)
         self._has_started = True
-        self.overrides_changed()
+        self._warn()
         if self._file is not None:
             self._file.watch(self)
 
