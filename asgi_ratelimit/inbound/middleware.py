@@ -208,7 +208,7 @@ class RateLimitMiddleware:
                     answer = self._enforcer.take(plan, takes, scope, receiving)
                     decisions = answer if isinstance(answer, list) else await answer
                     if plan.settling:
-                        app = Settling(app, self._store, plan, decisions)
+                        app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
                         decisions = [decision for decision in decisions if not decision.shadow]
         except (AccessDenied, LimitUnavailable) as error:
