@@ -388,6 +388,13 @@ async def test_what_it_really_was_may_be_said() -> None:
     assert [left(await ask(app)) for _ in range(2)] == [[9], [5]]
 
 
+async def test_what_an_endpoint_charges_is_not_settled_by_the_rule() -> None:
+    """The function of the rule says what its own charge really cost."""
+    rule = Rule("/", "10/minute", cost=2, settle=lambda status, headers: 1)
+    app = an_app(lambda request: request.charge(3), None, rules=[rule])
+    assert [left(await ask(app)) for _ in range(2)] == [[5], [1]]
+
+
 async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
     """A decision is settled once, and the endpoint comes first."""
     rule = Rule("/", "10/minute", settle=lambda status, headers: 7)
