@@ -31,16 +31,14 @@ from .functions.lacking_depends import (
     require_no_default,
     require_no_factory,
 )
+from .limits import SCOPE_KEY, RateLimited, RequestLimits, own_answer_of, request_limits
+from .name_conflicts import require_agreement
 from .penalties.penalty import Penalty
 from .plan import Plan
-from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, RequestLimits, request_limits
-from .responses.refusal_answers import LimitUnavailable, OnLimited, checked_on_limited
-from .rule_table import Defaults, overridden
-from .rules import CompiledRule, owned_quotas
+from .refusals import LimitUnavailable, OnLimited, checked_on_limited
+from .rules import CompiledRule, Defaults, overridden, owned_quotas
 from .startup.app_routes import walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
-from .startup.name_conflicts import require_agreement
 from .startup.route_names import NamedLimit, RouteNames, names_by_limit
 from .startup.startup_warnings import warn_of_workers
 
@@ -165,15 +163,17 @@ class RateLimit(NamedLimit):
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer, scope.get("app"))
         try:
-            planned = None if limits.is_exempt else await plan.evaluate(scope)
+            planned = ([], []) if limits.is_exempt else plan.evaluate(scope)
+            takes, _ = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable as error:
             await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error
-        if planned is None:
+        if not takes:
             return None
-        receiving = receiving_of(connection) if planned[0].max_delays else None
-        decision, *_ = await enforcer.take(planned, scope, receiving, limits.enforcer)
-        if not planned[0].is_enforced:
+        receiving = receiving_of(connection) if plan.may_wait else None
+        answer = enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        decision, *_ = answer if isinstance(answer, list) else await answer
+        if decision.shadow:
             return None
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
@@ -239,7 +239,9 @@ def _quota_text(rule: CompiledRule) -> str:
 def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> CompiledRule:
     """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
     key = inherited if rule.key is INHERITED_KEY else rule.key
-    return replace(rule, key=key, fallback=address_key([key, inherited]), failures=enforcer.failures)
+    instead = None if enforcer.default is None else replace(enforcer.default, quota=())  # it is charged already
+    fallback = address_key([key, inherited])
+    return replace(rule, key=key, fallback=fallback, instead=instead, failures=enforcer.failures)
 
 
 def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:

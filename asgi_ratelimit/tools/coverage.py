@@ -17,7 +17,7 @@ from ..inbound.config import USUAL, LimitsFile
 from ..inbound.dependency import RateLimit, named_rules, require_depends
 from ..inbound.functions.connection_functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
-from ..inbound.rule_table import RuleTable
+from ..inbound.plan import RuleTable
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import AppRoute, RouteMiddleware, example_path, walk
 from ..inbound.startup.route_names import require_names

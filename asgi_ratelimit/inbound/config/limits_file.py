@@ -22,7 +22,7 @@ from ...quotas import Quota
 from ..delays import checked_max_delay, checked_max_waiting
 from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
 from ..penalties.penalty import Penalty
-from ..responses.refusal_answers import checked_on_limited
+from ..refusals import checked_on_limited
 from ..rules import Rule, as_methods
 
 Place: TypeAlias = tuple[str | int, ...]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...buckets import DEFAULT_NAME
 from ...decision import OnError
+from ...headers import DialectName, HeaderOptions
 from ...keys import KeyFunction, client_ip
 from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
@@ -14,9 +15,8 @@ from ..delays import MAX_WAITING
 from ..functions.connection_functions import Failures
 from ..functions.function_arguments import CostFunction, QuotaFunction, address_key
 from ..penalties.penalty import Penalty
-from ..responses.header_options import DialectName, HeaderOptions
-from ..rule_table import Defaults, RuleTable
-from ..rules import Rule
+from ..plan import RuleTable
+from ..rules import Defaults, Rule
 from .limits_file import Place, Settings, error_at, shown
 
 

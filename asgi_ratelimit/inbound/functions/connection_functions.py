@@ -10,7 +10,6 @@ from starlette.types import Scope
 from ...counts import Counts
 from ...hooks import Failure
 from ...hooks.calling import Hooks
-from ...keys.base import called
 from ...logs import FailureLog
 
 Results: TypeAlias = dict[int, Any]
@@ -26,7 +25,8 @@ async def called_once(function: Any, connection: HTTPConnection, results: Result
     """The result of a function of the connection, which is called once for each request."""
     identity = id(function)
     if identity not in results:
-        results[identity] = await called(function, connection)
+        result = function(connection)
+        results[identity] = await result if hasattr(result, "__await__") else result
     return results[identity]
 
 

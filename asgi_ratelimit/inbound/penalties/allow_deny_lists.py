@@ -12,7 +12,7 @@ from ...errors import ConfigurationError
 from ...keys.base import PathKey, ScopeKey, ScopeTest, called
 from ..functions.connection_functions import Failures, connection_of
 from ..functions.function_arguments import require_function
-from ..responses.refusal_answers import AccessDenied, LimitUnavailable
+from ..refusals import AccessDenied, LimitUnavailable
 
 ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""

@@ -9,10 +9,9 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ...decision import Charge, Take
-from ..functions.connection_functions import Results, connection_of
-from ..plan import in_parts, strictest
-from ..rule_table import RuleTable
-from ..rules import CompiledRule
+from ..functions.connection_functions import connection_of
+from ..plan import RuleTable
+from ..rules import STRICTNESS, CompiledRule
 
 MESSAGE_MAX_WAIT = 5.0
 """The most seconds for which reading from a WebSocket may pause."""
@@ -51,16 +50,16 @@ class MessageLimits:
         table = self._source.rule_table
         plan = table.plan_for(self._scope)
         rules = [rule for rule in plan.rules if rule.messages and not rule.shadow] if plan else []
-        connection, results = connection_of(self._scope), Results()
-        keys = [await self._key(rule, connection, results) for rule in rules]
+        connection = connection_of(self._scope)
+        keys = [await self._key(rule, connection) for rule in rules]
         self.takes = _takes(rules, keys)
         self._table = table
 
-    async def _key(self, rule: CompiledRule, connection: HTTPConnection, results: Results) -> str | None:
+    async def _key(self, rule: CompiledRule, connection: HTTPConnection) -> str | None:
         for other, key in self._keys:
             if other.name == rule.name and other.key == rule.key:
                 return key
-        key = await rule.evaluate_key(connection, results)
+        key = await rule.key_of(connection)
         self._keys.append((rule, key))
         return key
 
@@ -73,5 +72,7 @@ def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[T
         for quota in rule.messages:
             charge = Charge(quota, key, 1, rule.messages_name)
             by_bucket.setdefault(charge.bucket, charge)
-    on_error = strictest([rule for rule, _ in limiting])
-    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in in_parts(by_bucket.values())])
+    if not by_bucket:
+        return ()
+    on_error = STRICTNESS[max(rule.strictness for rule, _ in limiting)]
+    return (Take(tuple(by_bucket.values()), MESSAGE_MAX_WAIT, on_error=on_error),)

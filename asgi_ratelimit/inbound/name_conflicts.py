@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...errors import ConfigurationError
-from ...overrides import limit_text
-from ...quota_text import readable
-from ...quotas import Quota
-from ..rules import CompiledRule, constant_quotas
+from ..errors import ConfigurationError
+from ..overrides import limit_text
+from ..quota_text import readable
+from ..quotas import Quota
+from .rules import CompiledRule, constant_quotas
 
 
 def require_agreement(rules: Iterable[CompiledRule]) -> None:
