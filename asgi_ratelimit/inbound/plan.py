@@ -16,8 +16,8 @@ from starlette.types import Scope
 from ..buckets import bucket_prefix, tag_of
 from ..decision import Charge, OnError, Take
 from ..quotas import MAX_CHARGES, Quota
-from .functions.connection_functions import Results, connection_of
-from .penalties.block_checks import BLOCK, BlockCheck, block_check
+from .functions import Results, connection_of
+from .penalties import BLOCK, BlockCheck, block_check
 from .rules import CompiledRule
 
 MAX_LAYOUTS = 256

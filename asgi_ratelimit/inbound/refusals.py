@@ -17,7 +17,7 @@ from ..decision import Decision, is_outage
 from ..errors import RateLimitError
 from ..headers import retry_after
 from .enforcer import Enforcer, Handler
-from .penalties.block_checks import is_blocked
+from .penalties import is_blocked
 from .request_limits import RequestLimits
 from .responses.refusal_answers import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, refusing_name
 

@@ -19,20 +19,20 @@ from ..keys.path_patterns import compile_rule_path, route_path
 from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas
+from .checks import require_agreement
 from .delays import checked_max_delay
-from .functions.connection_functions import Failures
-from .functions.function_arguments import (
+from .functions import (
     CostFunction,
+    Failures,
     QuotaFunction,
     checked_cost_or_function,
     checked_key,
     checked_quota,
     takes_bytes,
 )
-from .penalties.penalty import Penalty, checked_penalty
+from .penalties import Penalty, checked_penalty
 from .plan import Plan
 from .rules import CompiledRule, Rule, as_methods, as_on_error, name_of_messages
-from .startup.name_conflicts import require_agreement
 
 LONGEST_CACHED = 256
 """The most characters of a method and path that are kept beside their plan; for longer ones only a digest is kept."""

@@ -14,8 +14,8 @@ from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound import Rule
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.functions.connection_functions import Failures
-from ..inbound.penalties.strikes import apply_penalties
+from ..inbound.functions import Failures
+from ..inbound.penalties import apply_penalties
 from ..inbound.responses.refusal_answers import LimitUnavailable
 from ..inbound.rule_table import Defaults, RuleTable
 from ..inbound.rules import CompiledRule

@@ -20,8 +20,8 @@ from ...limiter import checked_name
 from ...quota_text import as_quotas, as_text
 from ...quotas import Quota
 from ..delays import checked_max_delay, checked_max_waiting
-from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
-from ..penalties.penalty import Penalty
+from ..functions import checked_cost_or_function, checked_key, require_function, takes_bytes
+from ..penalties import Penalty
 from ..responses.refusal_answers import checked_on_limited
 from ..rules import Rule, as_methods
 

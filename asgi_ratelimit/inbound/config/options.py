@@ -11,9 +11,8 @@ from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
 from ...stores import Store
 from ..delays import MAX_WAITING
-from ..functions.connection_functions import Failures
-from ..functions.function_arguments import CostFunction, QuotaFunction, address_key
-from ..penalties.penalty import Penalty
+from ..functions import CostFunction, Failures, QuotaFunction, address_key
+from ..penalties import Penalty
 from ..responses.header_options import DialectName, HeaderOptions
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule

@@ -14,8 +14,7 @@ from ...buckets import DEFAULT_NAME
 from ...decision import Decision, is_outage
 from ...headers import Header, retry_after, violated
 from ...keys.base import called
-from ..functions.connection_functions import Failures, connection_of
-from ..functions.function_arguments import require_function
+from ..functions import Failures, connection_of, require_function
 from .header_options import HeaderOptions
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None

@@ -16,11 +16,8 @@ from ...keys.base import UNREADABLE, ScopeKey, key_text
 from ...keys.path_patterns import PathPattern
 from ...quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ...quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
-from ..functions.connection_functions import Failures, Results, called_once
-from ..functions.function_arguments import CostFunction, QuotaFunction, SettleFunction
-from ..functions.missing_keys import KeyWatch
-from ..penalties.block_checks import BLOCK
-from ..penalties.penalty import Penalty
+from ..functions import CostFunction, Failures, KeyWatch, QuotaFunction, Results, SettleFunction, called_once
+from ..penalties import BLOCK, Penalty
 from ..responses.refusal_answers import LimitUnavailable, OnLimited
 from .rule import Rule
 

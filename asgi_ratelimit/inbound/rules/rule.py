@@ -16,7 +16,7 @@ from ...keys.path_patterns import compile_rule_path
 from ...limiter import checked_name
 from ...quota_text import QuotaLike, as_quotas
 from ..delays import checked_max_delay
-from ..functions.function_arguments import (
+from ..functions import (
     CostFunction,
     QuotaFunction,
     SettleFunction,
@@ -25,7 +25,7 @@ from ..functions.function_arguments import (
     checked_quota,
     takes_bytes,
 )
-from ..penalties.penalty import Penalty, checked_penalty
+from ..penalties import Penalty, checked_penalty
 from ..responses.refusal_answers import OnLimited, checked_on_limited
 
 

@@ -10,8 +10,7 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
-from asgi_ratelimit.inbound import dependency
-from asgi_ratelimit.inbound.startup import startup_warnings
+from asgi_ratelimit.inbound import checks, dependency
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
 from tests.support.asgi import ask
@@ -214,7 +213,7 @@ async def test_dependencies_on_a_shared_store_with_several_workers(
 def test_workers_of_the_environment(variable: str, value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables that servers and containers read."""
     monkeypatch.setenv(variable, value)
-    assert startup_warnings.number_of_workers() == number
+    assert checks.number_of_workers() == number
 
 
 @pytest.mark.usefixtures("single_worker")
@@ -222,4 +221,4 @@ def test_workers_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all spellings."""
     for option in (["-w", "4"], ["-w4"], ["--workers", "4"], ["--workers=4"]):
         monkeypatch.setattr(sys, "argv", ["gunicorn", *option, "app:app"])
-        assert startup_warnings.number_of_workers() == 4
+        assert checks.number_of_workers() == 4

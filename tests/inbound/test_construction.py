@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from asgi_ratelimit import ConfigurationError, QuotaError, RateLimitMiddleware, Rule, client_ip
-from asgi_ratelimit.inbound.startup import construction
+from asgi_ratelimit.inbound import checks
 from asgi_ratelimit.keys import combine, path_param
 from tests.support.asgi import ask, crash, http, ok
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def new_process() -> None:
     """Each test gets all messages, as in a process of its own."""
-    construction._log.cache_clear()
+    checks._log.cache_clear()
 
 
 @pytest.mark.parametrize("wrong", ["5/minute", None, 5], ids=repr)
