@@ -65,14 +65,10 @@ def checked_app(app: ASGIApp) -> ASGIApp:
     """``app``, if it can be one; ``ConfigurationError`` otherwise."""
     if callable(app) and takes(app, 3):
         return app
-    if callable(app) and takes(app, 2):
-        raise ConfigurationError(
-            f"{app!r} takes two arguments, as an app of WSGI, not scope, receive and send: "
-            'RateLimitMiddleware(WsgiToAsgi(app), "5/minute"), with asgiref.wsgi.WsgiToAsgi'
-        )
     raise ConfigurationError(
-        f'the app comes first, not {app!r}: app.add_middleware(RateLimitMiddleware, quota="5/minute"), '
-        'or RateLimitMiddleware(app, "5/minute")'
+        f"an app of ASGI comes first, called with scope, receive and send, not {app!r}: "
+        'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute"), or for an '
+        'app of WSGI RateLimitMiddleware(WsgiToAsgi(app), "5/minute"), with asgiref.wsgi.WsgiToAsgi'
     )
 
 

@@ -6,7 +6,6 @@ Errors name the table and the key. The last valid version counts.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import tomllib
@@ -21,11 +20,13 @@ from stat import S_ISREG
 from typing import Any, TypeAlias
 from weakref import ref
 
+from ..argument_errors import checked_flag
 from ..buckets import DEFAULT_NAME
 from ..decision import OnError
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called
+from ..logs import logger
 from ..overrides import EVERY, NO_OVERRIDES, Repeating, live_overrides
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import Quota
@@ -36,8 +37,6 @@ from .penalties import Penalty
 from .responses.header_options import DialectName, HeaderOptions, header_options
 from .rule_table import Defaults, RuleTable
 from .rules import Rule
-
-logger = logging.getLogger("asgi_ratelimit")
 
 Place: TypeAlias = tuple[str | int, ...]
 """The keys that lead to a value, with numbers from 0 for the tables of an array."""
@@ -64,24 +63,24 @@ class Options:
     max_delay: float
     max_waiting: int
 
-    def merged(self, settings: Settings) -> Options:
+    def merged(self, file: str, settings: Mapping[str, Any]) -> Options:
         """These options of the program and those of a file, whose rules come after the program's.
 
         Raises ``ConfigurationError`` for an option that both give, and for options that do not fit together.
         """
-        for name, value in settings.options.items():
+        for name, value in settings.items():
             own, usual = getattr(self, name), getattr(USUAL, name)
-            if own is not usual and own != usual:
+            if name != "rules" and own is not usual and own != usual:
                 problem = f"{value!r}: the program gives it, too, {name}={own!r}: remove one of them"
-                raise error_at(settings.file, (name,), problem)
-        options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
+                raise error_at(file, (name,), problem)
+        options = replace(self, **{**settings, "rules": (*self.rules, *settings["rules"])})
         failure = options.failure()
         if failure is None:
             return options
-        fewer = (replace(options, rules=options.rules[:-count]) for count in range(1, len(settings.rules) + 1))
-        fitting = next((each for each in fewer if each.failure() is None), None)
-        place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
-        raise error_at(settings.file, place, failure) from failure
+        fewer = [replace(options, rules=options.rules[:count]) for count in range(len(self.rules), len(options.rules))]
+        fitting = [number for number, each in enumerate(fewer) if each.failure() is None]
+        place: Place = ("rules", fitting[-1]) if fitting else ()
+        raise error_at(file, place, failure) from failure
 
     def failure(self) -> ValueError | None:
         """The reason why these options are invalid, if there is one."""
@@ -115,17 +114,11 @@ AT_START = ("name", "headers", "max_waiting")
 # The content of a file
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The content of a file: ``options`` of the middleware by name, and rules."""
+def settings_of(content: str, file: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The options in the text of a file, by name, and its rules.
 
-    file: str
-    options: Mapping[str, Any]
-    rules: tuple[Rule, ...]
-
-
-def settings_of(content: str, file: str, environment: Mapping[str, str]) -> Settings:
-    """The settings in the text of a file. Raises ``ConfigurationError`` with the file, the table and the key."""
+    Raises ``ConfigurationError`` with the file, the table and the key.
+    """
     try:
         parsed = tomllib.loads(content)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -164,8 +157,7 @@ class Tier:
         return None if tier is None else self.quotas[tier]
 
 
-_VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_VARIABLE = re.compile(r"\$(\$?)\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?|[^{}]*)\}")
 
 _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}
 _OF_RULE = {each.name for each in fields(Rule)} | {"exempt", "tier"}
@@ -185,7 +177,7 @@ class _Reader:
         self._client_ip: KeyFunction = client_ip()
         self._tiers: dict[str, Tier] = {}
 
-    def settings(self, parsed: dict[str, Any]) -> Settings:
+    def settings(self, parsed: dict[str, Any]) -> dict[str, Any]:
         table = self._table(self._expanded(parsed, ()), _OF_MIDDLEWARE, ())
         options: dict[str, Any] = {}
         if "client_ip" in table:
@@ -194,28 +186,25 @@ class _Reader:
         for name, tier in self._table(table.pop("tiers", {}), None, ("tiers",)).items():
             self._tiers[name] = self._tier(name, self._table(tier, None, ("tiers", name)))
         listed = table.pop("rules", [])
-        if not isinstance(listed, list):
-            raise error_at(self._file, ("rules",), 'rules are tables: [[rules]] with path = "/login"')
         options |= self._arguments(table, ())
         for name, value in options.items():
             failure = replace(USUAL, **{"quota": "1/s", name: value}).failure()
             if failure is not None:
                 raise error_at(self._file, (name,), failure)
-        rules = [self._rule(rule, ("rules", number)) for number, rule in enumerate(listed)]
-        return Settings(self._file, options, tuple(rules))
+        rules = enumerate(listed if isinstance(listed, list) else [listed])
+        return {**options, "rules": tuple([self._rule(rule, ("rules", number)) for number, rule in rules])}
 
-    def _rule(self, rule: Any, place: Place) -> Rule:
+    def _rule(self, rule: Any, place: Place) -> Any:
         table = self._table(rule, _OF_RULE, place)
-        is_exempt = _flag(table.pop("exempt", False))
+        is_exempt = self._read((*place, "exempt"), checked_flag, "exempt", _flag(table.pop("exempt", False)))
         if "path" not in table:
             raise error_at(self._file, place, 'a rule has no path: path = "/login"')
         has_quota = "quota" in table or "tier" in table
-        if is_exempt if has_quota else not is_exempt and "messages" not in table:
+        if is_exempt == has_quota and (is_exempt or "messages" not in table):
             problem = 'a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"'
             raise error_at(self._file, place, problem)
         arguments = {"quota": None, **self._arguments(table, place)}
-        built: Rule = self._called(Rule, arguments, place, path="/", quota="1/s")
-        return built
+        return self._called(Rule, arguments, place, path="/", quota="1/s")
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
         place: Place = ("tiers", name)
@@ -259,16 +248,14 @@ class _Reader:
                 self._read((*place, name), partial(build, **{**usual, name: value}))
             raise error_at(self._file, place, error) from error
 
-    def _key(self, value: Any) -> KeyFunction:
+    def _key(self, value: Any) -> Any:
         form, separator, name = _text(value).partition(":")
         if form in _KEYS and (name or form == "user"):
-            key: KeyFunction = _KEYS[form](name) if name else user()
-            return key
+            return _KEYS[form](name) if name else user()
         if value == "client_ip":
             return self._client_ip
         if "." in form and separator:
-            function: KeyFunction = _function(value)
-            return function
+            return _function(value)
         raise ConfigurationError(
             f"there is no such key as {value!r}{_hint(form, ['client_ip', *_KEYS])}: client_ip, user, "
             "header:X-Api-Key, cookie:session, path_param:id, state:tenant, or app.limits:key_of"
@@ -298,12 +285,11 @@ class _Reader:
             return [self._expanded(each, (*place, number)) for number, each in enumerate(value)]
 
         def replaced(match: re.Match[str]) -> str:
-            variable = _NAME.fullmatch(match[2])
-            if match[1]:
+            is_literal, name, default = match.groups()
+            if is_literal:
                 return match[0][1:]
-            if variable is None:
+            if name is None:
                 raise error_at(self._file, place, f"{match[0]!r} is not a variable: ${{NAME}}, or ${{NAME:-default}}")
-            name, default = variable.groups()
             if name not in self._environment and default is None:
                 problem = f"the environment variable {name} is not set, and has no default: ${{{name}:-default}}"
                 raise error_at(self._file, place, problem)
@@ -436,7 +422,7 @@ class LimitsFile(Repeating):
             logger.warning("%s: %s", self._path, change)
 
     def _options_of(self, content: str) -> Options:
-        return self._of_program.merged(settings_of(content, self._path, os.environ))
+        return self._of_program.merged(self._path, settings_of(content, self._path, os.environ))
 
     def _read(self) -> str:
         where = os.path.abspath(self._path)

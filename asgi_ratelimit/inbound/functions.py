@@ -5,10 +5,9 @@ A wrong one raises an error at once that shows a right one.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, isroutine, signature
 from typing import Any, TypeAlias, cast
 
 from starlette.datastructures import Headers
@@ -108,10 +107,9 @@ def require_function(what: str, function: Any, count: int, example: str) -> Any:
             f"{what}={_name(function)} is a dependency of FastAPI, which nobody else can call: "
             f"{_DEPENDENCY if what == 'key' else example}"
         )
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(f"{what} is a function that returns, and {_text(function)} yields: {example}")
     if not takes(function, count):
-        raise ConfigurationError(f"{what} is called with {arguments}, which {_text(function)} does not take: {example}")
+        text = f"{_name(function)}{_call_signature(function)}"
+        raise ConfigurationError(f"{what} is called with {arguments}, which {text} does not take: {example}")
     return function
 
 
@@ -137,10 +135,6 @@ def _name(function: Any) -> str:
     return cast("str", getattr(function, "__name__", type(function).__name__))
 
 
-def _text(function: Callable[..., object]) -> str:
-    return f"{_name(function)}{_call_signature(function)}"
-
-
 def _call_signature(function: Callable[..., object], *, eval_str: bool = False) -> Signature:
     """The signature by which a function is called; that of a function which it wraps only if it takes ``*args``.
 
@@ -157,7 +151,7 @@ def _is_for_fastapi(function: Any) -> bool:
     FastAPI is not imported here. A scheme returns whatever credential a client makes up. A class of the program's that
     inherits from one may have a call that checks what it gets.
     """
-    call = function if inspect.isroutine(function) else type(function).__call__
+    call = function if isroutine(function) else type(function).__call__
     if str(getattr(call, "__module__", "")).startswith("fastapi.security."):
         return True
     return any(map(_is_filled_by_fastapi, signature_of(function).parameters.values()))

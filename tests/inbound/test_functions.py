@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Iterator
 from functools import partial, wraps
 from typing import Annotated, Any
 
@@ -44,14 +43,6 @@ def by_second(request: Request, db: Annotated[str, Depends(ok)] = "") -> str:
 
 def by_two(x_user: Annotated[str, Header()], other: int) -> str:
     return x_user
-
-
-def yields(request: Request) -> Iterator[str]:
-    yield "key"
-
-
-async def yields_later(request: Request) -> AsyncIterator[bool]:
-    yield False
 
 
 def of_request(request: Annotated[Request, "the request"], plan: str = "free") -> str:
@@ -104,7 +95,6 @@ WRONG = [
     ({"key": by_two}, 'nobody else can call: RateLimit("5/minute", key=Depends(current_user_id))'),
     ({"key": combine(client_ip(), by_header)}, "key=by_header is a dependency of FastAPI"),
     ({"key": first_of(combine(by_two, header("x")), client_ip())}, "key=by_two is a dependency of FastAPI"),
-    ({"key": yields}, "key is a function that returns, and yields("),
     (
         {"quota": by_header},
         "a dependency of FastAPI, which nobody else can call: quota=lambda request",
@@ -129,7 +119,6 @@ OF_MIDDLEWARE = [
         "a dependency of FastAPI, which nobody else can call: allow=client_ip().within",
     ),
     ({"on_limited": by_two}, "on_limited=by_two is a dependency of FastAPI"),
-    ({"allow": yields_later}, "allow is a function that returns, and yields_later("),
     ({"deny": 7}, "not 7: deny=client_ip().within"),
     ({"hooks": [print, 7]}, "not 7"),
 ]

@@ -66,7 +66,8 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', ", rules[1]: max_delay"),
         ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', "cost=2 without a quota charges nothing"),
         ('[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"', ", rules[1]: path_param('idd') needs"),
-        ('rules = "all"', ", rules: rules are tables: [[rules]]"),
+        ('rules = "all"', ", rules[1]: 'all' is not a table"),
+        (RULE + 'exempt = "maybe"', ", rules[1].exempt: exempt must be True or False, not 'maybe'"),
         (
             '[[rules]]\npath = "/x"\ntier = "plan"',
             ", rules[1].tier: there is no such tier as 'plan': [tiers.plan] with function =",
