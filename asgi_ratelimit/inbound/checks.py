@@ -66,9 +66,8 @@ def checked_app(app: ASGIApp) -> ASGIApp:
     if callable(app) and takes(app, 3):
         return app
     raise ConfigurationError(
-        f"an app of ASGI comes first, called with scope, receive and send, not {app!r}: "
-        'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute"), or for an '
-        'app of WSGI RateLimitMiddleware(WsgiToAsgi(app), "5/minute"), with asgiref.wsgi.WsgiToAsgi'
+        f"the first argument is an app of ASGI, not {app!r}: RateLimitMiddleware(app, "
+        '"5/minute"), app.add_middleware(RateLimitMiddleware, quota="5/minute"), or WsgiToAsgi(app) of asgiref for WSGI'
     )
 
 
@@ -122,10 +121,8 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
         for what, value, text in _shared(rule):
             other, other_text = seen.setdefault((rule.name, what), (value, text))
             if other != value:
-                raise ConfigurationError(
-                    f"two rules named {rule.name!r} have different {what}, {other_text} and {text}, and would share a "
-                    'bucket: give one of them another name, Rule(..., name="uploads")'
-                )
+                both = f"two rules named {rule.name!r} have different {what}, {other_text} and {text}"
+                raise ConfigurationError(f'{both}, and would share a bucket: name one Rule(..., name="uploads")')
 
 
 def _shared(rule: CompiledRule) -> Iterator[tuple[str, object, str]]:
@@ -147,11 +144,13 @@ def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
     for text in unused_rules(rules, app):
         warn_once("a-rule-that-never-applies", text)
     if any(isinstance(each.app, CORSMiddleware) for route in walk(app) for each in route.middlewares):
-        warn_once(
-            "a-cors-middleware-inside-of-the-limit",
-            "CORSMiddleware is inside of RateLimitMiddleware, so scripts in a browser cannot read refusals: "
-            "app.add_middleware(CORSMiddleware, ...) after app.add_middleware(RateLimitMiddleware, ...)",
-        )
+        warn_once("a-cors-middleware-inside-of-the-limit", _CORS_INSIDE)
+
+
+_CORS_INSIDE = (
+    "CORSMiddleware is inside of RateLimitMiddleware, so scripts in a browser cannot read refusals: "
+    "app.add_middleware(CORSMiddleware, ...) comes after app.add_middleware(RateLimitMiddleware, ...)"
+)
 
 
 def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:

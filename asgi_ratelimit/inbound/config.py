@@ -367,8 +367,9 @@ class LimitsFile(Repeating):
         self._path = os.fspath(path)
         self._of_program = of_program
         self._subscriber: Callable[[], Any] = lambda: None
-        self._signature = self._signed()
         self._content = self._read()
+        self._seen: str = self._content
+        """The content that was read last, or the reason why it could not be read."""
         self.options = self._options_of(self._content)
 
     @property
@@ -389,15 +390,21 @@ class LimitsFile(Repeating):
         return os.path.abspath(self._path) == os.path.abspath(other._path) and self._content != other._content
 
     async def run(self) -> float:
-        """Check whether the file has changed."""
-        signature = self._signed()
-        if signature != self._signature:
+        """Read the file, and apply it if it has changed; somebody may be writing it, so it is read twice then."""
+        seen = self._readable()
+        if seen != self._seen:
             await asyncio.sleep(SETTLED_AFTER)
-            if signature != self._signed():
+            if seen != self._readable():
                 return SETTLED_AFTER
-            self._signature = signature
+            self._seen = seen
             self._reload()
         return EVERY
+
+    def _readable(self) -> str:
+        try:
+            return self._read()
+        except ConfigurationError as error:
+            return str(error)
 
     def _reload(self) -> None:
         """Apply the changes, and log each one, or log what is wrong, once for each version of the file."""
@@ -405,11 +412,8 @@ class LimitsFile(Repeating):
         if subscriber is None:
             return
         try:
-            content = self._read()
-            if content == self._content:
-                return
-            self._content = content
-            options = self._options_of(content)
+            self._content = self._read()
+            options = self._options_of(self._content)
             try:
                 subscriber.options_changed(options)
             except ValueError as error:
@@ -437,14 +441,6 @@ class LimitsFile(Repeating):
         if all(line.strip()[:1] in ("", "#") for line in content.splitlines()):
             raise ConfigurationError(f'{self._path} is empty, or has nothing but comments: quota = "100/minute"')
         return content
-
-    def _signed(self) -> tuple[int, ...] | None:
-        """A signature that changes whenever the file is written; ``None`` if there is no file."""
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 async def _nothing_to_close() -> None:

@@ -51,6 +51,7 @@ _checked: WeakSet[Any] = WeakSet()
 """The apps whose limits all stand where FastAPI calls them."""
 
 _KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
+_BY_PLAN = "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 _WITH_DEPENDS = (
@@ -78,10 +79,8 @@ class DependencyKey:
         value = connection.scope[self.VALUES][self]
         if value is None or isinstance(value, (str, bytes, int, UUID)):
             return value
-        raise TypeError(  # without the value, which may be what an app knows of a user
-            f"{self!r} returned a {type(value).__qualname__}, but a key is a str, bytes, an int, a UUID or None: "
-            f"write a dependency that returns the id, {_KEYED}"
-        )
+        kind = type(value).__qualname__  # not the value, which may be what an app knows of a user
+        raise TypeError(f"{self!r} returned a {kind}, but a key is a str, bytes, an int, a UUID or None: {_KEYED}")
 
 
 class _LacksItsCall:
@@ -135,9 +134,7 @@ class RateLimit:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
             raise ConfigurationError(
-                f"{quota!r} is not a quota: let the dependency that returns the key set request.state.plan, and a "
-                "function of the request return the quota, "
-                "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
+                f"{quota!r} is not a quota: where a dependency sets request.state.plan, {_BY_PLAN}"
             )
         name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
@@ -430,20 +427,16 @@ def _require_called_key(dependency: Any) -> None:
     """Raise for ``Depends(client_ip)``: FastAPI would make the key of each request, as its client says."""
     if isinstance(dependency, type) and issubclass(dependency, ScopeKey):
         name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
-        raise ConfigurationError(
-            f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments: "
-            f"Depends({name}({arguments}))"
-        )
+        problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
+        raise ConfigurationError(f"{problem}: Depends({name}({arguments}))")
 
 
 def _require_no_factory(dependency: Any) -> None:
     """Raise for a dependency that, by its annotation, returns a limit, which nobody calls."""
     if signature_of(dependency).return_annotation is RateLimit:
         name = getattr(dependency, "__name__", repr(dependency))
-        raise ConfigurationError(
-            f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody: Depends({name}()), or "
-            'for a quota of each request Depends(RateLimit(lambda request: "2/minute"))'
-        )
+        problem = f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody"
+        raise ConfigurationError(f"{problem}: Depends({name}())")
 
 
 def _lacks_depends(where: str) -> ConfigurationError:

@@ -89,10 +89,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
         for count in (2, 3):
             if takes(settle, count):
                 return count == 3
-    raise ConfigurationError(
-        f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
-        f"{_SETTLE}"
-    )
+    raise ConfigurationError(f"settle is a function of status and headers, or also of bytes, not {settle!r}: {_SETTLE}")
 
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:
@@ -103,9 +100,9 @@ def require_function(what: str, function: Any, count: int, example: str) -> Any:
     if not callable(function):
         raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")
     if _is_for_fastapi(function):
+        right = _DEPENDENCY if what == "key" else example
         raise ConfigurationError(
-            f"{what}={_name(function)} is a dependency of FastAPI, which nobody else can call: "
-            f"{_DEPENDENCY if what == 'key' else example}"
+            f"{what}={_name(function)} is a dependency of FastAPI, which nobody else can call: {right}"
         )
     if not takes(function, count):
         text = f"{_name(function)}{_call_signature(function)}"
@@ -237,9 +234,6 @@ class KeyWatch:
         self._missing = self._missing + 1 if key is None else 0
         self.is_over = key is not None or self.is_silent
         if self.is_silent:
-            warn_once(
-                "a-key-that-never-comes",
-                f"the key of {name!r}, {function!r}, was None for all of the first {WATCHED} requests that it could "
-                "apply to, so it limits nobody: is its name right, do clients send it, and is it set before the limit "
-                f"runs? Where a dependency of FastAPI knows it, {_DEPENDENCY}",
-            )
+            problem = f"the key of {name!r}, {function!r}, was None for all of the first {WATCHED} requests"
+            mend = "is its name right, do clients send it, and is it set before the limit runs, as by"
+            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend} {_DEPENDENCY}?")

@@ -69,19 +69,15 @@ class Penalty:
         shortest = seconds_of("block_for", self.block_for)
         within = shortest if self.within is None else seconds_of("within", self.within)
         longest = seconds_of("longest", self.longest)
+        problem = ""
         if not _is_number(self.after, Integral) or self.after < 1:
-            raise ConfigurationError(
-                f'after must be a number of refusals, not {self.after!r}: Penalty("10 minutes", after=5)'
-            )
-        if not _is_number(self.growth, Real) or not 1 <= self.growth <= 1000:
-            raise ConfigurationError(
-                f'growth must be from 1 to 1000, not {self.growth!r}: Penalty("10 minutes", growth=2)'
-            )
-        if longest < shortest and self.longest != LONGEST:
-            raise ConfigurationError(
-                f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}: "
-                'Penalty("10 minutes", growth=2, longest="1 day")'
-            )
+            problem = f"after must be a number of refusals, not {self.after!r}"
+        elif not _is_number(self.growth, Real) or not 1 <= self.growth <= 1000:
+            problem = f"growth must be from 1 to 1000, not {self.growth!r}"
+        elif longest < shortest and self.longest != LONGEST:
+            problem = f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}"
+        if problem:
+            raise ConfigurationError(f'{problem}: Penalty("10 minutes", after=5, growth=2, longest="1 day")')
         strikes = None
         if self.after > 1:
             strikes = RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
@@ -329,10 +325,9 @@ class Lists:
             answer = await called(function, connection_of(scope))
             if answer is None or answer is True or answer is False:
                 return answer is True
-            raise TypeError(  # without the answer, which may be a credential
-                f"{argument} returns True or False, not {type(answer).__name__}: "
-                f"{argument}=lambda request: request.headers.get('x-client') in CLIENTS"
-            )
+            right = f"{argument}=lambda request: request.headers.get('x-client') in CLIENTS"
+            kind = type(answer).__name__  # not the answer, which may be a credential
+            raise TypeError(f"{argument} returns True or False, not {kind}: {right}")
         except Exception as error:  # a user's function may raise anything
             refuses = on_error == "deny"
             self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
@@ -346,8 +341,5 @@ def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
         return test
     right = f'{name}=client_ip().within("10.0.0.0/8")'
     if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever the client is
-        raise ConfigurationError(
-            f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}, or a function of the connection "
-            "that returns True or False"
-        )
+        raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
     return cast("ListFunction", require_function(name, test, 1, right))

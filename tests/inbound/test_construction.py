@@ -30,7 +30,7 @@ def new_process() -> None:
 @pytest.mark.parametrize("wrong", ["5/minute", None, 5], ids=repr)
 def test_the_app_comes_first(wrong: Any) -> None:
     """A quota in its place is quoted, and both right ways are shown."""
-    mend = f"called with scope, receive and send, not {wrong!r}: app.add_middleware(RateLimitMiddleware, quota="
+    mend = f"the first argument is an app of ASGI, not {wrong!r}: RateLimitMiddleware(app, "
     with pytest.raises(ConfigurationError, match=re.escape(mend)):
         RateLimitMiddleware(wrong)
 
@@ -96,7 +96,7 @@ def test_an_app_of_wsgi_is_refused() -> None:
 
     def wsgi(environ: Any, start_response: Any) -> Any: ...
 
-    with pytest.raises(ConfigurationError, match=r"for an app of WSGI RateLimitMiddleware\(WsgiToAsgi\(app\)"):
+    with pytest.raises(ConfigurationError, match=r"WsgiToAsgi\(app\) of asgiref for WSGI"):
         RateLimitMiddleware(wsgi, "1/s")  # type: ignore[arg-type]
 
 

@@ -233,9 +233,7 @@ def test_two_quotas_of_one_limit() -> None:
 
 def test_a_dependency_is_no_quota() -> None:
     """The error says where a quota by plan comes from."""
-    with pytest.raises(
-        ConfigurationError, match=r"is not a quota: let the dependency that returns the key set request"
-    ):
+    with pytest.raises(ConfigurationError, match=r"is not a quota: where a dependency sets the plan, RateLimit"):
         RateLimit(Depends(hello))  # type: ignore[arg-type]
 
 

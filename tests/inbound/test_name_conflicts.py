@@ -58,7 +58,7 @@ def test_two_functions_for_one_name_are_refused(first: Any, second: Any, quoted:
     with pytest.raises(ConfigurationError) as raised:
         limited(Rule("/", first, name="both"), Rule(path, second, name="both"))
     assert str(raised.value).startswith(quoted)
-    assert str(raised.value).endswith('would share a bucket: give one of them another name, Rule(..., name="uploads")')
+    assert str(raised.value).endswith('would share a bucket: name one Rule(..., name="uploads")')
 
 
 @pytest.mark.parametrize(("own", "quota"), [("2/minute", one), (two, "1/minute"), (two, one)])

@@ -104,14 +104,13 @@ async def test_a_module_that_ends_the_program_ends_nothing(
 
 
 async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each version of it is reported once; neither does one that is gone or empty."""
+    """Each version of it is reported once; neither does one that is gone or without limits."""
     path = tmp_path / "limits.toml"
     middleware = limited(path, RULE.format("3/hour"), rules=[Rule("/z", "9/s", name="z")])
     async with client_of(middleware) as client:
         await client.get("/x")
         broken = {
             RULE.format("3/year"): "rules[1].quota",
-            "": "is empty, or has nothing but comments",
             '# quota = "2/minute"\n\n  # a note\n': "is empty, or has nothing but comments: quota",
             RULE.format("4/hour")
             + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "rules[2]: two rules named 'z'",
