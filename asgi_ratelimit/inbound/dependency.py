@@ -133,9 +133,7 @@ class RateLimit:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
-            raise ConfigurationError(
-                f"{quota!r} is not a quota: where a dependency sets request.state.plan, {_BY_PLAN}"
-            )
+            raise ConfigurationError(f"{quota!r} is not a quota: where a dependency sets the plan, {_BY_PLAN}")
         name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
