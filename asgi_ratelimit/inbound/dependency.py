@@ -114,9 +114,7 @@ class RateLimit:
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
 
-    @shows_use(
-        'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
-    )
+    @shows_use('RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")')
     def __init__(
         self,
         quota: _Quota,
@@ -141,7 +139,7 @@ class RateLimit:
         rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
         if self._own is not None and not self.unnamed:
-            self._plan_with(self._own)
+            self._new_plan(self._own)
 
     @staticmethod
     def set_store(store: "Store | str | None") -> None:
@@ -245,17 +243,13 @@ class RateLimit:
         own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited}
         return RateLimited(limits, decision, own_answer_of(decision, own))
 
-    def _new_plan(self, enforcer: Enforcer, app: Any) -> Plan:
-        """The plan of the first request of an app, or of the first one under new overrides or another key.
+    def _new_plan(self, enforcer: Enforcer, app: Any = None) -> Plan:
+        """The plan behind an enforcer, as of its first request, or of the first under new overrides or another key.
 
-        All limits of the app that share the store must agree.
+        A limit without a key takes over the enforcer's. All limits of the app that share the store must agree.
         """
         if app is not None:
             register_limits(app, enforcer)
-        return self._plan_with(enforcer)
-
-    def _plan_with(self, enforcer: Enforcer) -> Plan:
-        """The plan of the limit behind this enforcer; a limit without a key takes over the enforcer's."""
         key = enforcer.key
         rules = [_behind(enforcer, key, replace(rule, name=name)) for rule, name in zip(self.rules, self._names)]
         require_agreement(rules)
@@ -288,12 +282,8 @@ class RateLimit:
 
     def names_at(self, place: str, number: int = 1) -> list[str]:
         """A name for each rule: its own, or the place, with a number if other limits there are named after it too."""
-        numbers = count(number)
-        names = []
-        for rule in self.rules:
-            at = next(numbers) if rule.name == UNNAMED else 0
-            names.append(rule.name if at == 0 else place if at == 1 else f"{place} {at}")
-        return names
+        numbered = (place if each == 1 else f"{place} {each}" for each in count(number))
+        return [next(numbered) if rule.name == UNNAMED else rule.name for rule in self.rules]
 
     def _follow(self, scope: Scope) -> None:
         """Name the limit after the route of this request; ``ConfigurationError`` if it is on several routes."""
@@ -301,7 +291,7 @@ class RateLimit:
         if self._route is not None and self._route[0] is router and self._route[1] is route:
             return
         names = _names_by_limit(router).get(self) or self._names_on(route, scope)
-        ((place, own),) = _at_one_place(self, names).items()
+        place, own = _at_one_place(self, names)
         if self._route is not None and self._names != own:
             raise _needs_name(self, [self._names[0], place])
         self._route, self._names = (router, route), own
@@ -383,12 +373,11 @@ def has_limited_route(app: Any) -> bool:
 
 def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
     """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
-    by_limit = _names_by_limit(app)
-    named: dict[RateLimit, list[CompiledRule]] = {}
+    by_limit, named = _names_by_limit(app), {}
     for limit in limits_of(app):
         names, *others = by_limit.get(limit, {}).values() or [limit.names_at(UNNAMED)]
-        rules = zip(limit.rules, names)
-        named[limit] = [*limit.rules] if others else [replace(rule, name=name) for rule, name in rules]
+        renamed = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
+        named[limit] = [*limit.rules] if others else renamed
     return named
 
 
@@ -465,10 +454,11 @@ def _names_by_limit(app: Any) -> dict[RateLimit, _NamesByPlace]:
     return names
 
 
-def _at_one_place(limit: RateLimit, names: _NamesByPlace) -> _NamesByPlace:
+def _at_one_place(limit: RateLimit, names: _NamesByPlace) -> tuple[str, list[str]]:
+    """The only place of a limit, and its names there. Raises ``ConfigurationError`` if there are several."""
     if len(names) > 1:
         raise _needs_name(limit, list(names))
-    return names
+    return next(iter(names.items()))
 
 
 def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
