@@ -89,7 +89,8 @@ def takes_bytes(settle: SettleFunction) -> bool:
         for count in (2, 3):
             if takes(settle, count):
                 return count == 3
-    raise ConfigurationError(f"settle is a function of status and headers, or also of bytes, not {settle!r}: {_SETTLE}")
+    problem = f"settle is a function of the status and the headers, and perhaps of the bytes, not {settle!r}"
+    raise ConfigurationError(f"{problem}: {_SETTLE}")
 
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:

@@ -49,7 +49,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (RULE + "max_delay = -1", "max_delay must be seconds from 0"),
         (RULE + 'messages = "1/x"', ", rules[1].messages: '1/x'"),
         (RULE + 'name = ""', ", rules[1].name"),
-        (RULE + f'settle = "{HERE}:key_of"', "settle is a function of status and headers"),
+        (RULE + f'settle = "{HERE}:key_of"', "settle is a function of the status"),
         (RULE + f'on_limited = "{HERE}:key_of"', "on_limited is called with"),
         (
             RULE + 'penalty = { block_for = "soon" }',
