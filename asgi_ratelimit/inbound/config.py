@@ -161,7 +161,7 @@ _VARIABLE = re.compile(r"\$(\$?)\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?|[^{
 
 _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}
 _OF_RULE = {each.name for each in fields(Rule)} | {"exempt", "tier"}
-_OF_PENALTY = {"after", "block_for", "growth", "longest", "within"}
+_OF_PENALTY = {each.name for each in fields(Penalty) if each.init}
 _OF_CLIENT_IP = {"forwarded_header", "ipv6_prefix", "trusted_proxies"}
 
 _KEYS: Mapping[str, Any] = {each.__name__: each for each in (cookie, header, path_param, state, user)}
@@ -334,9 +334,10 @@ def _flag(value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     """A number, which may come from the environment as a text; anything else is left to its argument."""
+    if isinstance(value, bool):
+        raise ConfigurationError(f"it must be a number, not {str(value).lower()}")
     with suppress(ValueError):
-        if isinstance(value, str):
-            return float(value) if "." in value else int(value)
+        return (float if "." in value else int)(value) if isinstance(value, str) else value
     return value
 
 

@@ -92,9 +92,9 @@ class _LacksItsCall:
 
 
 if TYPE_CHECKING:
-    _Quota: TypeAlias = QuotaLike | QuotaFunction
+    QuotaArgument: TypeAlias = QuotaLike | QuotaFunction
 else:
-    _Quota = Annotated[Any, _LacksItsCall()]
+    QuotaArgument = Annotated[Any, _LacksItsCall()]
 
 
 class RateLimit:
@@ -117,7 +117,7 @@ class RateLimit:
     @shows_use('RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")')
     def __init__(
         self,
-        quota: _Quota,
+        quota: QuotaArgument,
         *,
         key: "KeyFunction | Any | None" = None,
         cost: "float | CostFunction" = 1,

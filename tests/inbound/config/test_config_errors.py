@@ -40,6 +40,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (RULE + f'key = "{HERE}:answer"', "which answer("),
         (RULE + f'key = "{HERE}:"', "does not name a function"),
         (RULE + "cost = 0", ", rules[1].cost: cost must be a finite number above 0, at most 2**53, not 0"),
+        (RULE + "cost = true", ", rules[1].cost: it must be a number, not true"),
         (RULE + 'cost = "much"', ", rules[1].cost: cost must be a finite number above 0, at most 2**53, not 'much'"),
         (RULE + 'only = "maybe"', ", rules[1].only: only must be True or False, not 'maybe'"),
         (RULE + 'methods = "GET"', ", rules[1].methods: methods is a list of HTTP methods, not 'GET'"),
