@@ -7,12 +7,13 @@ evade it, is logged once, with a link to the remedy.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, wraps
-from typing import ParamSpec
+from typing import ParamSpec, TypeAlias
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -155,14 +156,15 @@ _CORS_INSIDE = (
 
 def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
     """The reasons why rules never apply to any request."""
-    routes = list(walk(app))
+    routes = [(route, _sample(route.path)) for route in walk(app)]
     for number, rule in enumerate(rules):
-        final = next((each for each in rules[:number] if _precludes(each, rule)), None)
-        of_path = [route for route in routes if _may_match_path(rule, route)]
+        example = example_path(rule.path)
+        final = next((each for each in rules[:number] if _precludes(each, rule, example)), None)
+        of_path = [route for route, sample in routes if _may_match_path(rule, example, sample)]
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
         elif not of_path:
-            near = get_close_matches(rule.path, [route.path for route in routes], 1)
+            near = get_close_matches(rule.path, [route.path for route, _ in routes], 1)
             hint = f" The nearest route is {near[0]!r}" if near else ""
             yield f"{rule!r} matches no route of the app: is its path complete?{hint}"
         elif not any(_may_match_method(rule, route) for route in of_path):
@@ -171,19 +173,24 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
             yield f"{rule!r} matches no route of the app: its path {allowed}"
 
 
-def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
-    """Whether an earlier rule decides alone on every request that a later rule matches."""
-    path = example_path(rule.path)
+def _precludes(earlier: CompiledRule, rule: CompiledRule, example: str | None) -> bool:
+    """Whether an earlier rule decides alone on every request that a later rule matches, as an example of its path."""
     has_methods = earlier.methods is None or (rule.methods is not None and rule.methods <= earlier.methods)
-    return earlier.is_final and has_methods and path is not None and earlier.pattern.match(path) is not None
+    return earlier.is_final and has_methods and example is not None and earlier.pattern.match(example) is not None
 
 
-def _may_match_path(rule: CompiledRule, route: AppRoute) -> bool:
-    """Whether a rule may apply to some path of a route; true if that is uncertain."""
-    of_route, of_rule = example_path(route.path), example_path(rule.path)
-    if of_route is None or of_rule is None:
-        return True
-    return bool(rule.pattern.match(of_route) or compile_path(route.path)[0].match(of_rule))
+_Sample: TypeAlias = tuple[str, re.Pattern[str]] | None
+"""An example of a route's path, and the pattern of all of them; ``None`` if that is uncertain."""
+
+
+def _sample(path: str) -> _Sample:
+    example = example_path(path)
+    return None if example is None else (example, compile_path(path)[0])
+
+
+def _may_match_path(rule: CompiledRule, example: str | None, sample: _Sample) -> bool:
+    """Whether a rule, with an example of its path, may apply to some path of a route; true if that is uncertain."""
+    return example is None or sample is None or bool(rule.pattern.match(sample[0]) or sample[1].match(example))
 
 
 def _may_match_method(rule: CompiledRule, route: AppRoute) -> bool:
