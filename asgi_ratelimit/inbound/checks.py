@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from typing import ParamSpec, TypeAlias
 
 from starlette.middleware.cors import CORSMiddleware
@@ -183,6 +183,7 @@ _Sample: TypeAlias = tuple[str, re.Pattern[str]] | None
 """An example of a route's path, and the pattern of all of them; ``None`` if that is uncertain."""
 
 
+@lru_cache(maxsize=4096)
 def _sample(path: str) -> _Sample:
     example = example_path(path)
     return None if example is None else (example, compile_path(path)[0])
