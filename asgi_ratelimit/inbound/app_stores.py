@@ -49,7 +49,7 @@ class AppStores:
         """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
         if self.replacement is not None:
             return self.replacement
-        app = scope.get("app", self)
+        app = self if scope.get("app") is None else scope["app"]
         configured = getattr(getattr(app, "state", None), STATE, self._default)
         before, enforcer = self._enforcers.get(app, (None, None))
         if enforcer is None or before is not configured:
