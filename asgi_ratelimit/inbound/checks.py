@@ -149,8 +149,7 @@ def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
 
 
 _CORS_INSIDE = (
-    "CORSMiddleware is inside of RateLimitMiddleware, so scripts in a browser cannot read refusals: "
-    "app.add_middleware(CORSMiddleware, ...) comes after app.add_middleware(RateLimitMiddleware, ...)"
+    "scripts in a browser cannot read refusals: app.add_middleware(CORSMiddleware, ...) after RateLimitMiddleware"
 )
 
 
@@ -214,19 +213,15 @@ def evadable_rules(rules: Iterable[CompiledRule]) -> Iterator[str]:
     """Which rules decide alone, and limit nobody who leaves out the key, or invents another one for each request."""
     for rule in rules:
         if rule.is_final and rule.quota and (_can_be_invented(rule.key) or isinstance(rule.key, user)):
-            yield (
-                f"{rule!r} decides alone, and a client that leaves out or invents its key has no limit at all: leave "
-                "out only=True, and give the middleware a quota by client_ip(), which applies as well"
-            )
+            problem = f"{rule!r} decides alone, and clients who leave out or invent its key have no limit at all"
+            yield f"{problem}: leave out only=True, and give the middleware a quota by client_ip(), which applies as well"
 
 
 def evadable_limits(charging: Sequence[CompiledRule]) -> Iterator[str]:
     """Why the limits of a middleware together limit nobody who leaves out or invents the keys of all of them."""
     if charging and all(_can_be_invented(rule.key) and not rule.is_final for rule in charging):
-        yield (
-            f"a client can leave out or invent the key of every limit here, such as {charging[0].key!r}, and then none "
-            'limits it: add one by address, Rule("/{path:path}", "300/minute", key=client_ip())'
-        )
+        problem = f"clients who leave out or invent the key of each limit here, such as {charging[0].key!r}, have none"
+        yield f'{problem}: add one by address, Rule("/{{path:path}}", "300/minute", key=client_ip())'
 
 
 def _can_be_invented(key: KeyFunction) -> bool:
@@ -241,11 +236,8 @@ def warn_of_workers(store: Store) -> None:
     """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
     workers = number_of_workers() if isinstance(store, MemoryStore) else 1
     if workers > 1:
-        warn_once(
-            "a-memory-store-with-several-workers",
-            f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass: "
-            'store="redis://..." is shared by all',
-        )
+        problem = f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass"
+        warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
 
 
 _VARIABLES = ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")

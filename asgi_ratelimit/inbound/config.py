@@ -256,10 +256,8 @@ class _Reader:
             return self._client_ip
         if "." in form and separator:
             return _function(value)
-        raise ConfigurationError(
-            f"there is no such key as {value!r}{_hint(form, ['client_ip', *_KEYS])}: client_ip, user, "
-            "header:X-Api-Key, cookie:session, path_param:id, state:tenant, or app.limits:key_of"
-        )
+        problem = f"there is no such key as {value!r}{_hint(form, ['client_ip', *_KEYS])}"
+        raise ConfigurationError(f"{problem}: client_ip, user, header:X-Api-Key, cookie:session, or app.limits:key_of")
 
     def _tier_named(self, name: Any) -> Tier:
         if _text(name) not in self._tiers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Final, TypeAlias, cast
 
@@ -58,18 +58,10 @@ class Penalty:
     growth: float = 1.0
     longest: str | float = LONGEST
 
-    shortest_s: float = field(init=False, repr=False, compare=False)
-    """The first block in seconds."""
-    longest_s: float = field(init=False, repr=False, compare=False)
-    """The longest block in seconds."""
-    strikes: Quota | None = field(init=False, repr=False, compare=False)
-    """The quota of refusals that go unpunished; ``None`` if the first one is punished."""
-
     def __post_init__(self) -> None:
-        shortest = seconds_of("block_for", self.block_for)
-        within = shortest if self.within is None else seconds_of("within", self.within)
-        longest = seconds_of("longest", self.longest)
-        problem = ""
+        problem, shortest, longest = "", seconds_of("block_for", self.block_for), seconds_of("longest", self.longest)
+        if self.within is not None:
+            seconds_of("within", self.within)
         if not _is_number(self.after, Integral) or self.after < 1:
             problem = f"after must be a number of refusals, not {self.after!r}"
         elif not _is_number(self.growth, Real) or not 1 <= self.growth <= 1000:
@@ -78,16 +70,19 @@ class Penalty:
             problem = f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}"
         if problem:
             raise ConfigurationError(f'{problem}: Penalty("10 minutes", after=5, growth=2, longest="1 day")')
-        strikes = None
-        if self.after > 1:
-            strikes = RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
-        object.__setattr__(self, "shortest_s", shortest)
-        object.__setattr__(self, "longest_s", max(shortest, longest))
-        object.__setattr__(self, "strikes", strikes)
+
+    @property
+    def strikes(self) -> Quota | None:
+        """The quota of refusals that go unpunished; ``None`` if the first one is punished."""
+        if self.after == 1:
+            return None
+        within = seconds_of("within", self.block_for if self.within is None else self.within)
+        return RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
 
     def seconds(self, earlier: int) -> float:
         """The length of a block after this many earlier ones."""
-        return min(self.shortest_s * self.growth**earlier, self.longest_s)
+        shortest = seconds_of("block_for", self.block_for)
+        return min(shortest * self.growth**earlier, max(shortest, seconds_of("longest", self.longest)))
 
 
 def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
@@ -219,9 +214,10 @@ async def add_strike(store: Store, check: BlockCheck) -> Decision | None:
 
 async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> bool:
     """Count this refusal; return whether it is one more than goes unpunished."""
-    if penalty.strikes is None:
+    strikes = penalty.strikes
+    if strikes is None:
         return True
-    decision = await _taken(store, (Strike(penalty.strikes, check.key, 1, check.name), check))
+    decision = await _taken(store, (Strike(strikes, check.key, 1, check.name), check))
     return not decision.allowed and not is_blocked(decision)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from anyio import current_time, sleep
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,19 +26,14 @@ TRY_AGAIN_LATER = 1013
 TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
 
 
-class HasRules(Protocol):
-    """A middleware, whose rules are replaced by another table when a limit changes."""
-
-    rule_table: RuleTable
-
-
 class MessageLimits:
     """``takes`` is what each message of a socket takes, as of the last ``follow``, under the keys of its handshake.
 
-    The socket's scope is that of the handshake, however the app has changed it since.
+    ``source`` is the middleware, whose ``rule_table`` is replaced when a limit changes. The socket's scope is that of
+    the handshake, however the app has changed it since.
     """
 
-    def __init__(self, source: HasRules, scope: Scope) -> None:
+    def __init__(self, source: Any, scope: Scope) -> None:
         self._source = source
         self._scope = {**scope}
         self._table: RuleTable | None = None
