@@ -214,7 +214,8 @@ def evadable_rules(rules: Iterable[CompiledRule]) -> Iterator[str]:
     for rule in rules:
         if rule.is_final and rule.quota and (_can_be_invented(rule.key) or isinstance(rule.key, user)):
             problem = f"{rule!r} decides alone, and clients who leave out or invent its key have no limit at all"
-            yield f"{problem}: leave out only=True, and give the middleware a quota by client_ip(), which applies as well"
+            mend = "leave out only=True, and give the middleware a quota by client_ip(), which applies as well"
+            yield f"{problem}: {mend}"
 
 
 def evadable_limits(charging: Sequence[CompiledRule]) -> Iterator[str]:
