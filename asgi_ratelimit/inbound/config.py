@@ -77,10 +77,10 @@ class Options:
         failure = options.failure()
         if failure is None:
             return options
-        fewer = [replace(options, rules=options.rules[:count]) for count in range(len(self.rules), len(options.rules))]
-        fitting = [number for number, each in enumerate(fewer) if each.failure() is None]
-        place: Place = ("rules", fitting[-1]) if fitting else ()
-        raise error_at(file, place, failure) from failure
+        for number in reversed(range(len(settings["rules"]))):
+            if replace(options, rules=options.rules[: len(self.rules) + number]).failure() is None:
+                raise error_at(file, ("rules", number), failure) from failure
+        raise error_at(file, (), failure) from failure
 
     def failure(self) -> ValueError | None:
         """The reason why these options are invalid, if there is one."""
