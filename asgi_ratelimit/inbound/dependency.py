@@ -403,11 +403,14 @@ def require_depends(app: Any) -> None:
             if isinstance(function, RateLimit):
                 continue
             _require_called_key(function)
-            for parameter in signature_of(function).parameters.values():
+            as_called = signature_of(function)
+            for parameter in as_called.parameters.values():
                 if isinstance(parameter.default, RateLimit):
                     raise _lacks_depends(f"as the default of the parameter {parameter.name!r}")
-        for dependency in route.dependencies:
-            _require_no_factory(dependency)
+            if as_called.return_annotation is RateLimit:
+                name = getattr(function, "__name__", repr(function))
+                problem = f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody"
+                raise ConfigurationError(f"{problem}: Depends({name}())")
 
 
 def _require_called_key(dependency: Any) -> None:
@@ -416,14 +419,6 @@ def _require_called_key(dependency: Any) -> None:
         name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
         problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
         raise ConfigurationError(f"{problem}: Depends({name}({arguments}))")
-
-
-def _require_no_factory(dependency: Any) -> None:
-    """Raise for a dependency that, by its annotation, returns a limit, which nobody calls."""
-    if signature_of(dependency).return_annotation is RateLimit:
-        name = getattr(dependency, "__name__", repr(dependency))
-        problem = f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody"
-        raise ConfigurationError(f"{problem}: Depends({name}())")
 
 
 def _lacks_depends(where: str) -> ConfigurationError:
