@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from ..headers import HeaderOptions
 from .app_stores import app_stores
 from .dependency import RateLimit
-from .limits import Limits, limits
+from .limits import Limits, RateLimited, limits
 from .middleware import RateLimitMiddleware
 from .penalties import Blocks, Penalty
-from .refusals import RateLimited
-from .responses.header_options import HeaderOptions
-from .responses.openapi import limited_responses
+from .refusals import limited_responses
 from .rules import Rule
 
 __all__ = [

@@ -16,7 +16,7 @@ from ..keys import client_ip
 from ..limiter import as_store
 from ..stores import MemoryStore, Store
 from .enforcer import Enforcer
-from .responses.refusal_answers import Refusal
+from .refusals import Refusal
 
 STATE = "rate_limit_store"
 """The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""

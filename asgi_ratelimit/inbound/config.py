@@ -24,6 +24,7 @@ from ..argument_errors import checked_flag
 from ..buckets import DEFAULT_NAME
 from ..decision import OnError
 from ..errors import ConfigurationError
+from ..headers import DialectName, HeaderOptions, header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called
 from ..logs import logger
@@ -34,9 +35,8 @@ from ..stores import Store
 from .delays import MAX_WAITING, checked_max_waiting
 from .functions import CostFunction, Failures, QuotaFunction, address_key, require_function
 from .penalties import Penalty
-from .responses.header_options import DialectName, HeaderOptions, header_options
-from .rule_table import Defaults, RuleTable
-from .rules import Rule
+from .plan import RuleTable
+from .rules import Defaults, Rule
 
 Place: TypeAlias = tuple[str | int, ...]
 """The keys that lead to a value, with numbers from 0 for the tables of an array."""
@@ -203,8 +203,8 @@ class _Reader:
         if is_exempt == has_quota and (is_exempt or "messages" not in table):
             problem = 'a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"'
             raise error_at(self._file, place, problem)
-        arguments = {"quota": None, **self._arguments(table, place)}
-        return self._called(Rule, arguments, place, path="/", quota="1/s")
+        arguments = {"path": table["path"], "quota": None, **self._arguments(table, place)}  # the path is tried first
+        return self._called(Rule, arguments, place, path=arguments["path"], quota="1/s")
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
         place: Place = ("tiers", name)

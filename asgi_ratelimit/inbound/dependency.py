@@ -35,14 +35,12 @@ from .checks import require_agreement, warn_of_workers
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
+from .limits import SCOPE_KEY, RateLimited, RequestLimits, own_answer_of, request_limits
 from .penalties import Penalty
 from .plan import Plan
-from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, RequestLimits, request_limits
-from .responses.refusal_answers import LimitUnavailable, OnLimited, checked_on_limited
+from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 from .routes import AppRoute, mounts_of, place_text, walk
-from .rule_table import Defaults, overridden
-from .rules import CompiledRule, owned_quotas
+from .rules import CompiledRule, Defaults, overridden, owned_quotas
 
 _MOST_PLANS = 16
 """The most apps with one limit whose plans are kept."""
@@ -218,15 +216,17 @@ class RateLimit:
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer, scope.get("app"))
         try:
-            planned = None if limits.is_exempt else await plan.evaluate(scope)
+            planned = ([], []) if limits.is_exempt else plan.evaluate(scope)
+            takes, _ = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable as error:
             await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error
-        if planned is None:
+        if not takes:
             return None
-        receiving = receiving_of(connection) if planned[0].max_delays else None
-        decision, *_ = await enforcer.take(planned, scope, receiving, limits.enforcer)
-        if not planned[0].is_enforced:
+        receiving = receiving_of(connection) if plan.may_wait else None
+        answer = enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        decision, *_ = answer if isinstance(answer, list) else await answer
+        if decision.shadow:
             return None
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
@@ -336,7 +336,9 @@ def _quota_text(rule: CompiledRule) -> str:
 def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> CompiledRule:
     """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
     key = inherited if rule.key is INHERITED_KEY else rule.key
-    return replace(rule, key=key, fallback=address_key([key, inherited]), failures=enforcer.failures)
+    instead = None if enforcer.default is None else replace(enforcer.default, quota=())  # it is charged already
+    fallback = address_key([key, inherited])
+    return replace(rule, key=key, fallback=fallback, instead=instead, failures=enforcer.failures)
 
 
 def _started(scope: Scope) -> RequestLimits:

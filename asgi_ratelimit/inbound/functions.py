@@ -20,7 +20,7 @@ from ..errors import ConfigurationError
 from ..hooks import Failure
 from ..hooks.calling import Hooks
 from ..keys import KeyFunction, client_ip, combine, first_of
-from ..keys.base import ScopeKey, called, is_dependency, lacks_its_call
+from ..keys.base import ScopeKey, is_dependency, lacks_its_call
 from ..logs import FailureLog, warn_once
 from ..quota_text import QuotaLike
 
@@ -185,7 +185,8 @@ async def called_once(function: Any, connection: HTTPConnection, results: Result
     """The result of a function of the connection, which is called once for each request."""
     identity = id(function)
     if identity not in results:
-        results[identity] = await called(function, connection)
+        result = function(connection)
+        results[identity] = await result if hasattr(result, "__await__") else result
     return results[identity]
 
 

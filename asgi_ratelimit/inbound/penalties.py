@@ -32,7 +32,7 @@ from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_part
 from ..stores import Store
 from ..stores.opening import store_of_limits
 from .functions import Failures, connection_of, require_function
-from .responses.refusal_answers import AccessDenied, LimitUnavailable
+from .refusals import AccessDenied, LimitUnavailable
 
 LONGEST: Final = "1 day"
 """The longest block by default, unless the first one is longer."""

@@ -14,10 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Charge, Decision, Take, is_outage
 from .delays import loop_for_messages
 from .enforcer import Enforcer
-from .functions import Results, connection_of
-from .plan import in_parts, strictest
-from .rule_table import RuleTable
-from .rules import CompiledRule
+from .functions import connection_of
+from .plan import RuleTable
+from .rules import STRICTNESS, CompiledRule
 
 MESSAGE_MAX_WAIT = 5.0
 """The most seconds for which reading from a WebSocket may pause."""
@@ -53,14 +52,14 @@ class MessageLimits:
         """Follow the current rules. Keys stay; only a rule that is new, or has another key function, finds its key."""
         table = self._source.rule_table
         plan = table.plan_for(self._scope)
-        connection, results = connection_of(self._scope), Results()
+        connection = connection_of(self._scope)
         charges: dict[str, Charge] = {}
         limiting = []
         for rule in plan.rules if plan else ():
             if not rule.messages or rule.shadow:
                 continue
             known = [key for other, key in self._keys if (other.name, other.key) == (rule.name, rule.key)]
-            key = known[0] if known else await rule.evaluate_key(connection, results)
+            key = known[0] if known else await rule.key_of(connection)
             if not known:
                 self._keys.append((rule, key))
             if key is not None:
@@ -68,8 +67,8 @@ class MessageLimits:
                 for quota in rule.messages:
                     charge = Charge(quota, key, 1, rule.messages_name)
                     charges.setdefault(charge.bucket, charge)
-        on_error = strictest(limiting)
-        self.takes = tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in in_parts(charges.values())])
+        on_error = STRICTNESS[max([rule.strictness for rule in limiting], default=0)]
+        self.takes = (Take(tuple(charges.values()), MESSAGE_MAX_WAIT, on_error=on_error),) if charges else ()
         self._table = table
 
 

@@ -18,8 +18,8 @@ from ..inbound.config import USUAL, LimitsFile
 from ..inbound.dependency import RateLimit, named_rules, require_depends, require_names
 from ..inbound.functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
+from ..inbound.plan import RuleTable
 from ..inbound.routes import AppRoute, RouteMiddleware, example_path, walk
-from ..inbound.rule_table import RuleTable
 from ..inbound.rules import CompiledRule
 from ..quota_text import as_text
 from ..quotas import Quota

@@ -13,6 +13,7 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Security, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse
 from redis import Redis
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
@@ -548,17 +549,20 @@ async def test_key_and_cost_are_as_in_rules() -> None:
     assert (await ask(app, http())).headers.get("ratelimit") is None
 
 
-@pytest.mark.parametrize(("on_error", "status"), [(None, 200), ("allow", 200), ("deny", 503)])
-@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
-async def test_a_function_that_fails_loses_no_request(wrap: Any, on_error: Any, status: int) -> None:
-    """It passes, or is answered with 503."""
+@pytest.mark.parametrize("around", [None, "no quota", "a quota", "a function"])
+@pytest.mark.parametrize("on_error", [None, "allow", "deny"])
+async def test_a_quota_that_fails(around: str | None, on_error: Any) -> None:
+    """It is answered with 503, unless ``on_error`` lets it pass, or the quota of the middleware has limited it."""
 
     def broken(connection: Any) -> str:
         raise LookupError
 
-    peer = await ask(wrap(a_route(limit(broken, on_error=on_error))))
-    assert peer.status == status
-    if status == 503:
+    app = a_route(Depends(RateLimit(broken, on_error=on_error)))
+    quotas = {"no quota": None, "a quota": "100/minute", "a function": lambda request: "100/minute"}
+    peer = await ask(app if around is None else within(app, quotas[around]))
+    is_limited = on_error is None and around == "a quota"
+    assert peer.status == (200 if on_error == "allow" or is_limited else 503)
+    if peer.status == 503:
         assert peer.headers["retry-after"] == "1"
         assert peer.problem["type"].endswith("#temporary-reduced-capacity")
 
@@ -668,11 +672,12 @@ async def test_a_handler_of_the_app_is_used() -> None:
     assert peer.headers["retry-after"] == "60"
 
 
-async def test_a_handler_of_the_class_is_used() -> None:
-    """It sees the decision."""
+@pytest.mark.parametrize("handled", [RateLimited, StarletteHTTPException])
+async def test_a_handler_of_the_class_is_used(handled: type[Exception]) -> None:
+    """It sees the decision; one for all errors of its kind answers it like those."""
     app = a_route(limit("1/minute"))
 
-    @app.exception_handler(RateLimited)
+    @app.exception_handler(handled)
     async def limited(request: Request, error: RateLimited) -> JSONResponse:
         assert error.decision is not None
         return JSONResponse({"wait": error.decision.retry_after}, 420)
