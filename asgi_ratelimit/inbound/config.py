@@ -203,8 +203,8 @@ class _Reader:
         if is_exempt == has_quota and (is_exempt or "messages" not in table):
             problem = 'a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"'
             raise error_at(self._file, place, problem)
-        arguments = {"quota": None, **self._arguments(table, place)}
-        return self._called(Rule, arguments, place, path="/", quota="1/s")
+        arguments = {"path": table["path"], "quota": None, **self._arguments(table, place)}  # the path is tried first
+        return self._called(Rule, arguments, place, path=arguments["path"], quota="1/s")
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
         place: Place = ("tiers", name)

@@ -66,7 +66,14 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('[[rules]]\npath = "/u/{id"\nquota = "1/s"', "'/u/{id' has a brace"),
         ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', ", rules[1]: max_delay"),
         ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', "cost=2 without a quota charges nothing"),
-        ('[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"', ", rules[1]: path_param('idd') needs"),
+        (
+            '[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"',
+            "needs a parameter {idd}, which '/u/{id}'",
+        ),
+        (
+            '[[rules]]\npath = "/u/{id}"\nkey = "path_param:id"\nquota = "1/s"\ncost = 0',
+            ", rules[1].cost: cost must be",
+        ),
         ('rules = "all"', ", rules[1]: 'all' is not a table"),
         (RULE + 'exempt = "maybe"', ", rules[1].exempt: exempt must be True or False, not 'maybe'"),
         (
