@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ..headers import HeaderOptions
+from .app_stores import app_stores
 from .dependency import RateLimit
 from .limits import Limits, RateLimited, limits
 from .middleware import RateLimitMiddleware
-from .penalties.blocks import Blocks
-from .penalties.penalty import Penalty
+from .penalties import Blocks, Penalty
 from .refusals import limited_responses
 from .rules import Rule
-from .startup.app_stores import app_stores
 
 __all__ = [
     "Blocks",

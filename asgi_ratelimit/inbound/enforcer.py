@@ -18,9 +18,8 @@ from ..keys.base import KeyFunction
 from ..limiter import publish_counts
 from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests
-from .functions.connection_functions import Failures
-from .penalties.block_checks import BlockCheck
-from .penalties.strikes import apply_penalties
+from .functions import Failures
+from .penalties import BlockCheck, apply_penalties
 from .plan import Plan
 from .refusals import OnLimited, Refusal
 from .rules import CompiledRule

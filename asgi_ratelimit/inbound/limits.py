@@ -28,7 +28,7 @@ from ..stores import Store, settle
 from ..stores.name_owners import owned
 from .delays import Taken
 from .enforcer import Enforcer, Handler
-from .penalties.block_checks import is_blocked
+from .penalties import is_blocked
 from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, refusing_name
 
 SCOPE_KEY: Final = "asgi_ratelimit"

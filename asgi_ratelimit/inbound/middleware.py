@@ -23,31 +23,29 @@ from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
-from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import register_limits, require_depends
-from .enforcer import Enforcer
-from .functions.connection_functions import Failures
-from .functions.function_arguments import CostFunction, QuotaFunction
-from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
-from .penalties.allow_deny_lists import ListFunction, Lists
-from .penalties.penalty import Penalty
-from .plan import RuleTable
-from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
-from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
-from .settling import Settling
-from .startup.app_routes import place_of, root_of
-from .startup.construction import checked_app, logs_errors, require_usable
-from .startup.lifespan import closing, draining
-from .startup.route_names import require_names
-from .startup.route_templates import RouteTemplates
-from .startup.startup_warnings import (
-    has_limited_route,
+from .checks import (
+    checked_app,
+    closing,
+    draining,
+    logs_errors,
+    require_usable,
     warn_of_evadable_rules,
     warn_of_no_limits,
     warn_of_rules,
     warn_of_workers,
 )
+from .config import AT_START, USUAL, LimitsFile, Options
+from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
+from .dependency import has_limited_route, register_limits, require_depends, require_names
+from .enforcer import Enforcer
+from .functions import CostFunction, Failures, QuotaFunction
+from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
+from .penalties import ListFunction, Lists, Penalty
+from .plan import RuleTable
+from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
+from .routes import RouteTemplates, place_of, root_of
+from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .settling import Settling
 from .websockets import MessageLimits, Throttled
 
 

@@ -21,11 +21,9 @@ from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, Override, limit_text
 from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, require_few
-from .functions.connection_functions import Results, connection_of
-from .functions.function_arguments import QuotaFunction
-from .name_conflicts import require_agreement
-from .penalties.block_checks import BLOCK, BlockCheck, block_check
-from .penalties.penalty import Penalty
+from .checks import require_agreement
+from .functions import QuotaFunction, Results, connection_of
+from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
 from .rules import STRICTNESS, Charged, CompiledRule, Defaults, Rule, name_of_messages, under_overrides
 

@@ -17,8 +17,7 @@ from ..buckets import DEFAULT_NAME
 from ..decision import Decision, is_outage
 from ..headers import Header, HeaderOptions, violated
 from ..keys.base import called
-from .functions.connection_functions import Failures, connection_of
-from .functions.function_arguments import require_function
+from .functions import Failures, connection_of, require_function
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 

@@ -25,19 +25,20 @@ from ..overrides import OFF, SHADOW, Override, quotas_under
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, Quota
 from .delays import checked_max_delay
-from .functions.connection_functions import Failures, Results, called_once
-from .functions.function_arguments import (
+from .functions import (
     CostFunction,
+    Failures,
+    KeyWatch,
     QuotaFunction,
+    Results,
     SettleFunction,
+    called_once,
     checked_cost_or_function,
     checked_key,
     checked_quota,
     takes_bytes,
 )
-from .functions.missing_keys import KeyWatch
-from .penalties.block_checks import BLOCK
-from .penalties.penalty import Penalty, checked_penalty
+from .penalties import BLOCK, Penalty, checked_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 
 _ANY_PATH = re.compile("")

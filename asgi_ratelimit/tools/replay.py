@@ -14,8 +14,8 @@ from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound import Rule
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.functions.connection_functions import Failures
-from ..inbound.penalties.strikes import apply_penalties
+from ..inbound.functions import Failures
+from ..inbound.penalties import apply_penalties
 from ..inbound.plan import Plan, RuleTable
 from ..inbound.refusals import LimitUnavailable
 from ..inbound.rules import CompiledRule, Defaults

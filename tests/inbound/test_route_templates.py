@@ -13,7 +13,7 @@ from starlette.routing import Host, Mount, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from asgi_ratelimit.inbound.startup.route_templates import RouteTemplates
+from asgi_ratelimit.inbound.routes import RouteTemplates
 from tests.support.asgi import CHUNK, Peer, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
@@ -101,12 +101,6 @@ async def test_a_route_that_is_added_later() -> None:
     assert templates.of(http("/late")) is None
     app.add_route("/late", hello)
     assert templates.of(http("/late")) == "/late"
-
-
-async def test_the_endpoint_tells_two_routes_of_one_path_apart() -> None:
-    """After the app has run, it is known which one it was."""
-    app = Starlette(routes=[Route("/{name}", hello), Route("/{id}", by_number)])
-    assert RouteTemplates(app).of(http("/7", endpoint=by_number)) == "/{id}"
 
 
 def test_routes_that_cannot_be_read() -> None:

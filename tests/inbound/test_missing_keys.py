@@ -62,26 +62,9 @@ async def test_a_key_that_never_comes(key: Any, caplog: pytest.LogCaptureFixture
     (warning,) = warnings(caplog)
     assert "the key of 'each user', " in warning
     assert "was None for all of the first 100 requests" in warning
+    assert "is its name right, do clients send it, and is it set before the limit runs" in warning
     await ask(app, http("/a"))
     assert len(warnings(caplog)) == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "mend"),
-    [
-        (header("x_api_key"), "names of headers have hyphens: is it header('x-api-key')? ("),
-        (header("x-api-key"), "is the name right, and do clients send it? ("),
-        (cookie("session_id"), "is the name right, and do clients send it? ("),
-    ],
-    ids=repr,
-)
-async def test_a_header_that_never_comes(key: Any, mend: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Its name is probably wrong, and so are underscores in it: FastAPI, not HTTP, has them."""
-    app = limited(ok, "100/minute", key=key)
-    for _ in range(100):
-        await ask(app)
-    (warning,) = warnings(caplog)
-    assert mend in warning
 
 
 @pytest.mark.parametrize("first", [0, 50, 99])
@@ -246,7 +229,7 @@ async def test_a_dependency_that_returns_no_key(caplog: pytest.LogCaptureFixture
 
 def test_a_dependency_is_no_key_of_a_rule() -> None:
     """A middleware runs before all dependencies; the error says where it can be."""
-    with pytest.raises(ValueError, match=r'Depends\(RateLimit\("5/minute", key=Depends\(current_user_id\)\)\)'):
+    with pytest.raises(ValueError, match=r'RateLimit\("5/minute", key=Depends\(current_user_id\)\)'):
         limited(ok, rules=[Rule("/", "1/s", key=Depends(no_key))])
     with pytest.raises(ValueError, match="names no dependency"):
         RateLimit("1/s", key=Depends())

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from asgi_ratelimit import ConfigurationError, QuotaError, RateLimitMiddleware, Rule, client_ip
-from asgi_ratelimit.inbound.startup import construction
+from asgi_ratelimit.inbound import checks
 from asgi_ratelimit.keys import combine, path_param
 from tests.support.asgi import ask, crash, http, ok
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def new_process() -> None:
     """Each test gets all messages, as in a process of its own."""
-    construction._log.cache_clear()
+    checks._log.cache_clear()
 
 
 @pytest.mark.parametrize("wrong", ["5/minute", None, 5], ids=repr)
 def test_the_app_comes_first(wrong: Any) -> None:
     """A quota in its place is quoted, and both right ways are shown."""
-    mend = f"the app comes first, not {wrong!r}: app.add_middleware(RateLimitMiddleware, quota="
+    mend = f"the first argument is an app of ASGI, not {wrong!r}: RateLimitMiddleware(app, "
     with pytest.raises(ConfigurationError, match=re.escape(mend)):
         RateLimitMiddleware(wrong)
 
@@ -96,7 +96,7 @@ def test_an_app_of_wsgi_is_refused() -> None:
 
     def wsgi(environ: Any, start_response: Any) -> Any: ...
 
-    with pytest.raises(ConfigurationError, match=r"as an app of WSGI, .*RateLimitMiddleware\(WsgiToAsgi\(app\)"):
+    with pytest.raises(ConfigurationError, match=r"WsgiToAsgi\(app\) of asgiref for WSGI"):
         RateLimitMiddleware(wsgi, "1/s")  # type: ignore[arg-type]
 
 

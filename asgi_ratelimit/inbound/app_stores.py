@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 
 from starlette.types import Scope
 
-from ...buckets import DEFAULT_NAME
-from ...headers import draft
-from ...hooks.calling import Hooks
-from ...keys import client_ip
-from ...limiter import as_store
-from ...stores import MemoryStore, Store
-from ..enforcer import Enforcer
-from ..refusals import Refusal
+from ..buckets import DEFAULT_NAME
+from ..headers import draft
+from ..hooks.calling import Hooks
+from ..keys import client_ip
+from ..limiter import as_store
+from ..stores import MemoryStore, Store
+from .enforcer import Enforcer
+from .refusals import Refusal
 
 STATE = "rate_limit_store"
 """The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
@@ -36,7 +36,7 @@ class AppStores:
     def __init__(self) -> None:
         self._default: Store | str | None = None
         self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
-        self._without_app: tuple[object, Enforcer] | None = None
+        """The store as it is configured for each app, and the enforcer on it; this object stands for no app."""
         self.replacement: Enforcer | None = None
         """The enforcer of all limits without a middleware, in tests."""
 
@@ -44,21 +44,16 @@ class AppStores:
         """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
         self._default = None if store is None else as_store(store)
         self._enforcers.clear()
-        self._without_app = None
 
     def enforcer_for(self, scope: Scope) -> Enforcer:
         """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
         if self.replacement is not None:
             return self.replacement
-        app = scope.get("app")
-        configured = self._default if app is None else getattr(getattr(app, "state", None), STATE, self._default)
-        current = self._without_app if app is None else self._enforcers.get(app)
-        if current is not None and current[0] is configured:
-            return current[1]
-        enforcer = enforcer_of(as_store(configured))
-        if app is None:
-            self._without_app = configured, enforcer
-        else:
+        app = self if scope.get("app") is None else scope["app"]
+        configured = getattr(getattr(app, "state", None), STATE, self._default)
+        before, enforcer = self._enforcers.get(app, (None, None))
+        if enforcer is None or before is not configured:
+            enforcer = enforcer_of(as_store(configured))
             self._enforcers[app] = configured, enforcer
         return enforcer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
 from asgi_ratelimit.inbound import dependency
-from asgi_ratelimit.inbound.startup import startup_warnings
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
 from tests.support.asgi import ask
@@ -162,22 +160,6 @@ async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pyte
 # Workers
 
 
-@pytest.fixture
-def single_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that nothing says is one of several."""
-    monkeypatch.setattr(sys, "argv", ["uvicorn", "app:app"])
-    for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS", "GUNICORN_CMD_ARGS"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("single_worker")
-async def test_a_single_worker_may_use_memory(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is logged."""
-    await statuses(an_app(), an_app(store=MemoryStore()))
-    assert "a-memory-store-with-several-workers" not in caplog.text
-
-
-@pytest.mark.usefixtures("single_worker")
 @pytest.mark.parametrize("store", [None, "memory://"])
 async def test_dependencies_in_memory_with_several_workers(
     store: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +170,6 @@ async def test_dependencies_in_memory_with_several_workers(
     assert "each of 3 workers has a memory store of its own" in caplog.text
 
 
-@pytest.mark.usefixtures("single_worker")
 async def test_dependencies_on_a_shared_store_with_several_workers(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,30 +177,3 @@ async def test_dependencies_on_a_shared_store_with_several_workers(
     monkeypatch.setenv("WEB_CONCURRENCY", "3")
     await statuses(an_app(store=StoreElsewhere(MemoryStore())))
     assert "a-memory-store-with-several-workers" not in caplog.text
-
-
-@pytest.mark.usefixtures("single_worker")
-@pytest.mark.parametrize(
-    ("variable", "value", "number"),
-    [
-        ("WEB_CONCURRENCY", "4", 4),
-        ("UVICORN_WORKERS", "4", 4),
-        ("GRANIAN_WORKERS", "4", 4),
-        ("GUNICORN_CMD_ARGS", "--bind=0.0.0.0 --workers=4", 4),
-        ("GUNICORN_CMD_ARGS", "-w 4", 4),
-        ("GUNICORN_CMD_ARGS", "'", 1),
-        ("WEB_CONCURRENCY", "many", 1),
-    ],
-)
-def test_workers_of_the_environment(variable: str, value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that servers and containers read."""
-    monkeypatch.setenv(variable, value)
-    assert startup_warnings.number_of_workers() == number
-
-
-@pytest.mark.usefixtures("single_worker")
-def test_workers_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all spellings."""
-    for option in (["-w", "4"], ["-w4"], ["--workers", "4"], ["--workers=4"]):
-        monkeypatch.setattr(sys, "argv", ["gunicorn", *option, "app:app"])
-        assert startup_warnings.number_of_workers() == 4

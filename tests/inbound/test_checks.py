@@ -13,16 +13,18 @@ import pytest
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.inbound.startup.startup_warnings import warn_of_workers
+from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.inbound.checks import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import PAGE, warn_once
 from tests.support.asgi import Peer, ask, http, ok
 from tests.support.server import ROOT, Uvicorn
+from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -67,54 +69,71 @@ async def test_a_correct_app_causes_no_warning(caplog: pytest.LogCaptureFixture)
     assert await warned(caplog, limiting(rules=rules)) == []
 
 
-# Costs
-
-
 # Workers
 
 
+@pytest.fixture
+def single_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that nothing says is one of several."""
+    monkeypatch.setattr(sys, "argv", ["uvicorn", "app:app"])
+    for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS", "GUNICORN_CMD_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("single_worker")
+async def test_a_memory_store_with_several_workers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would let the whole quota pass; a store that is one of memory is one, too."""
+
+    class Own(MemoryStore):
+        pass
+
+    assert await warned(caplog, limiting()) == []
+    monkeypatch.setenv("WEB_CONCURRENCY", "3")
+    assert await warned(caplog, limiting(store=StoreElsewhere(MemoryStore()))) == []
+    assert await warned(caplog, limiting(store=Own())) == ["a-memory-store-with-several-workers"]
+
+
+@pytest.mark.usefixtures("single_worker")
 @pytest.mark.parametrize(
-    ("arguments", "environment"),
+    ("arguments", "number"),
     [
-        (["uvicorn", "app:app", "--workers", "4"], None),
-        (["uvicorn", "app:app", "--workers=2"], None),
-        (["gunicorn", "-w", "2", "app:app"], None),
-        (["uvicorn", "app:app"], "3"),
+        (["uvicorn", "app:app", "--workers", "4"], 4),
+        (["uvicorn", "app:app", "--workers=4"], 4),
+        (["gunicorn", "-w", "4", "app:app"], 4),
+        (["gunicorn", "-w4", "app:app"], 4),
+        (["uvicorn", "--workers", "1"], 1),
+        (["x", "-w"], 1),
+        (["x", "-w", "many"], 1),
     ],
 )
-async def test_a_memory_store_with_several_workers(
-    arguments: list[str], environment: str | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of them would let the whole quota pass."""
+def test_workers_on_the_command_line(arguments: list[str], number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all spellings."""
     monkeypatch.setattr(sys, "argv", arguments)
-    if environment:
-        monkeypatch.setenv("WEB_CONCURRENCY", environment)
-    assert await warned(caplog, limiting()) == ["a-memory-store-with-several-workers"]
+    assert number_of_workers() == number
 
 
+@pytest.mark.usefixtures("single_worker")
 @pytest.mark.parametrize(
-    "arguments", [["uvicorn", "app:app"], ["uvicorn", "--workers", "1"], ["x", "-w"], ["x", "-w", "many"]]
+    ("variable", "value", "number"),
+    [
+        ("WEB_CONCURRENCY", "4", 4),
+        ("UVICORN_WORKERS", "4", 4),
+        ("GRANIAN_WORKERS", "4", 4),
+        ("GUNICORN_CMD_ARGS", "--bind=0.0.0.0 --workers=4", 4),
+        ("GUNICORN_CMD_ARGS", "-w 4", 4),
+        ("GUNICORN_CMD_ARGS", "'", 1),
+        ("WEB_CONCURRENCY", "many", 1),
+    ],
 )
-async def test_a_single_worker(
-    arguments: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One worker may use a memory store."""
-    monkeypatch.delenv("WEB_CONCURRENCY", raising=False)
-    monkeypatch.setattr(sys, "argv", arguments)
-    assert await warned(caplog, limiting()) == []
+def test_workers_of_the_environment(variable: str, value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that servers and containers read."""
+    monkeypatch.setenv(variable, value)
+    assert number_of_workers() == number
 
 
-async def test_workers_that_share_a_store(
-    redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store on Redis causes no warning."""
-    monkeypatch.setenv("WEB_CONCURRENCY", "4")
-    store = RedisStore(redis_url)
-    assert await warned(caplog, limiting(store=store)) == []
-    await store.aclose()
-
-
-# Twice
+# The log of a server
 
 
 def test_warnings_show_in_the_output_of_a_server() -> None:
@@ -170,6 +189,17 @@ async def test_a_middleware_without_limits_that_is_of_use(caplog: pytest.LogCapt
     assert await warned(caplog, limiting(None, deny=lambda request: False)) == []
 
 
+# Scripts in a browser
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+async def test_a_cors_middleware(is_inside: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Inside of the limit, it does not see refusals, which scripts can then not read."""
+    both = [limiting(), Middleware(CORSMiddleware, allow_origins=["*"])]
+    expected = ["a-cors-middleware-inside-of-the-limit"] * is_inside
+    assert await warned(caplog, *(both if is_inside else reversed(both))) == expected
+
+
 # Rules
 
 
@@ -215,10 +245,7 @@ async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> N
 async def test_a_method_for_a_websocket(caplog: pytest.LogCaptureFixture) -> None:
     """A handshake has none: the path is right, and the rule is to have no methods."""
     await warned(caplog, rule("/ws", methods=["GET"]))
-    mend = (
-        "matches no route of the app: its path is that of a WebSocket, whose handshake has no method: leave out methods"
-    )
-    assert mend in caplog.text
+    assert "matches no route of the app: its path is that of a WebSocket: leave out methods" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -287,7 +314,7 @@ async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
         (cookie("session"), True, "leave out only=True"),
         (first_of(header("x-api-key"), client_ip()), True, "leave out only=True"),
         (combine(header("x-api-key"), user()), True, "leave out only=True"),
-        (user(), True, "key=first_of(user("),
+        (user(), True, "leave out only=True"),
         (combine(client_ip(), user()), True, None),
         (lambda connection: None, True, None),
         (header("x-api-key"), False, None),
@@ -328,20 +355,7 @@ def test_each_warning_has_a_section_in_the_docs() -> None:
     """Its link leads to a heading."""
     page = (ROOT / PAGE).read_text("utf-8")
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
-    source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "startup_warnings.py").read_text("utf-8")
+    source = (ROOT / "asgi_ratelimit" / "inbound" / "checks.py").read_text("utf-8")
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
-    assert len(sections) == 4
+    assert len(sections) == 5
     assert sections <= headings
-
-
-def test_a_subclass_of_the_memory_store_is_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its limits are those of one process, too."""
-
-    class Own(MemoryStore):
-        pass
-
-    monkeypatch.setenv("WEB_CONCURRENCY", "2")
-    warn_of_workers(Own())
-    assert "a-memory-store-with-several-workers" in caplog.text

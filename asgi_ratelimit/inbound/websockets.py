@@ -1,22 +1,75 @@
-"""Slows the messages of a WebSocket down, and closes the socket if that is not enough."""
+"""Messages of WebSockets: what each of them takes, how that slows sockets down, and when a socket is closed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anyio import current_time, sleep
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...decision import Decision, is_outage
-from ..delays import loop_for_messages
-from ..enforcer import Enforcer
-from .message_limits import MessageLimits
+from ..decision import Charge, Decision, Take, is_outage
+from .delays import loop_for_messages
+from .enforcer import Enforcer
+from .functions import connection_of
+from .plan import RuleTable
+from .rules import STRICTNESS, CompiledRule
+
+MESSAGE_MAX_WAIT = 5.0
+"""The most seconds for which reading from a WebSocket may pause."""
 
 TRY_AGAIN_LATER = 1013
 TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
+
+
+class MessageLimits:
+    """``takes`` is what each message of a socket takes, as of the last ``follow``, under the keys of its handshake.
+
+    ``source`` is the middleware, whose ``rule_table`` is replaced when a limit changes. The socket's scope is that of
+    the handshake, however the app has changed it since.
+    """
+
+    def __init__(self, source: Any, scope: Scope) -> None:
+        self._source = source
+        self._scope = {**scope}
+        self._table: RuleTable | None = None
+        self._keys: list[tuple[CompiledRule, str | None]] = []
+        self.takes: tuple[Take, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no limit has changed since the last ``follow``."""
+        return self._table is self._source.rule_table
+
+    def use_keys(self, found: Iterable[tuple[CompiledRule, str | None]]) -> None:
+        """Use these keys of rules, which are those of the handshake."""
+        self._keys = list(found)
+
+    async def follow(self) -> None:
+        """Follow the current rules. Keys stay; only a rule that is new, or has another key function, finds its key."""
+        table = self._source.rule_table
+        plan = table.plan_for(self._scope)
+        connection = connection_of(self._scope)
+        charges: dict[str, Charge] = {}
+        limiting = []
+        for rule in plan.rules if plan else ():
+            if not rule.messages or rule.shadow:
+                continue
+            known = [key for other, key in self._keys if (other.name, other.key) == (rule.name, rule.key)]
+            key = known[0] if known else await rule.key_of(connection)
+            if not known:
+                self._keys.append((rule, key))
+            if key is not None:
+                limiting.append(rule)
+                for quota in rule.messages:
+                    charge = Charge(quota, key, 1, rule.messages_name)
+                    charges.setdefault(charge.bucket, charge)
+        on_error = STRICTNESS[max([rule.strictness for rule in limiting], default=0)]
+        self.takes = (Take(tuple(charges.values()), MESSAGE_MAX_WAIT, on_error=on_error),) if charges else ()
+        self._table = table
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +103,6 @@ class Throttled:
         self._scope = scope
         self._store = enforcer.store
         self.limits = limits
-        self._successive_takes = enforcer.successive_takes
         self._read: deque[_Read] = deque()
         self._closed_because = ""
         """Why the socket was closed here, if it was."""
@@ -58,10 +110,6 @@ class Throttled:
         """Whether limiting has ended, because one of the two sides has closed the socket."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "websocket":
-            await self._app(scope, receive, send)
-            return
-
         async def slow_receive() -> Message:
             return await self._next(receive, send)
 
@@ -83,7 +131,8 @@ class Throttled:
             if not self._read:
                 self._read.append(_Read(await receive()))
             read = self._read[0]
-            if self._is_limited(read.message) and not await self._wait_for_slot(read):
+            is_limited = read.message["type"] == "websocket.receive" and not self._is_over
+            if is_limited and not await self._wait_for_slot(read):
                 await self._close(read, send)
             elif self._read and self._read[0] is read:  # otherwise another task of the app has got it
                 return self._read.popleft().message
@@ -100,12 +149,6 @@ class Throttled:
         if is_allowed and delay > 0:
             await sleep(delay)
         return is_allowed
-
-    def _is_limited(self, message: Message) -> bool:
-        """Whether a message may have to take a slot. If no limit has changed, the answer is exact."""
-        if message["type"] != "websocket.receive" or self._is_over:
-            return False
-        return bool(self.limits.takes) or not self.limits.is_current
 
     async def _book(self, read: _Read) -> None:
         """Book the slot of a message. A remote store is called only once, even if ``receive`` is cancelled."""
@@ -140,13 +183,13 @@ class Throttled:
         """Give back the slots of messages that the app has not got."""
         self._is_over = True
         for read in tuple(self._read):
-            if read.booking is not None:
-                await self._successive_takes.finish(self._give_back(read))
-            elif read.decisions is not None:
+            if read.booking is None:
                 await self._give_back(read)
+            else:
+                await self._enforcer.successive_takes.finish(self._give_back(read))
 
     async def _give_back(self, read: _Read) -> None:
         if read.booking is not None:
             await asyncio.wait((read.booking,))
         taken = [(self._store, decision) for decision in read.decisions or () if decision.allowed]
-        await self._successive_takes.give_back(taken)
+        await self._enforcer.successive_takes.give_back(taken)

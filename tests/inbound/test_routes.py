@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule
-from asgi_ratelimit.inbound.startup.app_routes import AppRoute, example_path, place_of, walk
+from asgi_ratelimit.inbound.routes import AppRoute, example_path, place_of, walk
 from tests.support.asgi import ok
 
 
