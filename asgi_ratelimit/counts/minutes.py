@@ -13,14 +13,14 @@ import math
 import re
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 from zlib import crc32
 
 from ..buckets import key_in
 from ..stores.documents import MAX_BYTES
-from .rule_counts import ADMITTED, NONE, REFUSED, SHADOWED, Numbers, RuleCounts, WaitTimes
+from .rule_counts import ADMITTED, NONE, REFUSED, SHADOWED, Numbers, RuleCounts, WaitTimes, added
 
 FORMAT = 2
 """The version of what is written; a reader leaves out what has another one."""
@@ -46,18 +46,10 @@ _PUBLISHED_KEYS, _FEWEST_PUBLISHED, _MOST_PUBLISHED = 200, 2, 20
 _HALF = re.compile(r"[\ud800-\udfff]")
 """Half a character, which is no text."""
 
-Row: TypeAlias = dict[str, Any]
-"""The published values of one queue, or of one bucket of a server."""
-
 
 def document_of(minute: int) -> str:
     """The name of the document of a minute since the epoch."""
     return f"counts:{minute % 64}"
-
-
-def added(numbers: Iterable[int], more: Iterable[int]) -> Numbers:
-    """The sums of two rows of counts."""
-    return tuple([one + other for one, other in zip(numbers, more)])
 
 
 @dataclass(slots=True)
@@ -205,7 +197,7 @@ class Part:
 _NUMBERS = (int,) * len(NONE)
 _QUEUE = {"name": str, "waiting": int}
 _LEARNED = {"host": str, **_QUEUE, "limit": float, "remaining": float, "under_way": int, "paused_for": int}
-_ROWS: tuple[Row, ...] = (_QUEUE, _LEARNED)
+_ROWS: tuple[dict[str, Any], ...] = (_QUEUE, _LEARNED)
 _VALUES = {
     "process": str,
     "started": int,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from ..clock import monotonic_us
-from ..counts import Part
+from ..counts.minutes import Part
 from ..decision import Charge
 from ..inbound import Blocks
 from ..overrides import Override, Overrides, quotas_under

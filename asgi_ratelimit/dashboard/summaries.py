@@ -10,7 +10,9 @@ from itertools import starmap
 from typing import Any
 
 from ..buckets import key_in
-from ..counts import MINUTES, NONE, Numbers, Part, WaitTimes, added, document_of, part_of, publish_in_process
+from ..counts.minutes import MINUTES, Part, document_of, part_of
+from ..counts.process_counts import counts_of
+from ..counts.rule_counts import NONE, Numbers, WaitTimes, added
 from ..stores import Store
 from ..stores.documents import documents
 from ..stores.shared_time import shared_time
@@ -121,7 +123,7 @@ class Summaries:
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
-        await publish_in_process(self._store)
+        await counts_of(self._store).write_in_process()
         await self._time.look()
         now = self._time.now_us() / 1e6
         wanted = range(int(now) // 60 - MINUTES + 1, int(now) // 60 + 1)

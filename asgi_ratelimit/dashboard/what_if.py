@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..algorithms import State, decide, most_at_once, unused
-from ..counts import ALL, Recording
+from ..counts.minutes import ALL, Recording
 from ..decision import Charge
 from ..quotas import SECOND_US, Quota
 

@@ -9,13 +9,12 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts import Counts, counts_of
+from ..counts.process_counts import Counts, counts_of
 from ..decision import Decision, Take, without
 from ..headers import Dialect
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
-from ..limiter import publish_counts
 from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
 from .functions.connection_functions import Failures
@@ -54,8 +53,6 @@ class Enforcer:
     route_of: RouteOf = lambda scope: None
     """The template of a request's route, for hooks."""
     counts: Counts = field(init=False)
-    is_published: bool = False
-    """Whether its counts are being published."""
     is_observed: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,9 +73,6 @@ class Enforcer:
         layout, _, takes = planned
         if not takes:  # only its messages are limited
             return Decisions()
-        if not self.is_published:
-            self.is_published = True
-            publish_counts(self.store, by_app=True)
         observer, since_ns = outer or self, monotonic_ns()
         answer = self._take_parts(takes) if layout.is_split else self.store.take(takes)
         if type(answer) is not Decisions or not layout.is_final:

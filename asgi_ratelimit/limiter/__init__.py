@@ -2,7 +2,6 @@
 
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
-from .counting import count, publish_counts
 from .limiter import Limiter, UnownedLimiter, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
@@ -19,7 +18,5 @@ __all__ = [
     "UnownedLimiter",
     "as_store",
     "checked_name",
-    "count",
     "count_take",
-    "publish_counts",
 ]

@@ -14,6 +14,7 @@ from ..algorithms import booked_ahead
 from ..argument_errors import checked_flag, shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
+from ..counts.process_counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
 from ..hooks import Hook
@@ -40,7 +41,6 @@ from .charges import (
     of_one_key,
     settled_units,
 )
-from .counting import count
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, REDEEMED, Ticket
 
@@ -325,7 +325,7 @@ class Limiter:
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
             decision = replace(decision, shadow=True)
-        count(self.store, decision)
+        counts_of(self.store).count((decision,))
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision if word is None else counted(decision)
@@ -337,9 +337,9 @@ class Limiter:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
         except PaceTimeout as error:
-            count(self.store, error.decision)
+            counts_of(self.store).count((error.decision,))
             raise
-        count(self.store, wait.decision)
+        counts_of(self.store).count((wait.decision,))
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.

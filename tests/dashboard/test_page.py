@@ -14,8 +14,8 @@ import pytest
 from starlette.applications import Starlette
 
 from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
-from asgi_ratelimit.counts import Recording, minutes, stop_publishing
-from asgi_ratelimit.counts.minutes import recording_in
+from asgi_ratelimit.counts import minutes
+from asgi_ratelimit.counts.minutes import Recording, recording_in
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.dashboard.app import FILES
 from tests.support.asgi import Peer, http
@@ -178,6 +178,5 @@ async def test_recordings_are_read_outside_of_the_event_loop(monkeypatch: pytest
     store = MemoryStore()
     async with visitor(app_with_page(store)) as client:
         await client.get("/")
-        await stop_publishing(store)
         effect = (await client.get("/limits/what-if", params={"rule": "api", "quota": "1/hour"})).json()
     assert (effect["requests"], threads & {threading.get_ident()}) == (1, set())

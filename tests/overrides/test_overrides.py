@@ -230,7 +230,7 @@ async def test_a_document_that_cannot_be_read(content: bytes) -> None:
 async def test_a_history_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that limits can still be changed; too many overrides are refused."""
     most = MAX_BYTES // 21
-    monkeypatch.setattr("asgi_ratelimit.overrides.document.MAX_BYTES", most)
+    monkeypatch.setattr("asgi_ratelimit.overrides.MAX_BYTES", most)
     overrides = Overrides(MemoryStore())
     long = "10/minute" + " " * 1000
     for number in range(30):

@@ -12,8 +12,8 @@ from stat import S_ISREG
 from typing import Any, Protocol
 from weakref import ref
 
+from ...counts.repeating import EVERY, Repeating
 from ...errors import ConfigurationError
-from ...overrides import EVERY, Repeating
 from ...quota_text import as_text
 from ..rules import Rule
 from .limits_file import settings_of

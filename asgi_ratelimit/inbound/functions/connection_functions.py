@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
-from ...counts import Counts
+from ...counts.process_counts import Counts
 from ...hooks import Failure
 from ...hooks.calling import Hooks
 from ...keys.base import called
@@ -45,5 +45,5 @@ class Failures:
         """Report that the function ``failed``, an argument such as ``"key"``, of the limit ``name`` has failed."""
         self._log.report(f"the {failed} function of {name!r} failed, {outcome}", error)
         if self._counts is not None:
-            self._counts[name].failed += 1
+            self._counts.count_failure(name)
         self._hooks.failed(Failure(name, failed, error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from starlette.types import Message, Receive, Send
 
-from ...counts import stop_publishing
 from ...hooks.calling import Hooks
 from ...stores import Store
 from ..delays import SuccessiveTakes
@@ -29,7 +28,6 @@ def closing(send: Send, store: Store, takes: SuccessiveTakes, hooks: Hooks) -> S
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
             await takes.aclose()
             await hooks.aclose()
-            await stop_publishing(store)
             await store.aclose()
         await send(message)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from ...counts.process_counts import counts_of
 from ...decision import Condition, Decision, Take, without
 from ...hooks.calling import Hooks
-from ...limiter import Limiter, count, count_take
+from ...limiter import Limiter, count_take
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
@@ -152,11 +153,11 @@ class RequestSlots:
 
     def count(self, paced: PacedRequest, decision: Decision) -> None:
         """Count a request that goes."""
-        count(self._store, decision)
+        counts_of(self._store).count((decision,))
         paced.is_counted = True
 
     def timed_out(self, paced: PacedRequest, decision: Decision) -> None:
         """Note that a request gives up, or that a limit of the wrapped transport has refused one that has gone."""
         self.end_wait(paced, decision)
         if not paced.is_counted:
-            count(self._store, decision)
+            counts_of(self._store).count((decision,))
