@@ -12,8 +12,7 @@ from ..clock import SECOND_NS, monotonic_ns
 from ..counts.process_counts import Counts, counts_of
 from ..decision import Decision, Take, without
 from ..headers import Dialect
-from ..hooks.calling import Hooks
-from ..hooks.events import ObservedRequest, RouteOf
+from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined

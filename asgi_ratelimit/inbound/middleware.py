@@ -13,8 +13,7 @@ from ..buckets import DEFAULT_NAME
 from ..counts.process_counts import counts_of
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
-from ..hooks import Hook
-from ..hooks.calling import Hooks
+from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store

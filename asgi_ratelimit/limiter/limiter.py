@@ -17,8 +17,7 @@ from ..clock import SECOND_NS, monotonic_ns
 from ..counts.process_counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
-from ..hooks import Hook
-from ..hooks.calling import Hooks, ObservedWait
+from ..hooks import Hook, Hooks, ObservedWait
 from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
-from ..hooks.calling import ObservedWait
+from ..hooks import ObservedWait
 from ..quotas import SECOND_US
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop

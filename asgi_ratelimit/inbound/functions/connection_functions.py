@@ -8,8 +8,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
 from ...counts.process_counts import Counts
-from ...hooks import Failure
-from ...hooks.calling import Hooks
+from ...hooks import Failure, Hooks
 from ...keys.base import called
 from ...logs import FailureLog
 

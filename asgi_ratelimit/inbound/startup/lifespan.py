@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Message, Receive, Send
 
-from ...hooks.calling import Hooks
+from ...hooks import Hooks
 from ...stores import Store
 from ..delays import SuccessiveTakes
 

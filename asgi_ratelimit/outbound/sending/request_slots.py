@@ -7,7 +7,7 @@ from functools import partial
 
 from ...counts.process_counts import counts_of
 from ...decision import Condition, Decision, Take, without
-from ...hooks.calling import Hooks
+from ...hooks import Hooks
 from ...limiter import Limiter, count_take
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
