@@ -1,11 +1,8 @@
-"""The ASGI app of the page: its files, its state as JSON and as server-sent events, and its forms."""
+"""The ASGI app of the page: its files, its state as JSON, and its forms."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -16,18 +13,10 @@ from urllib.parse import parse_qsl
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ..argument_errors import checked_flag, shows_use
-from ..clock import monotonic_us
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
@@ -61,18 +50,6 @@ FILES = ("page.css", "page.js", "charts.js", "editor.js", "format.js", "uPlot.mi
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 """Their types, by the ends of their names."""
 
-MOST_STREAMS = 32
-"""The most pages that get events from one process at a time; other pages request the state from time to time."""
-
-LASTS_US = 30e6
-"""Microseconds after which a stream ends. The browser opens another one, and ``allow`` is called again."""
-
-_INTERVAL = 0.5
-"""Seconds between two reads of the state."""
-
-_IDLE_US = 5e6
-"""Microseconds after which the state is sent although nothing but the time has changed."""
-
 
 @cache
 def content(name: str) -> bytes:
@@ -81,13 +58,7 @@ def content(name: str) -> bytes:
 
 
 @shows_use('app.mount("/limits", dashboard(store, allow=is_admin))')
-def dashboard(
-    store: Store | str,
-    *,
-    allow: Allow,
-    show_keys: bool = False,
-    by: By | None = None,
-) -> Dashboard:
+def dashboard(store: Store | str, *, allow: Allow, show_keys: bool = False, by: By | None = None) -> Dashboard:
     """A page on all limits of a store, as an ASGI app: ``app.mount("/limits", dashboard(store, allow=is_admin))``.
 
     ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
@@ -108,7 +79,6 @@ class Dashboard:
         self._access = access
         self._tokens = Tokens(store)
         self._state = PageState(store, self._tokens, show_keys=show_keys)
-        self._streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -149,35 +119,10 @@ class Dashboard:
             set_cookie(response, request, session)
             return response
         if name == "state":
-            return Response(json.dumps(await self._state.read(is_fresh=True)), media_type="application/json")
-        if name == "events":
-            if self._streams >= MOST_STREAMS:
-                return PlainTextResponse("Too many pages are open", 503, headers={"retry-after": "5"})
-            return StreamingResponse(self.events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+            return Response(json.dumps(await self._state.read()), media_type="application/json")
         if name == "what-if":
             return await self._what_if(request)
         return _asset(request, name) if name in FILES else PlainTextResponse("Not Found", 404)
-
-    async def events(self) -> AsyncIterator[bytes]:
-        """The state, once at first and then whenever it has changed, until the time is over or the server stops."""
-        if self._streams >= MOST_STREAMS:  # other streams have begun since the check
-            yield b"retry: 5000\n\n"
-            return
-        self._streams += 1
-        try:
-            yield b"retry: 500\n\n"
-            until_us, sent_us, sent = monotonic_us() + LASTS_US, 0.0, dict[str, Any]()
-            while monotonic_us() < until_us and not _server_stops():
-                try:
-                    event, values = "state", await self._state.read()
-                except StoreError as error:
-                    event, values = "outage", {"error": str(error)}
-                if _lasting(values) != _lasting(sent) or monotonic_us() - sent_us > _IDLE_US:
-                    sent, sent_us = values, monotonic_us()
-                    yield f"event: {event}\ndata: {json.dumps(values, separators=(',', ':'))}\n\n".encode()
-                await asyncio.sleep(_INTERVAL)
-        finally:
-            self._streams -= 1
 
     async def _what_if(self, request: Request) -> Response:
         name, text = request.query_params.get("rule", ""), request.query_params.get("quota", "")
@@ -235,17 +180,3 @@ async def _answer_lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-def _lasting(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that do not change merely because time goes on."""
-    return {name: value for name, value in values.items() if name not in ("now", "seconds")}
-
-
-def _server_stops() -> bool:
-    """Whether uvicorn is about to stop; it waits for all streams before it informs the app.
-
-    Its server object handles the signal, and so can be found there.
-    """
-    server: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return getattr(server, "should_exit", False) is True

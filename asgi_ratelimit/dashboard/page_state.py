@@ -21,7 +21,7 @@ from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20
 SHOWN_CHANGES = 20
-_REREAD_US = 250_000.0
+REREAD_US = 250_000.0
 """The state is read again once it is older than this, however many pages show it."""
 
 Fields: TypeAlias = Mapping[str, str]
@@ -49,7 +49,7 @@ class PageState:
         self._summaries = Summaries(store)
         self._summary: Summary | None = None
         self._latest: dict[str, Any] = {}
-        self._read_us = -_REREAD_US
+        self._read_us = -REREAD_US
         self._lock = asyncio.Lock()
 
     async def read(self, *, is_fresh: bool = False) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class PageState:
 
     async def _read(self, *, is_fresh: bool = False) -> Summary:
         async with self._lock:
-            if is_fresh or self._summary is None or monotonic_us() - self._read_us >= _REREAD_US:
+            if is_fresh or self._summary is None or monotonic_us() - self._read_us >= REREAD_US:
                 self._summary = await self._summaries.read()
                 self._latest = await self._as_json(self._summary)
                 self._read_us = monotonic_us()

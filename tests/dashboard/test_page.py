@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 import threading
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -93,65 +90,6 @@ async def test_a_key_that_is_no_text_can_be_shown(clock: Any) -> None:
         await client.get("/login")
         state = await state_of(client, store)
     assert "an\udcff" in {key["key"] for key in state["keys"]}
-
-
-async def events(app: Any, store: MemoryStore, peer: Peer, until: int) -> list[str]:
-    """The first events of a stream, which then breaks off; before the second one, something changes."""
-    parts: list[str] = []
-
-    async def receive() -> Any:
-        await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body" and message["body"].startswith(b"event:"):
-            parts.append(message["body"].decode())
-            if len(parts) == until:
-                raise OSError("the client has gone")
-            async with visitor(app) as client:
-                await client.get("/login")
-                await state_of(client, store)
-
-    with pytest.raises((OSError, BaseExceptionGroup)):
-        await app(http("/limits/events", headers=[(b"x-role", b"admin")]), receive, send)
-    return parts
-
-
-async def test_events_tell_of_changes() -> None:
-    """The first event is the state, and the next one comes when it has changed; both are of one line of data."""
-    store = MemoryStore()
-    parts = await events(app_with_page(store), store, Peer(), until=2)
-    states = [json.loads(part.split("data: ")[1]) for part in parts]
-    assert all(part.startswith("event: state\n") and part.endswith("\n\n") for part in parts)
-    assert [rule["admitted"] for rule in states[1]["rules"] if rule["name"] == "login"] == [1]
-
-
-async def test_streams_are_bounded() -> None:
-    """One page more than there may be is sent away, and may ask for the state from time to time."""
-    app = app_with_page(MemoryStore())
-    with mock.patch("asgi_ratelimit.dashboard.app.MOST_STREAMS", 0):
-        async with visitor(app) as client:
-            answer = await client.get("/limits/events")
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-            assert (await client.get("/limits/state")).status_code == 200
-
-
-async def test_streams_that_begin_together_are_bounded() -> None:
-    """Of those that were let in before any of them began, all but as many as there may be end at once."""
-    page = dashboard(MemoryStore(), allow=lambda request: True)
-    with mock.patch("asgi_ratelimit.dashboard.app.MOST_STREAMS", 2):
-        begun = [page.events() for _ in range(4)]
-        assert [await anext(each) for each in begun] == [b"retry: 500\n\n"] * 2 + [b"retry: 5000\n\n"] * 2
-        assert [await anext(each, None) for each in begun[2:]] == [None, None]
-
-
-async def test_streams_end_when_the_server_stops() -> None:
-    """A server that waits for its last requests need not wait for pages."""
-    server = SimpleNamespace(should_exit=True)
-    server.handle = type("Handler", (), {"__self__": server})()
-    async with visitor(app_with_page(MemoryStore())) as client:
-        with mock.patch.object(signal, "getsignal", return_value=server.handle):
-            answer = await client.get("/limits/events")
-    assert answer.text == "retry: 500\n\n"
 
 
 async def test_an_outage_is_told() -> None:
