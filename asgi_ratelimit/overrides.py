@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from threading import Lock, RLock
+from threading import RLock
 from typing import Any, Protocol, Self, TypeAlias
 from weakref import WeakSet
 
@@ -40,8 +40,8 @@ SHADOW, OFF = "shadow", "off"
 WORDS = (SHADOW, OFF)
 """The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
 
-LATEST_CHANGES, FEW_CHANGES = 100, 10
-"""The number of changes that are kept, and that of a document which would be too large with them."""
+LATEST_CHANGES = 100
+"""The number of changes that are kept."""
 
 LONGEST_QUOTA = 1024
 """Characters of the longest text of a quota: every process reads it once a second."""
@@ -112,14 +112,12 @@ class Document:
         return Document(self.version + 1, overrides, history)
 
     def packed(self) -> bytes:
-        """The document as bytes, with less of its history if it is too large. Raises ``ConfigurationError``."""
-        for most in (LATEST_CHANGES, FEW_CHANGES, 0):
-            history = self.history[len(self.history) - min(most, len(self.history)) :]
-            content = {"format": FORMAT, "version": self.version, "overrides": self.overrides, "history": history}
-            packed = json.dumps(content, separators=(",", ":"), default=_named).encode()
-            if len(packed) <= MAX_BYTES:
-                return packed
-        raise ConfigurationError(f"{len(self.overrides)} overrides are too many for a document: unset some")
+        """The document as bytes. Raises ``ConfigurationError`` if it is too large."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        packed = json.dumps({"format": FORMAT, **values}, separators=(",", ":"), default=_named).encode()
+        if len(packed) > MAX_BYTES:
+            raise ConfigurationError(f"{len(self.overrides)} overrides are too many for a document: unset some")
+        return packed
 
 
 def _named(value: Any) -> dict[str, Any]:
@@ -169,10 +167,7 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     if not isinstance(quota, str):
         return as_quotas(quota)
     if len(quota) > LONGEST_QUOTA:
-        raise QuotaError(
-            f"the quota of an override has at most {LONGEST_QUOTA} characters, not {len(quota)}, {quota!r:.100}: "
-            '"10/minute; 100/hour"'
-        )
+        raise QuotaError(f'at most {LONGEST_QUOTA} characters fit, not {len(quota)}, {quota!r:.100}: "10/minute"')
     if quota not in WORDS:
         try:
             as_quotas(quota)
@@ -351,18 +346,11 @@ class Watch(Repeating):
 
 
 _watches: ByStore[Watch] = ByStore()
-_lock = Lock()
 
 
 def watch_of(store: Store) -> Watch:
     """The one watch of a store. Raises ``ConfigurationError`` for a store without documents."""
-    watch = _watches.get(store)
-    if watch is None:
-        with _lock:
-            watch = _watches.get(store)
-            if watch is None:
-                watch = _watches[store] = Watch(store)
-    return watch
+    return _watches.get(store) or _watches.made(store, Watch)
 
 
 def subscribe(store: Store, subscriber: Subscriber) -> None:

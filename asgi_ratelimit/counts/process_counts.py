@@ -233,15 +233,8 @@ def _outbound_rows() -> list[Row]:
 
 
 _counts: ByStore[Counts] = ByStore()
-_lock = Lock()
 
 
 def counts_of(store: Store) -> Counts:
     """The counts of this process on a store, shared by all users of that object."""
-    counts = _counts.get(store)
-    if counts is None:
-        with _lock:
-            counts = _counts.get(store)
-            if counts is None:
-                counts = _counts[store] = Counts(store)
-    return counts
+    return _counts.get(store) or _counts.made(store, Counts)

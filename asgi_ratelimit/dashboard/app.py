@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl
@@ -35,6 +34,7 @@ POLICY = (
     "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 HEADERS = {
+    "cache-control": "no-store",
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -94,7 +94,6 @@ class Dashboard:
             response = PlainTextResponse(error.detail, error.status_code, headers=dict(error.headers or {}))
         for name, value in HEADERS.items():
             response.headers[name] = value
-        response.headers.setdefault("cache-control", "no-store")
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -122,7 +121,9 @@ class Dashboard:
             return Response(json.dumps(await self._state.read()), media_type="application/json")
         if name == "what-if":
             return await self._what_if(request)
-        return _asset(request, name) if name in FILES else PlainTextResponse("Not Found", 404)
+        if name in FILES:
+            return Response(content(name), media_type=TYPES[name.rpartition(".")[2]])
+        return PlainTextResponse("Not Found", 404)
 
     async def _what_if(self, request: Request) -> Response:
         name, text = request.query_params.get("rule", ""), request.query_params.get("quota", "")
@@ -151,16 +152,6 @@ class Dashboard:
             return JSONResponse({"error": str(error)}, 400)
         await self._state.read(is_fresh=True)
         return JSONResponse({"done": done})
-
-
-def _asset(request: Request, name: str) -> Response:
-    """A file of the page, or 304 if the browser already has it."""
-    file = content(name)
-    tag = f'"{sha256(file).hexdigest()[:16]}"'
-    headers = {"etag": tag, "cache-control": "private, no-cache"}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(file, media_type=TYPES[name.rpartition(".")[2]], headers=headers)
 
 
 async def _fields(request: Request) -> dict[str, str]:

@@ -45,7 +45,4 @@ _times: ByStore[SharedTime] = ByStore()
 
 def shared_time(store: Store) -> SharedTime:
     """The time that processes on a store share. Raises ``ConfigurationError`` for a store without documents."""
-    time = _times.get(store)
-    if time is None:
-        time = _times[store] = SharedTime(store)
-    return time
+    return _times.get(store) or _times.made(store, SharedTime)

@@ -34,14 +34,11 @@ async def test_every_answer_has_a_strict_policy(name: str) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_a_page_is_not_cached_and_its_files_are_asked_for_again() -> None:
-    """Figures never lie in a cache; a file that the browser has is not sent twice."""
+@pytest.mark.parametrize("path", ["", "state", "page.js"])
+async def test_a_page_is_not_cached(path: str) -> None:
+    """Figures never lie in a cache, and its files are those of the version that answers."""
     async with visitor(app_with_page(MemoryStore())) as client:
-        assert (await client.get("/limits/")).headers["cache-control"] == "no-store"
-        assert (await client.get("/limits/state")).headers["cache-control"] == "no-store"
-        script = await client.get("/limits/page.js")
-        again = await client.get("/limits/page.js", headers={"if-none-match": script.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
+        assert (await client.get(f"/limits/{path}")).headers["cache-control"] == "no-store"
 
 
 async def test_it_stands_wherever_it_is_mounted() -> None:
