@@ -81,19 +81,15 @@ class Dashboard:
         self._state = PageState(store, self._tokens, show_keys=show_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _answer_lifespan(receive, send)
-            return
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        request = Request(scope, receive)
+        request = Request(scope, receive)  # raises for a lifespan, without which servers go on
         try:
             response = await self._answer(request)
         except HTTPException as error:
             response = PlainTextResponse(error.detail, error.status_code, headers=dict(error.headers or {}))
-        for name, value in HEADERS.items():
-            response.headers[name] = value
+        response.headers.update(HEADERS)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -162,12 +158,3 @@ async def _fields(request: Request) -> dict[str, str]:
         if len(body) > LONGEST_FORM:
             raise ValueError(f"a form has at most {LONGEST_FORM} bytes")
     return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
-
-
-async def _answer_lifespan(receive: Receive, send: Send) -> None:
-    """Answer a server that runs the page as an app of its own."""
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

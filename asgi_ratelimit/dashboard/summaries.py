@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any
 
 from ..buckets import key_in
@@ -170,7 +169,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
                 waits.add_all(part.waits)
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
     outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
-    processes = [(each["process"], each["started"], each["minute"] * 60.0) for _, each in sorted(newest.items())]
+    latest = [newest[process] for process in sorted(newest)]
     worst = sorted(requests, key=lambda key: (-refused[key], -requests[key]))
     return Summary(
         now=now,
@@ -180,7 +179,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
         seconds=seconds,
         queues=tuple([QueueRow(process, **row) for process, row in outbound if "host" not in row]),
         learned=tuple([LearnedRow(process, **row) for process, row in outbound if "host" in row]),
-        processes=tuple(starmap(ProcessSummary, processes)),
+        processes=tuple([ProcessSummary(each["process"], each["started"], each["minute"] * 60.0) for each in latest]),
     )
 
 
