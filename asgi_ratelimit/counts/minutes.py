@@ -147,8 +147,10 @@ def _json(values: object) -> bytes:
 def _emptied(latest: deque[str], count: int) -> Counter[str]:
     """Empty the latest buckets; return their counts, scaled up to ``count`` if there were more than are remembered."""
     buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
-    scale = max(1.0, count / len(buckets)) if buckets else 1.0
-    return Counter({bucket: round(each * scale) for bucket, each in Counter(buckets).items()})
+    counts = Counter(buckets)
+    if 0 < len(buckets) < count:
+        return Counter({bucket: round(each * count / len(buckets)) for bucket, each in counts.items()})
+    return counts
 
 
 def _top_keys(name: str, rule: RuleMinute, most: int) -> list[list[Any]]:
