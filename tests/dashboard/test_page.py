@@ -89,6 +89,15 @@ async def test_a_key_that_is_no_text_can_be_shown(clock: Any) -> None:
     assert "an\udcff" in {key["key"] for key in state["keys"]}
 
 
+async def test_pages_that_are_open_together_read_the_store_once() -> None:
+    """What was read for one of them a moment ago is shown by all."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        with mock.patch("asgi_ratelimit.dashboard.page_state.monotonic_us", side_effect=[0.0, 249e3, 250e3, 250e3]):
+            states = [(await client.get("/limits/state")).json()["now"] for _ in range(3)]
+    assert states[0] == states[1] < states[2]
+
+
 async def test_an_outage_is_told() -> None:
     """Where the store does not answer, the page says so, and stays."""
     store = MemoryStore()
