@@ -2,8 +2,7 @@
 
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, UnownedLimiter, count_take
-from .spending import Spending, Spent
+from .limiter import Limiter, UnownedLimiter
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
 
@@ -11,12 +10,9 @@ __all__ = [
     "Cost",
     "Key",
     "Limiter",
-    "Spending",
-    "Spent",
     "SyncLimiter",
     "Ticket",
     "UnownedLimiter",
     "as_store",
     "checked_name",
-    "count_take",
 ]

@@ -26,7 +26,7 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US
 from ..stores import Store, settle_all
-from .concurrency import Place
+from .concurrency import ConcurrencyLimit, Place
 from .drivers import Book, CallStore, Flow, GiveBack, NewWakeUp, Sleep, run_in_place, sleep, take_all
 from .queues import LATE_US, Slot, Waiter, slot_of, waiters_of
 
@@ -346,7 +346,7 @@ class SlotWaiter:
         own_keys, key = self._waiters.own_keys, tuple([charge.bucket for charge in own.charges])
         if take.max_wait < math.inf:
             yield from self._require_near(own, 0 if priority > 0.0 else own_keys.ahead(key))
-        place = yield from self._enter(key, take, deadline_us, priority)
+        place = yield from self._enter(own_keys, key, take, deadline_us, priority)
         shared: Place | None = None
         ahead_us, slack_us = 0.0, SLACK_US
         try:
@@ -370,7 +370,7 @@ class SlotWaiter:
                         key = "shared", take.charges[-1].bucket
                         if own_keys.ahead(key):
                             longest_us = 0.0
-                        shared = yield from self._enter(key, take, deadline_us)
+                        shared = yield from self._enter(own_keys, key, take, deadline_us)
                     if longest_us:
                         yield from sleep(self.clock, max(longest_us, SHORTEST_SLEEP_US))
         finally:
@@ -378,12 +378,14 @@ class SlotWaiter:
             if shared is not None:
                 own_keys.leave(shared)
 
-    def _enter(self, key: Hashable, take: Take, deadline_us: float, priority: float = 0.0) -> Flow[Place]:
-        """Wait until no other caller of a key is about to book."""
-        place = yield from self._waiters.own_keys.wait_and_enter(key, self.clock, deadline_us, priority)
+    def _enter(
+        self, callers: ConcurrencyLimit, key: Hashable, take: Take, deadline_us: float, priority: float = 0.0
+    ) -> Flow[Place]:
+        """Wait until no other caller of a key is about to take. Raises ``PaceTimeout`` if the deadline comes first."""
+        place = yield from callers.wait_and_enter(key, self.clock, deadline_us, priority)
         if place is None:
             peeked: Decision = yield CallStore(self.store, self.store.peek(take))
-            raise pace_timeout(take, as_refused(peeked, 0.0))
+            raise pace_timeout(take, as_refused(peeked, peeked.wait_us))
         return place
 
     def _require_near(self, own: Take, ahead: int) -> Flow[None]:

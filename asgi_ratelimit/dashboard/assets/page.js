@@ -1,4 +1,4 @@
-// Shows the state of all limits, and asks for it again every second.
+// Shows the state of all limits, and asks for it again and again.
 
 import { Chart, spark } from "./charts.js";
 import { RuleEditor, changeKey } from "./editor.js";
@@ -10,7 +10,7 @@ const shown = new Map();
 const FEW_KEYS = 6;
 let allKeys = false;
 let state = null;
-const EVERY_MS = 1000;
+const EVERY_MS = 700;
 const PATIENT_MS = 3000;
 let poll = 0;
 
