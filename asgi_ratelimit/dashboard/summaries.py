@@ -191,6 +191,5 @@ def _rules(rows: defaultdict[str, list[Numbers]], newest: Iterable[Mapping[str, 
         penalties.update(values.get("penalties", ()))
     for name in sorted({*rows, *quotas, *penalties}):
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*rows[name]))
-        text = "; ".join(quotas.get(name, []))
-        minutes = tuple(rows[name])
+        text, minutes = "; ".join(quotas.get(name, [])), tuple(rows[name])
         yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, minutes, name in penalties)
