@@ -13,14 +13,14 @@ import math
 import re
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 from zlib import crc32
 
 from ..buckets import key_in
 from ..stores.documents import MAX_BYTES
-from .rule_counts import ADMITTED, NONE, REFUSED, SHADOWED, Numbers, RuleCounts, WaitTimes
+from .rule_counts import ADMITTED, NONE, REFUSED, SHADOWED, Numbers, RuleCounts, WaitTimes, added
 
 FORMAT = 2
 """The version of what is written; a reader leaves out what has another one."""
@@ -46,18 +46,10 @@ _PUBLISHED_KEYS, _FEWEST_PUBLISHED, _MOST_PUBLISHED = 200, 2, 20
 _HALF = re.compile(r"[\ud800-\udfff]")
 """Half a character, which is no text."""
 
-Row: TypeAlias = dict[str, Any]
-"""The published values of one queue, or of one bucket of a server."""
-
 
 def document_of(minute: int) -> str:
     """The name of the document of a minute since the epoch."""
     return f"counts:{minute}"
-
-
-def added(numbers: Iterable[int], more: Iterable[int]) -> Numbers:
-    """The sums of two rows of counts."""
-    return tuple([one + other for one, other in zip(numbers, more)])
 
 
 @dataclass(slots=True)
@@ -155,8 +147,10 @@ def _json(values: object) -> bytes:
 def _emptied(latest: deque[str], count: int) -> Counter[str]:
     """Empty the latest buckets; return their counts, scaled up to ``count`` if there were more than are remembered."""
     buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
-    scale = max(1.0, count / len(buckets)) if buckets else 1.0
-    return Counter({bucket: round(each * scale) for bucket, each in Counter(buckets).items()})
+    counts = Counter(buckets)
+    if 0 < len(buckets) < count:
+        return Counter({bucket: round(each * count / len(buckets)) for bucket, each in counts.items()})
+    return counts
 
 
 def _top_keys(name: str, rule: RuleMinute, most: int) -> list[list[Any]]:
@@ -205,7 +199,7 @@ class Part:
 _NUMBERS = (int,) * len(NONE)
 _QUEUE = {"name": str, "waiting": int}
 _LEARNED = {"host": str, **_QUEUE, "limit": float, "remaining": float, "under_way": int, "paused_for": int}
-_ROWS: tuple[Row, ...] = (_QUEUE, _LEARNED)
+_ROWS: tuple[dict[str, Any], ...] = (_QUEUE, _LEARNED)
 _VALUES = {
     "process": str,
     "started": int,

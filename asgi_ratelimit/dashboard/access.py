@@ -7,11 +7,10 @@ that goes with a cookie.
 from __future__ import annotations
 
 import hmac
-import inspect
 import secrets
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -20,6 +19,7 @@ from starlette.responses import Response
 
 from ..errors import StoreError
 from ..inbound.functions import require_function
+from ..keys.base import called
 from ..logs import FailureLog
 from ..overrides import checked_by
 from ..stores import Store
@@ -55,7 +55,7 @@ class Access:
     async def permits(self, request: Request) -> bool:
         """Whether ``allow`` returns ``True``. A failure or a value that is not a bool permits nothing."""
         try:
-            answer = await _called(self._allow, request)
+            answer = await called(self._allow, request)
             if isinstance(answer, bool):
                 return answer
             raise TypeError(f"it must return True or False, not {type(answer).__name__}: {EXAMPLE}")
@@ -68,18 +68,13 @@ class Access:
     async def author(self, request: Request) -> str | None:
         """The name for the history. A failure gives no name: it must not keep an admin from a change."""
         try:
-            name = await _called(self._by, request) if self._by else "page"
+            name = await called(self._by, request) if self._by else "page"
             return checked_by(None if name is None else str(name))
         except HTTPException:
             raise
         except Exception as error:  # noqa: BLE001  # as above
             self._log.report("by of the dashboard failed, so the history names nobody", error)
             return None
-
-
-async def _called(function: Callable[[Request], Any], request: Request) -> Any:
-    answer = function(request)
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Tokens:

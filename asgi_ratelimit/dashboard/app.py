@@ -1,14 +1,10 @@
-"""The ASGI app of the page: its files, its state as JSON and as server-sent events, and its forms."""
+"""The ASGI app of the page: its files, its state as JSON, and its forms."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,18 +12,10 @@ from urllib.parse import parse_qsl
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ..argument_errors import checked_flag, shows_use
-from ..clock import monotonic_us
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
@@ -46,6 +34,7 @@ POLICY = (
     "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 HEADERS = {
+    "cache-control": "no-store",
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -61,18 +50,6 @@ FILES = ("page.css", "page.js", "charts.js", "editor.js", "format.js", "uPlot.mi
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 """Their types, by the ends of their names."""
 
-MOST_STREAMS = 32
-"""The most pages that get events from one process at a time; other pages request the state from time to time."""
-
-LASTS_US = 30e6
-"""Microseconds after which a stream ends. The browser opens another one, and ``allow`` is called again."""
-
-_INTERVAL = 0.5
-"""Seconds between two reads of the state."""
-
-_IDLE_US = 5e6
-"""Microseconds after which the state is sent although nothing but the time has changed."""
-
 
 @cache
 def content(name: str) -> bytes:
@@ -81,13 +58,7 @@ def content(name: str) -> bytes:
 
 
 @shows_use('app.mount("/limits", dashboard(store, allow=is_admin))')
-def dashboard(
-    store: Store | str,
-    *,
-    allow: Allow,
-    show_keys: bool = False,
-    by: By | None = None,
-) -> Dashboard:
+def dashboard(store: Store | str, *, allow: Allow, show_keys: bool = False, by: By | None = None) -> Dashboard:
     """A page on all limits of a store, as an ASGI app: ``app.mount("/limits", dashboard(store, allow=is_admin))``.
 
     ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
@@ -108,23 +79,17 @@ class Dashboard:
         self._access = access
         self._tokens = Tokens(store)
         self._state = PageState(store, self._tokens, show_keys=show_keys)
-        self._streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _answer_lifespan(receive, send)
-            return
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        request = Request(scope, receive)
+        request = Request(scope, receive)  # raises for a lifespan, without which servers go on
         try:
             response = await self._answer(request)
         except HTTPException as error:
             response = PlainTextResponse(error.detail, error.status_code, headers=dict(error.headers or {}))
-        for name, value in HEADERS.items():
-            response.headers[name] = value
-        response.headers.setdefault("cache-control", "no-store")
+        response.headers.update(HEADERS)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -149,35 +114,12 @@ class Dashboard:
             set_cookie(response, request, session)
             return response
         if name == "state":
-            return Response(json.dumps(await self._state.read(is_fresh=True)), media_type="application/json")
-        if name == "events":
-            if self._streams >= MOST_STREAMS:
-                return PlainTextResponse("Too many pages are open", 503, headers={"retry-after": "5"})
-            return StreamingResponse(self.events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+            return Response(json.dumps(await self._state.read()), media_type="application/json")
         if name == "what-if":
             return await self._what_if(request)
-        return _asset(request, name) if name in FILES else PlainTextResponse("Not Found", 404)
-
-    async def events(self) -> AsyncIterator[bytes]:
-        """The state, once at first and then whenever it has changed, until the time is over or the server stops."""
-        if self._streams >= MOST_STREAMS:  # other streams have begun since the check
-            yield b"retry: 5000\n\n"
-            return
-        self._streams += 1
-        try:
-            yield b"retry: 500\n\n"
-            until_us, sent_us, sent = monotonic_us() + LASTS_US, 0.0, dict[str, Any]()
-            while monotonic_us() < until_us and not _server_stops():
-                try:
-                    event, values = "state", await self._state.read()
-                except StoreError as error:
-                    event, values = "outage", {"error": str(error)}
-                if _lasting(values) != _lasting(sent) or monotonic_us() - sent_us > _IDLE_US:
-                    sent, sent_us = values, monotonic_us()
-                    yield f"event: {event}\ndata: {json.dumps(values, separators=(',', ':'))}\n\n".encode()
-                await asyncio.sleep(_INTERVAL)
-        finally:
-            self._streams -= 1
+        if name in FILES:
+            return Response(content(name), media_type=TYPES[name.rpartition(".")[2]])
+        return PlainTextResponse("Not Found", 404)
 
     async def _what_if(self, request: Request) -> Response:
         name, text = request.query_params.get("rule", ""), request.query_params.get("quota", "")
@@ -208,16 +150,6 @@ class Dashboard:
         return JSONResponse({"done": done})
 
 
-def _asset(request: Request, name: str) -> Response:
-    """A file of the page, or 304 if the browser already has it."""
-    file = content(name)
-    tag = f'"{sha256(file).hexdigest()[:16]}"'
-    headers = {"etag": tag, "cache-control": "private, no-cache"}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(file, media_type=TYPES[name.rpartition(".")[2]], headers=headers)
-
-
 async def _fields(request: Request) -> dict[str, str]:
     """The fields of a form. Raises ``ValueError`` if it is too large, or not a form."""
     body = b""
@@ -226,26 +158,3 @@ async def _fields(request: Request) -> dict[str, str]:
         if len(body) > LONGEST_FORM:
             raise ValueError(f"a form has at most {LONGEST_FORM} bytes")
     return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
-
-
-async def _answer_lifespan(receive: Receive, send: Send) -> None:
-    """Answer a server that runs the page as an app of its own."""
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
-
-
-def _lasting(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that do not change merely because time goes on."""
-    return {name: value for name, value in values.items() if name not in ("now", "seconds")}
-
-
-def _server_stops() -> bool:
-    """Whether uvicorn is about to stop; it waits for all streams before it informs the app.
-
-    Its server object handles the signal, and so can be found there.
-    """
-    server: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return getattr(server, "should_exit", False) is True

@@ -8,20 +8,20 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from ..clock import monotonic_us
-from ..counts import Part
+from ..counts.minutes import Part
 from ..decision import Charge
 from ..inbound import Blocks
-from ..overrides import Override, Overrides, quotas_under
+from ..overrides import Change, Override, Overrides, quotas_under
 from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota
-from ..stores import MemoryStore, Store, reset
+from ..stores import Store, reset
 from ..stores.name_owners import owned
 from .access import Tokens
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20
 SHOWN_CHANGES = 20
-_REREAD_US = 250_000.0
+REREAD_US = 250_000.0
 """The state is read again once it is older than this, however many pages show it."""
 
 Fields: TypeAlias = Mapping[str, str]
@@ -49,7 +49,7 @@ class PageState:
         self._summaries = Summaries(store)
         self._summary: Summary | None = None
         self._latest: dict[str, Any] = {}
-        self._read_us = -_REREAD_US
+        self._read_us = -REREAD_US
         self._lock = asyncio.Lock()
 
     async def read(self, *, is_fresh: bool = False) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class PageState:
 
     async def _read(self, *, is_fresh: bool = False) -> Summary:
         async with self._lock:
-            if is_fresh or self._summary is None or monotonic_us() - self._read_us >= _REREAD_US:
+            if is_fresh or self._summary is None or monotonic_us() - self._read_us >= REREAD_US:
                 self._summary = await self._summaries.read()
                 self._latest = await self._as_json(self._summary)
                 self._read_us = monotonic_us()
@@ -76,19 +76,14 @@ class PageState:
         for key in keys:
             del key["bucket"]
             key["key"] = key["key"] if self._show_keys else None
-        changes = [
-            {**asdict(each), "before": _override(each.before), "after": _override(each.after)}
-            for each in history[:SHOWN_CHANGES]
-        ]
-        kind = "memory" if isinstance(self._store, MemoryStore) else "redis"
-        quantiles = {"mean": waits.mean, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
+        times = {"takes": waits.count, "mean": waits.mean, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
         return {
             "now": read.now,
             "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
             "seconds": [[at, *numbers] for at, numbers in read.seconds.items()],
-            "store": {"kind": kind, "takes": waits.count, **quantiles},
+            "store": {"kind": "memory" if self._store.in_process else "redis", **times},
             "keys": keys,
-            "history": changes,
+            "history": [_change(each) for each in history[:SHOWN_CHANGES]],
             **{name: [asdict(row) for row in getattr(read, name)] for name in ("queues", "learned", "processes")},
         }
 
@@ -165,6 +160,10 @@ class PageState:
         override = (await self._overrides.all()).get(name)
         others = [] if override is None or override.word else quotas_under(override, own)
         return list({(quota.name, quota.kind): quota for quota in [*own, *others]}.values())
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {**asdict(change), "before": _override(change.before), "after": _override(change.after)}
 
 
 def _override(override: Override | None) -> dict[str, Any] | None:

@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any
 
 from ..buckets import key_in
-from ..counts import MINUTES, NONE, Numbers, Part, WaitTimes, added, document_of, part_of, publish_in_process
+from ..counts.minutes import MINUTES, Part, document_of, part_of
+from ..counts.process_counts import counts_of
+from ..counts.rule_counts import NONE, Numbers, WaitTimes, added
 from ..stores import Store
 from ..stores.documents import documents, shared_time
 
@@ -120,7 +121,7 @@ class Summaries:
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
-        await publish_in_process(self._store)
+        await counts_of(self._store).write_in_process()
         await self._time.look()
         now = self._time.now_us() / 1e6
         wanted = range(int(now) // 60 - MINUTES + 1, int(now) // 60 + 1)
@@ -167,7 +168,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
                 waits.add_all(part.waits)
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
     outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
-    processes = [(each["process"], each["started"], each["minute"] * 60.0) for _, each in sorted(newest.items())]
+    latest = [newest[process] for process in sorted(newest)]
     worst = sorted(requests, key=lambda key: (-refused[key], -requests[key]))
     return Summary(
         now=now,
@@ -177,7 +178,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
         seconds=seconds,
         queues=tuple([QueueRow(process, **row) for process, row in outbound if "host" not in row]),
         learned=tuple([LearnedRow(process, **row) for process, row in outbound if "host" in row]),
-        processes=tuple(starmap(ProcessSummary, processes)),
+        processes=tuple([ProcessSummary(each["process"], each["started"], each["minute"] * 60.0) for each in latest]),
     )
 
 
@@ -189,6 +190,5 @@ def _rules(rows: defaultdict[str, list[Numbers]], newest: Iterable[Mapping[str, 
         penalties.update(values.get("penalties", ()))
     for name in sorted({*rows, *quotas, *penalties}):
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*rows[name]))
-        text = "; ".join(quotas.get(name, []))
-        minutes = tuple(rows[name])
+        text, minutes = "; ".join(quotas.get(name, [])), tuple(rows[name])
         yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, minutes, name in penalties)

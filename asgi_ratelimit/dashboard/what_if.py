@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..algorithms import State, decide, most_at_once, unused
-from ..counts import ALL, Recording
+from ..counts.minutes import ALL, Recording
 from ..decision import Charge
 from ..quotas import SECOND_US, Quota
 
@@ -64,8 +64,7 @@ def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seco
 
 def _refused(seconds: Seconds, quotas: Sequence[Quota]) -> int:
     """How many of these requests of one client the quotas would have refused."""
-    states: list[State] = []
-    refused = 0
+    states, refused = list[State](), 0
     for second, count in sorted(seconds.items()):
         steps = min(count, _STEPS)
         for step in range(steps):

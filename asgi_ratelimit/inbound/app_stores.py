@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
 from ..headers import draft
-from ..hooks.calling import Hooks
+from ..hooks import Hooks
 from ..keys import client_ip
 from ..limiter import as_store
 from ..stores import MemoryStore, Store

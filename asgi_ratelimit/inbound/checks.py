@@ -18,9 +18,8 @@ from typing import ParamSpec, TypeAlias
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..counts import stop_publishing
 from ..errors import ConfigurationError
-from ..hooks.calling import Hooks
+from ..hooks import Hooks
 from ..keys import KeyFunction, cookie, header, path_param, user
 from ..keys.path_patterns import compile_path
 from ..logs import logger, warn_once
@@ -282,7 +281,6 @@ def closing(send: Send, store: Store, takes: SuccessiveTakes, hooks: Hooks) -> S
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
             await takes.aclose()
             await hooks.aclose()
-            await stop_publishing(store)
             await store.aclose()
         await send(message)
 

@@ -22,13 +22,14 @@ from weakref import ref
 
 from ..argument_errors import checked_flag
 from ..buckets import DEFAULT_NAME
+from ..counts.repeating import EVERY, Repeating
 from ..decision import OnError
 from ..errors import ConfigurationError
 from ..headers import DialectName, HeaderOptions, header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called
 from ..logs import logger
-from ..overrides import EVERY, NO_OVERRIDES, Repeating, live_overrides
+from ..overrides import NO_OVERRIDES, live_overrides
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import Quota
 from ..stores import Store

@@ -9,13 +9,11 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts import Counts, counts_of
+from ..counts.process_counts import Counts, counts_of
 from ..decision import Decision, Take, without
 from ..headers import Dialect
-from ..hooks.calling import Hooks
-from ..hooks.events import ObservedRequest, RouteOf
+from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
-from ..limiter import publish_counts
 from ..stores import Decisions, Store
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests
 from .functions import Failures
@@ -56,8 +54,6 @@ class Enforcer:
     route_of: RouteOf = lambda scope: None
     """The template of a request's route, for hooks."""
     counts: Counts = field(init=False)
-    is_published: bool = False
-    """Whether its counts are being published."""
     is_observed: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,9 +77,6 @@ class Enforcer:
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
         Decisions that a store in memory has made, and that stand as they are, are there at once.
         """
-        if not self.is_published:
-            self.is_published = True
-            publish_counts(self.store, by_app=True)
         since_ns = monotonic_ns()
         answer = self.store.take(takes)
         if type(answer) is not Decisions or not plan.is_final:

@@ -14,11 +14,10 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
-from ..counts import Counts
+from ..counts.process_counts import Counts
 from ..decision import checked_cost
 from ..errors import ConfigurationError
-from ..hooks import Failure
-from ..hooks.calling import Hooks
+from ..hooks import Failure, Hooks
 from ..keys import KeyFunction, client_ip, combine, first_of
 from ..keys.base import ScopeKey, is_dependency, lacks_its_call
 from ..logs import FailureLog, warn_once
@@ -208,7 +207,7 @@ class Failures:
         """Report that the function ``failed``, an argument such as ``"key"``, of the limit ``name`` has failed."""
         self._log.report(f"the {failed} function of {name!r} failed, {outcome}", error)
         if self._counts is not None:
-            self._counts[name].failed += 1
+            self._counts.count_failure(name)
         self._hooks.failed(Failure(name, failed, error))
 
 

@@ -10,15 +10,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
-from ..counts import counts_of
+from ..counts.process_counts import counts_of
 from ..decision import OnError
 from ..errors import ConfigurationError
 from ..headers import DialectName, HeaderOptions, header_options
-from ..hooks import Hook
-from ..hooks.calling import Hooks
+from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
-from ..limiter import as_store, publish_counts
+from ..limiter import as_store
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -256,7 +255,7 @@ class RateLimitMiddleware:
             warn_of_no_limits()
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
-        publish_counts(self._store, by_app=True)
+        counts_of(self._store).start()
         self._has_started = True
         self._warn()
         if self._file is not None:

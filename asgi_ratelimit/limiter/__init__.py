@@ -2,7 +2,7 @@
 
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, UnownedLimiter, publish_counts
+from .limiter import Limiter, UnownedLimiter
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
 
@@ -15,5 +15,4 @@ __all__ = [
     "UnownedLimiter",
     "as_store",
     "checked_name",
-    "publish_counts",
 ]

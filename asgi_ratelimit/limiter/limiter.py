@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
@@ -11,12 +10,11 @@ from typing import Any
 
 from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
-from ..clock import SECOND_NS, SystemClock, monotonic_ns
-from ..counts import counts_of, publish, publish_on, reset_publishers
+from ..clock import SECOND_NS, monotonic_ns
+from ..counts.process_counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
-from ..hooks import Hook
-from ..hooks.calling import Hooks
+from ..hooks import Hook, Hooks
 from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
@@ -25,7 +23,7 @@ from ..stores import Decisions, Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.opening import as_store
-from ..waiting import CallStore, Flow, PaceTimeout, background_loop, run_async
+from ..waiting import CallStore, Flow, PaceTimeout, run_async
 from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units
 from .spending import Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
@@ -324,8 +322,6 @@ class Limiter:
     def count(self, decision: Decision) -> None:
         """Count a decision for the names of its charges."""
         self._counts.count((decision,))
-        if not self._counts.is_published:
-            publish_counts(self.store)
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
         return Take(self.charges(key, cost), max_wait_of(max_delay), operation=operation)
@@ -357,23 +353,3 @@ class UnownedLimiter(Limiter):
         other.name = checked_name(name)
         other._begin(self.live.own)
         return other
-
-
-def publish_counts(store: Store, *, by_app: bool = False) -> None:
-    """Publish the counts, queues and learned limits of this process once a second from now on.
-
-    For a remote store, the background loop publishes, which also watches the overrides, because an event loop of the
-    program may end early. For a store in memory, the running event loop publishes. Without a running event loop, the
-    reader of the figures publishes them first. So it does with a stepped clock, which publishing must not move on,
-    unless an app asks for it with ``by_app``.
-    """
-    is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
-    if not (is_real_time or by_app):
-        counts_of(store).is_published = True
-    elif store.in_process or not is_real_time:
-        publish(store)
-    else:
-        publish_on(store, background_loop.loop())
-
-
-os.register_at_fork(after_in_child=reset_publishers)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
@@ -170,6 +171,11 @@ class ByStore(Generic[T]):
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[Callable[[], object], T]] = {}
+        self._unlock()
+        os.register_at_fork(after_in_child=self._unlock)
+
+    def _unlock(self) -> None:
+        self._lock = RLock()
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -182,6 +188,14 @@ class ByStore(Generic[T]):
     def values(self) -> list[T]:
         """The values of all stores that live."""
         return [value for reference, value in list(self._values.values()) if reference() is not None]
+
+    def made(self, store: Any, make: Callable[[Any], T]) -> T:
+        """The value of a store, which is made unless another thread has just done so."""
+        with self._lock:
+            value = self.get(store)
+            if value is None:
+                value = self[store] = make(store)
+            return value
 
     def __setitem__(self, store: Any, value: T) -> None:
         self._values[id(store)] = reference(store, partial(self._remove, id(store))), value

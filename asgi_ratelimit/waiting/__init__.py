@@ -15,7 +15,7 @@ from .drivers import (
     sleep,
     take_all,
 )
-from .queues import waiters_of
+from .queues import Row, outbound_sources, waiters_of
 from .waiter import PaceTimeout, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
 
 __all__ = [
@@ -27,11 +27,13 @@ __all__ = [
     "PaceTimeout",
     "Place",
     "Renewed",
+    "Row",
     "Sleep",
     "SlotWaiter",
     "as_refused",
     "background_loop",
     "of_all",
+    "outbound_sources",
     "pace_timeout",
     "reset_in_child",
     "run_async",

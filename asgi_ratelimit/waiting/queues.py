@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import Lock, RLock
+from typing import Any, TypeAlias
+from weakref import WeakSet
 
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock
-from ..counts import Row, outbound_sources
 from ..decision import Decision, Take
 from ..quotas import FixedWindow, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Store, when_units_come_back
@@ -344,6 +345,13 @@ class Waiters:
         for charge, units in came_back:
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
+
+
+Row: TypeAlias = dict[str, Any]
+"""What the page shows of one queue, or of one bucket of a server."""
+
+outbound_sources: WeakSet[Any] = WeakSet()
+"""What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live."""
 
 
 class _Registry(ByStore[Waiters]):

@@ -26,9 +26,8 @@ from asgi_ratelimit import (
     SyncLimiter,
     pace,
 )
-from asgi_ratelimit.counts import document_of, publish, stop_publishing
+from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import summary
-from asgi_ratelimit.limiter import publish_counts
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
@@ -156,21 +155,6 @@ async def test_a_transport_around_another_counts_once(clock: SteppedClock) -> No
     assert await seen(store) == {"out": (3, 0, 0)}
 
 
-@pytest.mark.anyio
-async def test_in_memory_the_running_event_loop_publishes() -> None:
-    """Once a second, so that what came in each is known later; nobody has read before."""
-    store = MemoryStore()
-    limiter = Limiter("5/hour", store=store, name="mails")
-    await limiter.rate_limit("ann")
-    await until_async(lambda: is_written(store))
-
-
-async def is_written(store: MemoryStore) -> bool:
-    """Whether anything is written for readers."""
-    minute = int(store.clock.now_us() // 60_000_000)
-    return any([await store.documents.read_parts(document_of(minute - ago)) for ago in range(2)])
-
-
 def test_in_memory_without_an_event_loop() -> None:
     """A program that never has one, or a new one for each call, reads all that was counted."""
     store = MemoryStore()
@@ -273,7 +257,7 @@ async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_s
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await Limiter("5/hour", store=store, name="mails").rate_limit("ann")
     await store.aclose()
-    publish_counts(store)  # as for a call that leaves later
+    counts_of(store).start()  # as for a call that leaves later
     await until_async(lambda: asyncio.to_thread(lambda: seen_at(redis_url)))
     gone = weakref.ref(store)
     del store
@@ -312,7 +296,6 @@ async def test_closing_during_an_outage_asks_once(clock: SteppedClock) -> None:
             await summary(store)
             clock.advance(60)
         tries.clear()
-        publish(store)
-        await stop_publishing(store)
+        await counts_of(store).write(int(clock.now))
     assert len(tries) == 1
     assert await seen(store) == {"mails": (5, 0, 0)}

@@ -13,18 +13,12 @@ from unittest import mock
 import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, StoreTimeout
-from asgi_ratelimit.counts import (
-    counts_of,
-    document_of,
-    outbound_sources,
-    part_of,
-    publish,
-    publish_in_process,
-    stop_publishing,
-)
-from asgi_ratelimit.counts.publishing import Publisher
+from asgi_ratelimit.counts.minutes import document_of, part_of
+from asgi_ratelimit.counts.process_counts import counts_of
+from asgi_ratelimit.counts.rule_counts import ADMITTED
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import outbound_sources
 from tests.support.asgi import Peer, ask, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +60,6 @@ def test_a_stepped_clock_is_left_alone() -> None:
     store = MemoryStore(clock=clock)
 
     async def use() -> None:
-        publish(store)
         for _ in range(40):
             await take(store)
             await asyncio.sleep(5.0)
@@ -75,19 +68,9 @@ def test_a_stepped_clock_is_left_alone() -> None:
     assert clock.now == 1_800_000_200.0
 
 
-async def test_what_is_left_is_published_at_the_end(clock: SteppedClock) -> None:
-    """Stopping publishes at once, and once more after a new start."""
-    store = MemoryStore(clock=clock)
-    for number in (1, 2):
-        publish(store)
-        await take(store, 2)
-        await stop_publishing(store)
-        assert sum(await published(store)) == 2 * number
-
-
-async def test_an_app_publishes_at_its_shutdown(clock: SteppedClock) -> None:
-    """A middleware does so at the end of the lifespan."""
-    store = MemoryStore(clock=clock)
+async def test_an_app_publishes_at_its_shutdown(redis_url: str) -> None:
+    """A middleware does so at the end of the lifespan, when it closes the store."""
+    store = RedisStore(redis_url, timeout=30)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
@@ -96,13 +79,14 @@ async def test_an_app_publishes_at_its_shutdown(clock: SteppedClock) -> None:
 
     peer = Peer([{"type": "lifespan.shutdown"}])
     await RateLimitMiddleware(app, "1/s", store=store)({"type": "lifespan"}, peer.receive, peer.send)
-    assert await published(store) == (1, 0)
+    other = RedisStore(redis_url, timeout=30)
+    assert await published(other) == (1, 0)
+    await other.aclose()
 
 
 async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> None:
-    """A publisher writes once for each second in which something has changed, and once more when a minute is over."""
-    store = MemoryStore(clock=clock)
-    publisher, written = Publisher(store), list[str]()
+    """A process writes once for each second in which something has changed, and once more when a minute is over."""
+    store, written = MemoryStore(clock=clock), list[str]()
 
     async def note(name: str, *arguments: object, **options: object) -> None:
         written.append(name)
@@ -111,7 +95,7 @@ async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> 
         for second in range(180):
             if second in (10, 11, 12):
                 await take(store)
-            await publisher.publish()
+            await counts_of(store).write_in_process()
             clock.advance(1)
     assert len(written) == 4
     assert len({*written}) == 1
@@ -128,7 +112,7 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     outbound_sources.add(source)
     clock.advance(10)
     await take(store)
-    await publish_in_process(store)
+    await counts_of(store).write_in_process()
     minute = int(clock.now) // 60
     ((_, content),) = (await store.documents.read_parts(document_of(minute))).items()
     part = part_of(content, minute)
@@ -150,7 +134,6 @@ async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None
     clock.advance(10)
     for _ in range(5):
         await ask(app)
-    await stop_publishing(store)
     read = await summary(store)
     assert {rule.name: rule.minutes[-1] for rule in read.rules} == {
         "api": (3, 0, 0, 0, 0),
@@ -166,18 +149,14 @@ async def test_counts_survive_an_outage(clock: SteppedClock) -> None:
     store = MemoryStore(clock=clock)
     clock.advance(10)
     with mock.patch.object(type(store.documents), "write_part", side_effect=StoreTimeout("no answer")):
-        publish(store)
         await take(store, 2)
-        await stop_publishing(store)
+        await counts_of(store).write_in_process()
         clock.advance(120)
-        publish(store)
         await take(store, 1)
-        await stop_publishing(store)
+        await counts_of(store).write_in_process()
     for _ in range(3):
         clock.advance(1)
-        publish(store)
         await take(store, key="bob")
-        await stop_publishing(store)
     (rule,) = (await summary(store)).rules
     assert [sum(minute) for minute in rule.minutes if any(minute)] == [2, 4]
 
@@ -185,7 +164,6 @@ async def test_counts_survive_an_outage(clock: SteppedClock) -> None:
 async def test_a_store_is_not_kept_alive() -> None:
     """Publishing ends with the store."""
     store = MemoryStore()
-    publish(store)
     await take(store)
     gone = weakref.ref(store)
     del store
@@ -193,36 +171,42 @@ async def test_a_store_is_not_kept_alive() -> None:
     assert gone() is None
 
 
-def test_without_an_event_loop_nothing_happens() -> None:
-    """A program without one can count, and publishes nothing."""
-    store = MemoryStore()
-    publish(store)
-    assert counts_of(store) == {}
-
-
-async def test_a_store_without_documents(clock: SteppedClock) -> None:
+async def test_a_store_without_documents() -> None:
     """A store of one's own need not have any."""
 
     class OwnStore:
         in_process = True
 
-    publish(OwnStore())  # type: ignore[arg-type]
-    await stop_publishing(OwnStore())  # type: ignore[arg-type]
+    store: Any = OwnStore()
+    counts_of(store).count([(await Limiter("3/minute", name="mails").rate_limit("ann"))])
+    counts_of(store).start()
+    await counts_of(store).write_in_process()
+    await counts_of(store).end()
+    assert counts_of(store).of_rule("mails").numbers[ADMITTED] == 1
 
 
-async def test_a_store_that_is_closed_is_left_alone(redis_url: str, clock: SteppedClock) -> None:
-    """Closing it publishes what is left; after that nothing opens a connection again."""
+async def test_closing_a_store_publishes_what_is_left(redis_url: str, clock: SteppedClock) -> None:
+    """However often it is used again after that."""
     store = RedisStore(redis_url, clock=clock, timeout=30)
-    publish(store)
-    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
-    await store.aclose()
     other = RedisStore(redis_url, clock=clock, timeout=30)
-    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
-    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
-    await store.aclose()
-    await stop_publishing(store)
-    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    for number in (1, 2):
+        await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+        await store.aclose()
+        assert [rule.admitted for rule in (await summary(other)).rules] == [number]
     await other.aclose()
+
+
+async def test_in_memory_each_second_is_known_without_a_reader(clock: SteppedClock) -> None:
+    """What comes in a later second has the earlier one written, as of when it came."""
+    store = MemoryStore(clock=clock)
+    clock.advance(10)
+    await take(store, 2)
+    clock.advance(120)
+    await take(store, 3)
+    clock.advance(600)
+    (rule,) = (await summary(store)).rules
+    assert [sum(minute) for minute in rule.minutes if any(minute)] == [2, 3]
+    assert [place for place, minute in enumerate(rule.minutes) if any(minute)] == [47, 49]
 
 
 @pytest.mark.parametrize("start", [50.0, 57.25, 58.75, 59.0, 59.75])
@@ -241,8 +225,7 @@ async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, st
     began = clock.now
     with mock.patch.object(store.documents, "write_part", sometimes):
         for number in range(20):
-            publish(store)
             await take(store, times=number < 12, key=f"key {number}")
             clock.advance(0.25)
-            await stop_publishing(store)
+            await counts_of(store).write_in_process()
     assert await published(store) == (12, 0)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from starlette.types import Scope
 
 from asgi_ratelimit import Limiter, MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
-from asgi_ratelimit.counts import Counts, WaitTimes, counts_of, rule_counts
-from asgi_ratelimit.counts.rule_counts import BOUNDS_NS, RuleCounts
+from asgi_ratelimit.counts import process_counts
+from asgi_ratelimit.counts.process_counts import Counts, counts_of
+from asgi_ratelimit.counts.rule_counts import ADMITTED, BOUNDS_NS, RuleCounts, WaitTimes
 from asgi_ratelimit.decision import OnError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok
@@ -28,7 +29,7 @@ async def ask(app: RateLimitMiddleware, path: str = "/", times: int = 1) -> None
 
 def numbers(store: Store, name: str) -> tuple[int, ...]:
     """The counts of a rule: admitted, refused, shadowed, degraded, failed."""
-    return counts_of(store)[name].numbers
+    return tuple(counts_of(store).of_rule(name).numbers)
 
 
 @pytest.mark.parametrize("hooks", [[], [lambda event: None]], ids=["fast", "with-hooks"])
@@ -109,9 +110,9 @@ async def test_what_is_remembered_is_bounded(clock: SteppedClock) -> None:
     await ask(app, "/once")
     for number in range(5000):
         await ask(app, f"/{number}")
-    counts = counts_of(store)["api"]
+    counts = counts_of(store).of_rule("api")
     assert len(counts.requests) == 1024
-    assert counts.admitted == 5001
+    assert counts.numbers[ADMITTED] == 5001
 
 
 def _path(connection: object) -> str:
@@ -122,16 +123,16 @@ def _path(connection: object) -> str:
 
 def test_two_threads_may_count_the_first_request_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither loses what the other one has counted."""
-    counts = Counts()
+    counts = Counts(MemoryStore())
 
     def made() -> RuleCounts:
-        monkeypatch.setattr(rule_counts, "RuleCounts", RuleCounts)
-        counts["api"].admitted += 1  # as if another thread came between
+        monkeypatch.setattr(process_counts, "RuleCounts", RuleCounts)
+        counts.of_rule("api").numbers[ADMITTED] += 1  # as if another thread came between
         return RuleCounts()
 
-    monkeypatch.setattr(rule_counts, "RuleCounts", made)
-    counts["api"].admitted += 1
-    assert counts["api"].admitted == 2
+    monkeypatch.setattr(process_counts, "RuleCounts", made)
+    counts.of_rule("api").numbers[ADMITTED] += 1
+    assert counts.of_rule("api").numbers[ADMITTED] == 2
 
 
 waits = st.lists(st.integers(0, 7_000_000_000), min_size=1)

@@ -19,7 +19,7 @@ from tests.support.dashboards import ORIGIN, app_with_page, token_of, visitor
 
 pytestmark = pytest.mark.anyio
 
-PATHS = ["/", "/state", "/events", "/what-if?rule=api&quota=1/s", "/page.js", "/uPlot.min.css", "/nothing"]
+PATHS = ["/", "/state", "/what-if?rule=api&quota=1/s", "/page.js", "/uPlot.min.css", "/nothing"]
 
 
 def test_the_page_cannot_be_built_without_allow() -> None:

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport, Limiter, MemoryStore, RedisStore, Store
-from asgi_ratelimit.counts import MINUTES, document_of, publish, stop_publishing
+from asgi_ratelimit.counts.minutes import MINUTES, document_of
+from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.testing import SteppedClock
@@ -31,11 +32,10 @@ async def processes(redis_url: str, clock: SteppedClock) -> AsyncIterator[list[S
 
 async def take(store: Store, key: str = "ann", times: int = 1, name: str = "mails") -> None:
     """Take from a limiter, and publish that."""
-    publish(store)
     limiter = Limiter("3/minute", store=store, name=name)
     for _ in range(times):
         await limiter.rate_limit(key)
-    await stop_publishing(store)
+    await counts_of(store).end()
 
 
 async def test_processes_are_added_up(processes: list[Store]) -> None:
@@ -55,9 +55,8 @@ async def test_the_quotas_that_programs_say(clock: SteppedClock) -> None:
     """They are texts that can be parsed again."""
     store = MemoryStore(clock=clock)
     limiter = Limiter(["3/minute", "20/hour"], store=store, name="mails")
-    publish(store)
     await limiter.rate_limit("ann")
-    await stop_publishing(store)
+    await counts_of(store).end()
     assert [rule.quotas for rule in (await summary(store)).rules] == ["3/minute; 20/hour"]
 
 
@@ -82,7 +81,7 @@ async def test_a_process_whose_clock_is_wrong(redis_url: str, hours: int, is_rea
     with wrong_clock(hours):
         wrong = RedisStore(redis_url, timeout=30)
         wrong_summaries = Summaries(wrong)
-        publish(wrong)
+        counts_of(wrong)
     right = RedisStore(redis_url, timeout=30)
     await take(right if is_reader else wrong)
     read = await (wrong_summaries if is_reader else Summaries(right)).read()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import parse_quotas
-from asgi_ratelimit.counts import ALL, Recording
+from asgi_ratelimit.counts.minutes import ALL, Recording
 from asgi_ratelimit.dashboard.what_if import MOST_CELLS, estimate
 from tests.support.replaying import admitted_at
 

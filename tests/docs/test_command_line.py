@@ -12,7 +12,6 @@ from shlex import split
 import pytest
 
 from asgi_ratelimit import Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.tools.cli import COMMANDS, Parser, main
 from tests.support.asgi import ask, ok
 from tests.support.server import ROOT
@@ -68,7 +67,6 @@ def busy_store(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         middleware = RateLimitMiddleware(ok, "2/hour rolling", store=store, name="shop", rules=[login])
         for _ in range(3):
             await ask(middleware)
-        await stop_publishing(store)
         await store.aclose()
 
     asyncio.run(use())

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter
-from asgi_ratelimit.hooks import Event, Failure, calling, failures
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter, hooks
+from asgi_ratelimit.hooks import Event, Failure, failures
 from tests.support.asgi import Peer, ask, limited, ok
 from tests.support.server import ROOT
 
@@ -73,7 +73,7 @@ async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> Non
 
 async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, and logged once a minute; what waits already is not affected."""
-    monkeypatch.setattr(calling, "MAX_CALLS", 5)
+    monkeypatch.setattr(hooks, "MAX_CALLS", 5)
     recorder = Recorder(is_open=False)
     limiter = Limiter("100/minute", hooks=[recorder])
     await limiter.rate_limit("alice")
@@ -156,7 +156,7 @@ async def test_closing_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A hook that never ends is cancelled, and what waits behind it is dropped."""
-    monkeypatch.setattr(calling, "CLOSE_WITHIN", 0.01)
+    monkeypatch.setattr(hooks, "CLOSE_WITHIN", 0.01)
     recorder = Recorder(is_open=False)
     limiter = Limiter("5/minute", hooks=[recorder])
     for _ in range(3):

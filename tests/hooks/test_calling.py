@@ -19,8 +19,7 @@ from asgi_ratelimit import (
     SyncLimiter,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
-from asgi_ratelimit.hooks.calling import Hooks
+from asgi_ratelimit.hooks import Event, Failure, Hooks, failures, log_refusals
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from tests.support.asgi import ask, limited, ok
 

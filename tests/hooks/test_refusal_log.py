@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.hooks import log_refusals, refusal_log
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, hooks
+from asgi_ratelimit.hooks import log_refusals
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
 from tests.support.server import HOST
@@ -97,7 +97,7 @@ async def test_rules_without_number_share_lines(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is remembered is bounded."""
-    monkeypatch.setattr(refusal_log, "MAX_RULES", 2)
+    monkeypatch.setattr(hooks, "MAX_RULES", 2)
     hook = log_refusals(every=3600)
     for number in range(5):
         await Limiter("1/hour", name=f"limiter {number}", hooks=[hook]).rate_limit("alice", 2)

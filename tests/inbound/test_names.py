@@ -25,7 +25,6 @@ from asgi_ratelimit import (
     Rule,
     TokenBucket,
 )
-from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.stores.name_owners import owned
@@ -310,7 +309,6 @@ async def test_the_names_of_messages_are_not_those_of_rules() -> None:
     app = RateLimitMiddleware(ok, rules=[chat, other], store=store)
     assert (await ask(app)).status == 200
     assert list(owned(store)) == [("hourly messages", TokenBucket(9, 3600, name="per-hour"))]
-    await stop_publishing(store)
     assert [row.name for row in (await summary(store)).rules] == ["hourly messages"]
 
 

@@ -14,7 +14,7 @@ from tests.support.overriding import shared_store
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store is read ten times as often, so that nobody waits for a change; other processes read it as it is."""
-    monkeypatch.setattr("asgi_ratelimit.overrides.watching.EVERY", 0.09)
+    monkeypatch.setattr("asgi_ratelimit.overrides.EVERY", 0.09)
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from asgi_ratelimit import Limiter, Overrides
-from asgi_ratelimit.overrides import Repeating
+from asgi_ratelimit.counts.repeating import Repeating
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.waiting import background_loop
 from tests.support.overriding import until
@@ -144,7 +144,7 @@ class Work(Repeating):
 @pytest.mark.anyio
 async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure is logged, and the work is done again."""
-    monkeypatch.setattr("asgi_ratelimit.counts.ticker.EVERY", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.counts.repeating.EVERY", 0.01)
     failing = Work(RuntimeError("no work today"))
     failing.start()
     failing.start()

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest import mock
 
 import httpx
 from starlette.applications import Starlette
@@ -14,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from asgi_ratelimit import RateLimitMiddleware, Rule, Store
-from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import dashboard
 
 ORIGIN = "http://example"
@@ -67,7 +68,8 @@ async def send_form(client: httpx.AsyncClient, action: str, **fields: str) -> ht
 
 async def state_of(client: httpx.AsyncClient, store: Store) -> dict[str, Any]:
     """What the page shows once this process has published what it has counted."""
-    await stop_publishing(store)
-    answer = await client.get("/limits/state")
+    await counts_of(store).end()
+    with mock.patch("asgi_ratelimit.dashboard.page_state.REREAD_US", 0.0):
+        answer = await client.get("/limits/state")
     state: dict[str, Any] = answer.json()
     return state

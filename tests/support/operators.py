@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 
-from asgi_ratelimit.counts import counts_of
+from asgi_ratelimit.counts.process_counts import Counts
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
@@ -20,8 +20,7 @@ QUOTA = TokenBucket(100, 86_400)  # a unit comes back in a quarter of an hour
 async def main(url: str, stores: str, operation: str) -> None:
     """Ten takes of each store, in the middle of which somebody may cut the lines."""
     limiters = [Limiter(QUOTA, store=RedisStore(url, timeout=60)) for _ in range(int(stores))]
-    for limiter in limiters:
-        counts_of(limiter.store).is_published = True  # already, so that all commands are those of operations
+    Counts.is_needed = False  # type: ignore[assignment, method-assign]  # so that all commands are those of operations
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     answers = []

@@ -1,4 +1,4 @@
-// Shows the state of all limits, and again whenever the server tells that it has changed.
+// Shows the state of all limits, and asks for it again and again.
 
 import { Chart, spark } from "./charts.js";
 import { RuleEditor, changeKey } from "./editor.js";
@@ -10,43 +10,25 @@ const shown = new Map();
 const FEW_KEYS = 6;
 let allKeys = false;
 let state = null;
-let source = null;
+const EVERY_MS = 700;
 const PATIENT_MS = 3000;
 let poll = 0;
-let lost = 0;
 
-function connect() {
-  source = new EventSource("events");
-  source.addEventListener("state", (event) => show(JSON.parse(event.data)));
-  source.addEventListener("open", found);
-  source.addEventListener("outage", (event) => status("error", `The store does not answer: ${JSON.parse(event.data).error}`));
-  source.addEventListener("error", () => {
-    if (source.readyState === EventSource.CLOSED) askAgain();
-    else lost ||= setTimeout(() => status("error", "The server does not answer"), PATIENT_MS);
-  });
-}
-
-function found() {
-  clearTimeout(lost);
-  lost = 0;
-}
-
-// Where there are no events, the state is asked for from time to time.
-async function askAgain() {
+// The state is asked for again and again, as long as somebody can see the page.
+async function ask() {
   clearTimeout(poll);
-  found();
+  const late = setTimeout(() => status("error", "The server does not answer"), PATIENT_MS);
   const answer = await fetch("state").catch(() => null);
-  if (answer?.ok) show(await answer.json());
+  const read = await answer?.json().catch(() => null);
+  clearTimeout(late);
+  if (answer?.ok && read) show(read);
   else if (answer?.status === 403) status("error", "You may not see this page any more");
-  else status("error", answer ? `The server answers ${answer.status}` : "The server does not answer");
-  if (!document.hidden) poll = setTimeout(connect, 3000);
+  else status("error", read?.error || (answer ? `The server answers ${answer.status}` : "The server does not answer"));
+  clearTimeout(poll);
+  if (!document.hidden) poll = setTimeout(ask, EVERY_MS);
 }
 
-document.addEventListener("visibilitychange", () => {
-  source?.close();
-  clearTimeout(poll);
-  if (!document.hidden) connect();
-});
+document.addEventListener("visibilitychange", () => document.hidden || ask());
 
 function status(kind, text) {
   $("status").dataset.kind = kind;
@@ -230,4 +212,4 @@ function showProcesses() {
 }
 
 for (const control of [$("chart-rule"), ...document.querySelectorAll("input[name=span]")]) control.addEventListener("change", () => state && showChart());
-connect();
+ask();

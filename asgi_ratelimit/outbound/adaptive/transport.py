@@ -12,12 +12,12 @@ from typing import Any
 from ...algorithms import TokenBucketState
 from ...argument_errors import shows_use
 from ...clock import SystemClock
-from ...counts import Row, outbound_sources
+from ...counts.process_counts import counts_of
 from ...decision import Charge, Decision, Take
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY, ServerLimits, parse
 from ...hooks import ChangeHook, ChangeKind, LimitChange
-from ...limiter import Limiter, as_store, publish_counts
+from ...limiter import Limiter, as_store
 from ...logs import FailureLog
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
@@ -28,9 +28,11 @@ from ...waiting import (
     Flow,
     NewWakeUp,
     PaceTimeout,
+    Row,
     Sleep,
     SlotWaiter,
     background_loop,
+    outbound_sources,
     pace_timeout,
     run_async,
     run_sync,
@@ -119,7 +121,7 @@ class AdaptiveTransport(WrappingTransport):
         """Send a request when its server's limits allow it."""
         if not self._serves:
             self._check_client(request, is_async=False)
-        publish_counts(self._store)
+        counts_of(self._store).start()
         return run_sync(self._send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -127,7 +129,7 @@ class AdaptiveTransport(WrappingTransport):
         if not self._serves_async:
             self._check_client(request, is_async=True)
         running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
-        publish_counts(self._store)
+        counts_of(self._store).start()
         return await run_async(self._send(request))
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from ...decision import Condition, Decision, Take, without
-from ...hooks.calling import Hooks
+from ...hooks import Hooks
 from ...limiter import Limiter
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US

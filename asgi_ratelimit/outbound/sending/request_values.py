@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
-from ...hooks.calling import ObservedWait
+from ...hooks import ObservedWait
 from ...keys.base import PathKey, ScopeKey
 from ...limiter import Cost, Key, Limiter
 from ...quota_text import readable

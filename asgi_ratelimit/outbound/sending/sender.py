@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ...decision import Decision
-from ...hooks.calling import Hooks
+from ...hooks import Hooks
 from ...limiter import Limiter
 from ...quotas import SECOND_US
 from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, sleep

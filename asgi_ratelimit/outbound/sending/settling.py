@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 from ...decision import Condition, Decision, without
 from ...errors import ConfigurationError
-from ...hooks import Failure
-from ...hooks.calling import Hooks
+from ...hooks import Failure, Hooks
 from ...limiter import Cost
 from ...limiter.charges import actual_units, charged_units
 from ...logs import FailureLog

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import Blocks, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, http, ok
@@ -154,7 +154,7 @@ def serve(url: str, *rules: Rule, **request: Any) -> None:
     async def once(store: RedisStore) -> None:
         middleware = RateLimitMiddleware(ok, "2/hour", store=store, name="shop", rules=rules)
         await ask(middleware, http(**request))
-        await stop_publishing(store)
+        await counts_of(store).end()
 
     on(url, once)
 

@@ -1,0 +1,493 @@
+"""Hooks: functions of the program that are called with every decision. They see decisions and never change them.
+
+An event for each decision, a failure for each function of the program that fails, and, for those of an
+``AdaptiveTransport``, a change of what it knows about a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from asyncio import AbstractEventLoop, QueueFull, _get_running_loop
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context
+from dataclasses import dataclass, field
+from inspect import isawaitable, iscoroutine, signature
+from typing import Any, Literal, TypeAlias
+
+from starlette.types import Scope
+
+from .argument_errors import checked_flag, shows_use
+from .clock import SECOND_NS, Clock, monotonic_ns, monotonic_us
+from .decision import Charge, Decision, is_outage, tightness
+from .errors import ConfigurationError
+from .logs import FailureLog
+from .quotas import SECOND_US, Quota
+from .stores import Store
+from .stores.base import StoreCall
+from .waiting import PaceTimeout, background_loop
+
+__all__ = [
+    "ChangeHook",
+    "ChangeKind",
+    "Event",
+    "Failure",
+    "FailureHook",
+    "Hook",
+    "LimitChange",
+    "ObservedRequest",
+    "Result",
+    "StoreCall",
+    "failures",
+    "log_refusals",
+]
+
+Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
+"""The outcome of a decision: ``"shadowed"`` is a refusal by a shadow rule, which the request passes anyway."""
+
+RouteOf: TypeAlias = Callable[[Scope], str | None]
+"""Returns the template of a request's route."""
+
+
+class ObservedRequest:
+    """The request that a decision is about: its ASGI ``scope``, as it is now, because the app adds to it."""
+
+    __slots__ = ("_route_of", "scope")
+
+    def __init__(self, scope: Scope, route_of: RouteOf) -> None:
+        self.scope = scope
+        self._route_of = route_of
+
+    @property
+    def route(self) -> str | None:
+        """The template of its route; see ``Event.route``."""
+        return self._route_of(self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
+
+    ``latency`` is the number of seconds that the store took to answer; ``None`` for a call that waits for its slot, and
+    for all but the first of several decisions in one answer. ``waited`` is the number of seconds that such a call, or a
+    request, has waited, including the answer of the store; otherwise ``None``. ``request`` is the request to the app;
+    ``None`` for any other call. An event equals one with the same name and decision.
+    """
+
+    name: str
+    decision: Decision
+    latency: float | None = field(default=None, compare=False)
+    waited: float | None = field(default=None, compare=False)
+    request: ObservedRequest | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def result(self) -> Result:
+        """The outcome of the decision, in one word."""
+        return "allowed" if self.decision.allowed else "shadowed" if self.decision.shadow else "refused"
+
+    @property
+    def charge(self) -> Charge:
+        """The charge on the binding quota: the refusing one with the longest wait, or else that with the least left."""
+        charges = self.decision.charges
+        if len(charges) == 1:
+            return charges[0]
+        states = self.decision.states
+        return charges[states.index(min(states, key=tightness))]
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule whose limit decided; for a limiter, ``@pace`` or a transport, its own name."""
+        return self.charge.name or self.name
+
+    @property
+    def quota(self) -> Quota:
+        """The binding quota."""
+        return self.charge.quota
+
+    @property
+    def key(self) -> str:
+        """The key of the bucket, as the key function returned it: never use it as a label of a metric."""
+        return self.charge.key
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it was decided without the store."""
+        return self.decision.degraded
+
+    @property
+    def shadow(self) -> bool:
+        """Whether it was decided and counted, but not enforced."""
+        return self.decision.shadow
+
+    @property
+    def method(self) -> str | None:
+        """The method of the request; ``None`` for a WebSocket, and if there is no request."""
+        return None if self.request is None else self.request.scope.get("method")
+
+    @property
+    def path(self) -> str | None:
+        """The path of the request, which clients choose: never use it as a label of a metric."""
+        return None if self.request is None else self.request.scope["path"]
+
+    @property
+    def route(self) -> str | None:
+        """The template of the route that the request is for, such as ``"/users/{id}"``.
+
+        It is worked out when it is read. ``None`` if the app has no such route, or its routes are not Starlette's.
+        """
+        return None if self.request is None else self.request.route
+
+
+Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]
+"""A function that is called after each decision.
+
+It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A function of the program that ``failed``, by raising or by what it returned.
+
+    ``failed`` is the argument that the function was passed as: ``"key"``, ``"quota"``, ``"cost"``, ``"settle"``,
+    ``"allow"``, ``"deny"`` or ``"on_limited"``. ``name`` is the name of the rule or dependency, or else of the
+    middleware.
+    """
+
+    name: str
+    failed: str
+    error: Exception
+
+
+FailureHook: TypeAlias = Callable[[Failure], Awaitable[object] | None]
+"""A function that is called after each failure, as a ``Hook`` is."""
+
+
+class failures:  # noqa: N801  # a function to its users
+    """A hook that is called with each ``Failure``, and with no decision: ``hooks=[failures(count)]``.
+
+    Any other hook with a method ``failed`` gets failures as well, as the argument of that method.
+    """
+
+    @shows_use("failures(print)")
+    def __init__(self, function: FailureHook) -> None:
+        if not callable(function):
+            raise ConfigurationError(f"a hook is a function of a Failure, not {function!r}: hooks=[failures(print)]")
+        self.failed = function
+
+    def __repr__(self) -> str:
+        return f"failures({self.failed!r})"
+
+    def __call__(self, event: Event) -> None:
+        """Ignore decisions."""
+
+
+ChangeKind: TypeAlias = Literal["learned", "limit changed", "migrated", "paused", "pioneer failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """An ``AdaptiveTransport`` has learned something about a ``bucket`` of a ``host``; ``text`` is a sentence about it.
+
+    ``kind`` is one of
+
+    * ``"learned"``: an answer, or another process, has reported a limit for the first time;
+    * ``"limit changed"``: the limit is another one now;
+    * ``"migrated"``: requests of a route turn out to use other buckets than before;
+    * ``"paused"``: the server has refused a request, and others wait;
+    * ``"pioneer failed"``: the first request to an unknown bucket got no answer, or one that reports nothing.
+
+    ``limit`` and ``remaining`` are units, or ``None`` if unknown, and ``paused_for`` is in seconds.
+    """
+
+    host: str
+    bucket: str
+    kind: ChangeKind
+    text: str
+    limit: float | None
+    remaining: float | None
+    paused_for: float
+
+
+ChangeHook: TypeAlias = Callable[[LimitChange], None]
+"""A function that is called with each change, in the event loop or thread of a request, so it must not block."""
+
+
+# The log of refusals
+
+MAX_RULES = 200
+"""The most rules that have lines of their own; all others share some."""
+
+OTHER = "other"
+
+logger = logging.getLogger("asgi_ratelimit.refusals")
+
+
+class log_refusals:  # noqa: N801  # a function to its users
+    """A hook that logs refused requests and calls, at most one line for each rule in ``every`` seconds.
+
+    A line says how many more were refused since the previous one. Its fields, for logs that machines read, are
+    ``rule``, ``quota``, ``route``, ``method``, ``retry_after`` in seconds, and ``unlogged``; and ``key``, only with
+    ``keys``. The logger is ``asgi_ratelimit.refusals``. A ``clock`` replaces the machine's. A request that only shadow
+    rules refuse passes, and is not logged. During an outage of the store, the line says so, and ``quota`` is ``None``.
+    Raises ``ConfigurationError`` for an ``every`` that is not a number of seconds, and for a ``level`` that ``logging``
+    does not have.
+    """
+
+    @shows_use("log_refusals(every=1.0)")
+    def __init__(
+        self, *, level: int = logging.WARNING, keys: bool = False, every: float = 1.0, clock: Clock | None = None
+    ) -> None:
+        if not isinstance(every, (int, float)) or not 0 <= every < math.inf:
+            raise ConfigurationError(f"every must be seconds from 0 up, not {every!r}: log_refusals(every=1.0)")
+        if not isinstance(level, int):
+            raise ConfigurationError(f"level must be one of logging, not {level!r}: log_refusals(level=logging.INFO)")
+        self._level = level
+        self._keys = checked_flag("keys", keys)
+        self._every_us = every * SECOND_US
+        self._now_us = monotonic_us if clock is None else clock.now_us
+        self._rules: dict[str, tuple[float, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"log_refusals(level={self._level}, keys={self._keys}, every={self._every_us / SECOND_US:g})"
+
+    def __call__(self, event: Event) -> None:
+        """Log a refusal, unless its rule had a line less than ``every`` seconds ago."""
+        if event.result != "refused" or not logger.isEnabledFor(self._level):
+            return
+        rule, now_us = event.rule, self._now_us()
+        if rule not in self._rules and len(self._rules) >= MAX_RULES:
+            rule = OTHER
+        logged_us, unlogged = self._rules.get(rule, (-math.inf, 0))
+        if now_us - logged_us < self._every_us:
+            self._rules[rule] = logged_us, unlogged + 1
+            return
+        self._rules[rule] = now_us, 0
+        is_out, retry_after = is_outage(event.decision), event.decision.retry_after
+        fields = {
+            "rule": event.rule,
+            "quota": None if is_out else event.quota.name,
+            "route": event.route,
+            "method": event.method,
+            "retry_after": None if retry_after == math.inf else round(retry_after, 3),
+            "unlogged": unlogged,
+        }
+        if self._keys:
+            fields["key"] = event.key
+        why = ", because the store is out" if is_out else ""
+        text = " ".join([f"{name}={value!r}" for name, value in fields.items() if value is not None])
+        logger.log(self._level, "refused%s: %s", why, text, extra=fields)
+
+
+# Calling hooks
+
+MAX_CALLS = 1000
+"""The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""
+
+CLOSE_WITHIN = 5.0
+"""The most seconds for which a program that ends waits for calls that are still pending."""
+
+
+_MAKERS = ("asgi_ratelimit.metrics.opentelemetry_backend", "asgi_ratelimit.metrics.prometheus_backend")
+"""The modules of functions that make a hook instead of being one."""
+
+
+class Hooks:
+    """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
+
+    A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
+    when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
+    store. Raises ``ConfigurationError`` for anything but several hooks, and for a hook that is not callable.
+    """
+
+    def __init__(self, hooks: Iterable[Hook]) -> None:
+        if not isinstance(hooks, Iterable):
+            raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
+        self._hooks: tuple[Any, ...] = tuple(hooks)
+        self._log = FailureLog()
+        self._background = _BackgroundCalls(self._log)
+        for hook in self._hooks:
+            _require_hook(hook)
+        self._failure_hooks = self._methods("failed")
+        self._queue_hooks = self._methods("queued")
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def __call__(
+        self,
+        name: str,
+        decision: Decision,
+        latency: float | None = None,
+        waited: float | None = None,
+        request: ObservedRequest | None = None,
+    ) -> None:
+        """Call all hooks with a decision."""
+        self._call(self._hooks, Event(name, decision, latency, waited, request))
+
+    def waiting(self, name: str) -> ObservedWait:
+        """The wait of a caller that begins to wait for its slot: use it as a block, or call its ``end``."""
+        return ObservedWait(self, name)
+
+    def watch(self, store: Store) -> None:
+        """Call the hooks that have ``store_called`` with the calls of this store."""
+        for hook in self._hooks:
+            if callable(getattr(hook, "store_called", None)):
+                store.observe(hook)
+
+    def failed(self, failure: Failure) -> None:
+        """Call all hooks for failures with this one."""
+        self._call(self._failure_hooks, failure)
+
+    def queued(self, name: str, change: int) -> None:
+        """Call all hooks for queues: a caller begins to wait, or goes."""
+        self._call(self._queue_hooks, name, change)
+
+    async def aclose(self) -> None:
+        """Complete the calls of asynchronous hooks that wait on this event loop, and those of code without one."""
+        await self._background.aclose()
+
+    def close(self) -> None:
+        """Complete the calls of code without an event loop, blocking this thread."""
+        self._background.close()
+
+    def _methods(self, name: str) -> list[Any]:
+        methods = [getattr(hook, name, None) for hook in self._hooks]
+        return [method for method in methods if callable(method)]
+
+    def _call(self, hooks: Iterable[Any], *arguments: object) -> None:
+        for hook in hooks:
+            try:
+                returned = hook(*arguments)
+                if returned is not None and isawaitable(returned):
+                    self._background.add(hook, returned)
+            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
+                self._log.report(f"the hook {hook!r} failed", error, id(hook))
+
+
+class ObservedWait:
+    """A caller that waits for its slot. Used as a block, the block sets its ``decision``, or raises a timeout."""
+
+    __slots__ = ("_hooks", "_name", "_since_ns", "decision")
+
+    decision: Decision
+
+    def __init__(self, hooks: Hooks, name: str) -> None:
+        self._hooks = hooks
+        self._name = name
+        self._since_ns = monotonic_ns()
+        hooks.queued(name, 1)
+
+    def end(self, decision: Decision | None) -> None:
+        """End the wait, and call the hooks with its decision, if there is one."""
+        self._hooks.queued(self._name, -1)
+        if decision is not None and self._hooks:
+            self._hooks(self._name, decision, waited=(monotonic_ns() - self._since_ns) / SECOND_NS)
+
+    def __enter__(self) -> ObservedWait:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.end(self.decision)
+        else:
+            self.end(error.decision if isinstance(error, PaceTimeout) else None)
+
+
+_Calls: TypeAlias = "deque[tuple[object, Awaitable[object]]]"
+"""The hooks and what they have returned, which is still to be awaited."""
+
+
+class _BackgroundCalls:
+    """The calls of asynchronous hooks, awaited one after another on the event loop that they come from.
+
+    Calls from code without an event loop are awaited on the background event loop. Dropped calls are logged at most
+    once a minute. So are failures.
+    """
+
+    def __init__(self, log: FailureLog) -> None:
+        self._log = log
+        self._queues: dict[AbstractEventLoop, tuple[_Calls, asyncio.Task[None]]] = {}
+        self._background: AbstractEventLoop | None = None
+
+    def add(self, hook: object, call: Awaitable[object]) -> None:
+        """Schedule what a hook has returned to be awaited soon."""
+        loop = _get_running_loop()
+        if loop is not None:
+            self._add(loop, hook, call)
+        else:
+            self._background = loop = background_loop.loop()
+            loop.call_soon_threadsafe(self._add, loop, hook, call)
+
+    async def aclose(self) -> None:
+        """Return when the calls that wait here or in the background are made, or after ``CLOSE_WITHIN`` seconds each.
+
+        The remaining ones are dropped. Calls on other event loops, which may have ended, go on by themselves.
+        """
+        here = _get_running_loop()
+        if here is None:  # trio
+            self.close()
+            return
+        await self._end(here)
+        if self._background not in (None, here):
+            await asyncio.wrap_future(background_loop.start(self._end(background_loop.loop())))
+
+    def close(self) -> None:
+        """``aclose`` of the calls in the background, blocking this thread."""
+        if self._background not in (None, _get_running_loop()):
+            background_loop.run(self._end(background_loop.loop()))
+
+    async def _end(self, loop: AbstractEventLoop) -> None:
+        """Return when the calls that wait on this event loop are made; it also runs this coroutine."""
+        if loop in self._queues:
+            _, task = self._queues[loop]
+            await asyncio.wait([task], timeout=CLOSE_WITHIN)
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _add(self, loop: AbstractEventLoop, hook: object, call: Awaitable[object]) -> None:
+        if loop not in self._queues:
+            calls: _Calls = deque([(hook, call)])
+            self._queues[loop] = calls, loop.create_task(self._await_all(loop, calls), context=Context())
+        elif len(self._queues[loop][0]) < MAX_CALLS:
+            self._queues[loop][0].append((hook, call))
+        else:
+            self._drop(hook, call)
+
+    async def _await_all(self, loop: AbstractEventLoop, calls: _Calls) -> None:
+        try:
+            while calls:
+                hook, call = calls.popleft()
+                try:
+                    await call
+                except (Exception, asyncio.CancelledError) as error:  # the hook is the user's
+                    if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it runs in a task
+                        raise
+                    self._log.report(f"the hook {hook!r} failed", error, id(hook))
+        finally:
+            del self._queues[loop]
+            for hook, call in calls:
+                self._drop(hook, call)
+
+    def _drop(self, hook: object, call: Awaitable[object]) -> None:
+        if iscoroutine(call):
+            call.close()
+        full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting, or the program ends")
+        self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
+
+
+def _require_hook(hook: object) -> None:
+    """Raise ``ConfigurationError`` for what cannot be called with an event."""
+    if not callable(hook):
+        raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+    name = getattr(hook, "__name__", repr(hook))
+    if isinstance(hook, type) or getattr(hook, "__module__", None) in _MAKERS:
+        raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
+    try:
+        signature(hook, follow_wrapped=False).bind(None)  # a wrapper may take more than what it wraps
+    except TypeError:
+        raise ConfigurationError(f"a hook is called with an Event, which {name} does not take: hooks=[print]") from None
+    except ValueError:
+        """Some of Python's own have no signature."""

@@ -1,0 +1,543 @@
+"""Live overrides: limits that are changed by their names while programs run, for all processes on one store.
+
+All overrides of a store are one document, with its history. Each process watches it, and applies it to its limits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from threading import RLock
+from typing import Any, Protocol, Self, TypeAlias
+from weakref import WeakSet
+
+from .algorithms import unused
+from .argument_errors import shows_use
+from .clock import SystemClock
+from .counts.repeating import EVERY, Repeating
+from .decision import Decision, Take
+from .errors import ConfigurationError, QuotaError, StoreError
+from .logs import FailureLog
+from .quota_text import QuotaLike, as_quotas, as_text
+from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .stores import ByStore, Store, open_store
+from .stores.documents import MAX_BYTES, documents, shared_time
+from .stores.opening import store_of_limits
+
+logger = logging.getLogger("asgi_ratelimit")
+
+NAME = "overrides"
+"""The name of the document."""
+
+FORMAT = 1
+
+SHADOW, OFF = "shadow", "off"
+WORDS = (SHADOW, OFF)
+"""The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
+
+LATEST_CHANGES = 100
+"""The number of changes that are kept."""
+
+LONGEST_QUOTA = 1024
+"""Characters of the longest text of a quota: every process reads it once a second."""
+
+LONGEST_TEXT = 256
+"""Characters of the longest name, both of a limit and of its author."""
+
+_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that could forge a line of a log, or reach a terminal; and half characters."""
+
+_KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What applies under a name instead of the program's own limit: a quota, ``"shadow"`` or ``"off"``.
+
+    ``quota`` is the text that was set, or quotas. ``until`` is the Unix time when it ends, or ``None`` for never.
+    ``at`` is the time when it was set, and ``by`` is its author.
+    """
+
+    quota: str | tuple[Quota, ...]
+    until: float | None = None
+    by: str | None = None
+    at: float = 0.0
+
+    @property
+    def word(self) -> str | None:
+        """``"shadow"`` or ``"off"``, if it is one of them."""
+        return self.quota if isinstance(self.quota, str) and self.quota in WORDS else None
+
+    @property
+    def text(self) -> str:
+        """The quota as text."""
+        return self.quota if isinstance(self.quota, str) else as_text(self.quota)
+
+    def lives(self, now: float) -> bool:
+        """Whether it applies at a Unix time."""
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of what applies under a name: ``before`` and ``after`` are overrides, or ``None`` for none."""
+
+    name: str
+    at: float
+    by: str | None
+    before: Override | None
+    after: Override | None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """All overrides by name, and the latest changes, the newest one last; ``version`` counts the changes."""
+
+    version: int
+    overrides: Mapping[str, Override]
+    history: tuple[Change, ...]
+
+    def changed(self, name: str, override: Override | None, by: str | None, now: float) -> Document:
+        """The document with another override, or none, under a name; those that have ended are left out."""
+        overrides = {each: old for each, old in self.overrides.items() if old.lives(now)}
+        before = overrides.pop(name, None)
+        if override is not None:
+            overrides[name] = override
+        history = (*self.history, Change(name, now, by, before, override))[-LATEST_CHANGES:]
+        return Document(self.version + 1, overrides, history)
+
+    def packed(self) -> bytes:
+        """The document as bytes. Raises ``ConfigurationError`` if it is too large."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        packed = json.dumps({"format": FORMAT, **values}, separators=(",", ":"), default=_named).encode()
+        if len(packed) > MAX_BYTES:
+            raise ConfigurationError(f"{len(self.overrides)} overrides are too many for a document: unset some")
+        return packed
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """An override, a change, or a quota with its kind, as JSON has it."""
+    named = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+    return {"kind": type(value).__name__, **named} if type(value) in _KINDS.values() else named
+
+
+EMPTY = Document(0, {}, ())
+
+
+def unpacked(content: bytes | None) -> Document:
+    """The document in these bytes; an empty one for ``None``. Raises ``ValueError`` for anything else."""
+    if content is None:
+        return EMPTY
+    try:
+        read = json.loads(content)
+        if read["format"] != FORMAT:
+            raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
+        overrides = {checked_name(name): _override(**each) for name, each in read["overrides"].items()}
+        for override in overrides.values():
+            checked_quota(override.quota)
+        history = tuple([_change(**each) for each in read["history"]])
+        return Document(int(read["version"]), overrides, history)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
+
+
+def _override(quota: Any, until: Any, by: Any, at: Any) -> Override:
+    quotas = quota if isinstance(quota, str) else tuple([_KINDS[each.pop("kind")](**each) for each in quota])
+    return Override(quotas, None if until is None else _time(until), checked_by(by), _time(at))
+
+
+def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:
+    both = [None if each is None else _override(**each) for each in (before, after)]
+    return Change(checked_name(name), _time(at), checked_by(by), *both)
+
+
+def _time(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a time")
+    return float(value)
+
+
+def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
+    """The quota of an override: a text or a word as it is, anything else as quotas. Raises ``QuotaError``."""
+    if not isinstance(quota, str):
+        return as_quotas(quota)
+    if len(quota) > LONGEST_QUOTA:
+        raise QuotaError(f'at most {LONGEST_QUOTA} characters fit, not {len(quota)}, {quota!r:.100}: "10/minute"')
+    if quota not in WORDS:
+        try:
+            as_quotas(quota)
+        except QuotaError as error:
+            raise QuotaError(f'{error}; or "{SHADOW}", or "{OFF}"') from None
+    return quota
+
+
+def checked_name(name: str) -> str:
+    """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise."""
+    return _checked_text("name", name, '"login"')
+
+
+def checked_by(by: str | None) -> str | None:
+    """``by``, if it is a text that the history can show, or ``None``; ``ConfigurationError`` otherwise."""
+    return None if by is None else _checked_text("by", by, '"alice"')
+
+
+def _checked_text(what: str, text: str, example: str) -> str:
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT:
+        raise ConfigurationError(
+            f"{what} must be a text of 1 to {LONGEST_TEXT} characters, not {text!r:.100}: {what}={example}"
+        )
+    if _NOT_SHOWN.search(text):
+        raise ConfigurationError(f"{what} has a character that cannot be shown, {text!r}: {what}={example}")
+    return text
+
+
+# What applies in this process
+
+
+_SHORTEST = 0.01
+"""The least seconds between two looks."""
+
+NO_OVERRIDES: Mapping[str, Override] = {}
+
+ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
+
+
+class Subscriber(Protocol):
+    """An object with limits that can be overridden by their names. It is held weakly."""
+
+    def limit_texts(self) -> Mapping[str, str]:
+        """The program's own setting of each of its limits, as text by name."""
+        ...
+
+    def overrides_changed(self) -> None:
+        """Apply ``live_overrides``, from any thread."""
+        ...
+
+
+class Watch(Repeating):
+    """The overrides of one store, in this process: read once a second if another process may have changed them.
+
+    In the memory of this process, all changes come from here, so only the end of an override has to be watched for.
+    Raises ``ConfigurationError`` for a store without documents.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._documents = documents(store)
+        super().__init__(self._documents.aclose)
+        self.time = shared_time(store)
+        self.live = NO_OVERRIDES
+        """The overrides that apply now: another object after each change."""
+        self._in_process = store.in_process
+        self._subscribers: WeakSet[Any] = WeakSet()
+        self._document: Document = EMPTY
+        self._content: bytes | None = None
+        self._lock = RLock()
+        self._failures = FailureLog()
+        when_used = getattr(store, "when_used", None)
+        self._is_used = when_used is None
+        if when_used is not None:
+            when_used(self._store_is_used, self._store_is_closed)
+
+    @property
+    def now(self) -> float:
+        """The Unix time of the store, as of the last query."""
+        return self.time.now_us() / 1e6
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there are subscribers to notify of a change that may come."""
+        if not self._subscribers:
+            return False
+        return self._next_end() < math.inf if self._in_process else self._is_used
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Notify a subscriber of each change, and of the overrides that already apply."""
+        with self._lock:
+            self._subscribers.add(subscriber)
+            if self.live:
+                self._notify([subscriber])
+        self.start()
+
+    def limit_texts(self) -> dict[str, str]:
+        """The program's own setting of each limit of this process, as text by name."""
+        return {name: text for each in list(self._subscribers) for name, text in each.limit_texts().items()}
+
+    def received(self, content: bytes | None) -> None:
+        """Apply a document that a process of this store has written. Raises ``ValueError`` for anything else."""
+        with self._lock:
+            if content != self._content:
+                document = unpacked(content)
+                if self._in_process and document.version < self._document.version:
+                    return  # another thread was faster, and nobody reads it again
+                self._document, self._content = document, content
+            self._update()
+        self.start()
+
+    async def run(self) -> float:
+        """Read the document, and apply the changes."""
+        before = self._content
+        try:
+            if not self._in_process:
+                await self.time.look()
+                content = await self._documents.read(NAME)
+                if before is self._content:  # otherwise this process knows more by now
+                    self.received(content)
+        except StoreError:
+            """The store logs it; the current overrides stay."""
+        except ValueError as error:
+            self._failures.report("the overrides cannot be read, and stay as they are", error)
+        with self._lock:
+            self._update()
+        return max(min(self._next_end() - self.now, EVERY), _SHORTEST)
+
+    def reset(self) -> None:
+        """Start afresh in a forked child, in which a remote store reports when it is used again."""
+        self._is_used, self._lock = self._in_process, RLock()
+        super().reset()
+
+    def _store_is_used(self) -> None:
+        self._is_used = True
+        self.start()
+
+    async def _store_is_closed(self) -> None:
+        self._is_used = False
+        await self.end()
+        self.start()  # it may be used again by now
+
+    def _next_end(self) -> float:
+        """The time when the next override ends."""
+        return min([each.until for each in self.live.values() if each.until is not None], default=math.inf)
+
+    def _update(self) -> None:
+        """Apply the overrides of now, and log each change of a limit that this process has."""
+        now = self.now
+        live = {name: each for name, each in self._document.overrides.items() if each.lives(now)}
+        if live == self.live:
+            return
+        before, self.live = self.live, live
+        self._notify(list(self._subscribers))
+        texts = self.limit_texts()
+        for name in {**before, **live}:
+            if name in texts and before.get(name) != live.get(name):
+                self._log_change(name, texts[name], before.get(name), live.get(name))
+
+    def _notify(self, subscribers: list[Subscriber]) -> None:
+        for each in subscribers:
+            try:
+                each.overrides_changed()
+            except Exception:
+                logger.exception("the overrides cannot be applied to %r", each)
+
+    def _log_change(self, name: str, own: str, before: Override | None, after: Override | None) -> None:
+        texts = [own if each is None else " ".join(each.text.split()) for each in (before, after)]
+        by, ending = None if after is None else after.by, ""
+        if after is not None and after.until is not None:
+            ending = f" for {math.ceil(after.until - self.now)} s"
+        elif after is None and before is not None and not before.lives(self.now):
+            ending = ", because its time is over"
+        elif after is None:
+            by = next((change.by for change in reversed(self._document.history) if change.name == name), None)
+        logger.warning("%s: %s -> %s%s%s", name, *texts, ending, "" if by is None else f", by {by}")
+
+
+_watches: ByStore[Watch] = ByStore()
+
+
+def watch_of(store: Store) -> Watch:
+    """The one watch of a store. Raises ``ConfigurationError`` for a store without documents."""
+    return _watches.get(store) or _watches.made(store, Watch)
+
+
+def subscribe(store: Store, subscriber: Subscriber) -> None:
+    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none."""
+    if getattr(store, "documents", None) is not None:
+        watch_of(store).subscribe(subscriber)
+
+
+def live_overrides(store: Store) -> Mapping[str, Override]:
+    """The overrides of a store that apply now, by name, as this process knows them."""
+    watch = _watches.get(store)
+    return NO_OVERRIDES if watch is None else watch.live
+
+
+def names_of_limits(store: Store) -> set[str]:
+    """The names of the limits that this process has on a store; none for a store without documents."""
+    watch = _watches.get(store)
+    return set() if watch is None else {*watch.limit_texts()}
+
+
+class LiveQuotas:
+    """The current quotas of one name on one store: those of the program, or those of an override.
+
+    ``own`` are the program's quotas, and ``quotas`` those that apply; ``word`` is ``"shadow"`` or ``"off"``. ``quotas``
+    and ``word`` are replaced when an override begins or ends. ``read`` makes quotas from an override.
+    """
+
+    __slots__ = ("__weakref__", "_name", "_read", "_store", "own", "quotas", "word")
+
+    def __init__(self, store: Store, name: str, own: tuple[Quota, ...], read: ReadQuotas = as_quotas) -> None:
+        self._store = store
+        self._name = name
+        self._read = read
+        self.own = self.quotas = own
+        self.word: str | None = None
+        subscribe(store, self)
+
+    def renewed(self, take: Take) -> Take:
+        """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
+        if all(charge.quota in self.quotas for charge in take.charges):
+            return take
+        now = {(quota.name, quota.kind): quota for quota in self.quotas}
+        charges = [
+            replace(charge, quota=now.get((charge.quota.name, charge.quota.kind), charge.quota))
+            for charge in take.charges
+        ]
+        return replace(take, charges=tuple(charges))
+
+    def limit_texts(self) -> Mapping[str, str]:
+        """The program's quotas, as text by name."""
+        return {self._name: limit_text(self.own)}
+
+    def overrides_changed(self) -> None:
+        """Apply ``live_overrides``."""
+        override = live_overrides(self._store).get(self._name)
+        self.word = None if override is None else override.word
+        has_quotas = override is not None and override.word is None
+        self.quotas = quotas_under(override, self.own, self._read) if has_quotas and override else self.own
+
+
+def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as_quotas) -> tuple[Quota, ...]:
+    """The quotas of an override that is not a word, which replace the ``own`` ones; ``read`` makes them from it.
+
+    If one quota replaces one, it keeps its name, and so the usage under that name. Other quotas have the names that
+    they state, or names after their periods.
+    """
+    quotas = read(override.quota)
+    if len(quotas) == len(own) == 1:
+        return (replace(quotas[0], name=own[0].name),)
+    return quotas
+
+
+def limit_text(quota: Sequence[Quota] | Callable[..., Any]) -> str:
+    """The limit of a program as a log line shows it: quotas, a function of the request, or no limit."""
+    if callable(quota):
+        return f"{getattr(quota, '__name__', type(quota).__name__)}()"
+    return as_text(quota) if quota else "no limit"
+
+
+def counted(decision: Decision) -> Decision:
+    """A decision that is counted and not enforced: allowed, whatever the store says."""
+    if decision.allowed:
+        return replace(decision, shadow=True)
+    return replace(decision, allowed=True, wait_us=0.0, shadow=True, id=0)
+
+
+def exempt(take: Take, store: Store) -> Decision:
+    """The decision of a limit that is off: allowed, and nothing is charged."""
+    now = float((store.clock or SystemClock()).now_us())
+    return Decision(take, True, 0.0, [unused(charge.quota, now) for charge in take.charges], now)
+
+
+# Changes
+
+
+_ATTEMPTS = 1000
+"""How often a change is tried while others also change the document."""
+
+
+class Overrides:
+    """Changes limits by their names while programs run: in all processes that share the store, within a second.
+
+    A name is that of a ``Rule``, a ``RateLimit``, a ``Limiter``, a paced function or transport, or, for its own quota,
+    a ``RateLimitMiddleware``. ``store`` is a store or its URL. What was used stays used. Each method raises
+    ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that shares nothing.
+    """
+
+    @shows_use('Overrides("redis://localhost")')
+    def __init__(self, store: Store | str) -> None:
+        given = store_of_limits(store, "Overrides(store)")
+        self._store = open_store(given) if isinstance(given, str) else given
+        self._owns_store = isinstance(given, str)
+        self._watch = watch_of(self._store)
+        self._documents = self._store.documents
+
+    def __repr__(self) -> str:
+        return f"Overrides({self._store!r})"
+
+    async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
+        """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.
+
+        It is a quota as text or as an object, or several. ``"shadow"`` decides and counts, but enforces nothing;
+        ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
+        ``ValueError`` for invalid arguments, and then changes nothing.
+        """
+        checked, lasting = checked_quota(quota), _checked_seconds(seconds)
+        await self._watch.time.look()
+        now = self._watch.now
+        until = None if seconds is None else now + lasting
+        await self._change(checked_name(name), Override(checked, until, checked_by(by), now), by)
+
+    async def unset(self, name: str, *, by: str | None = None) -> bool:
+        """Let the limits of the programs apply again, and return whether an override applied."""
+        return await self._change(checked_name(name), None, checked_by(by))
+
+    async def all(self) -> dict[str, Override]:
+        """The overrides that apply now, by name."""
+        _, document = await self._read()
+        return {name: each for name, each in document.overrides.items() if each.lives(self._watch.now)}
+
+    async def history(self) -> list[Change]:
+        """The latest changes, at most 100, the newest one first."""
+        return list(reversed((await self._read())[1].history))
+
+    async def aclose(self) -> None:
+        """Close the store, if it was given as a URL."""
+        if self._owns_store:
+            await self._store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.aclose()
+
+    async def _read(self) -> tuple[bytes | None, Document]:
+        """The content of the document, and the parsed document. Queries the time of the store first."""
+        await self._watch.time.look()
+        content = await self._documents.read(NAME)
+        try:
+            return content, unpacked(content)
+        except ValueError as error:
+            raise StoreError(f"{error}: delete it, its key ends in :documents:{NAME}") from error
+
+    async def _change(self, name: str, override: Override | None, by: str | None) -> bool:
+        """Change the document, which others may also change; return whether there was an override before."""
+        for _ in range(_ATTEMPTS):
+            content, document = await self._read()
+            now = self._watch.now
+            before = document.overrides.get(name)
+            had_one = before is not None and before.lives(now)
+            if override is None and not had_one:
+                return False
+            packed = document.changed(name, override, by, now).packed()
+            if await self._documents.replace(NAME, content, packed):
+                self._watch.received(packed)
+                return had_one
+        raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")
+
+
+_LONGEST = 100 * 366 * 86_400
+"""The longest life of an override, in seconds."""
+
+
+def _checked_seconds(seconds: float | None) -> float:
+    """How long an override lives; infinity: forever. Raises ``ValueError`` unless it is above 0, at most a century."""
+    if seconds is None:
+        return math.inf
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
+        raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
+    return float(seconds)
