@@ -1,7 +1,7 @@
 """Group commit: while one batch is under way the next one gathers, and is sent as soon as the first is back.
 
-It knows nothing about Redis. There is no timer that waits for more items: when nothing is under way, an item goes with
-the others of the same iteration of the event loop.
+It knows nothing about Redis. There is no timer that waits for more items, and no added wait when nothing is under way:
+an item goes with the others of the same iteration of the event loop or, if the last batch was a single item, at once.
 """
 
 from __future__ import annotations
@@ -56,14 +56,22 @@ class GroupCommit(Generic[T, R]):
         self._scheduled: asyncio.Handle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
+        self._last_was_single = False
 
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = self._loop.create_future()
         self._waiting.append((item, result, self._loop.time(), self._weight_of(item)))
         if self._under_way is None and self._scheduled is None:
-            self._scheduled = self._loop.call_soon(self._send_next)
+            if self._last_was_single:
+                self._send_next()
+            else:  # with the others of this iteration of the loop
+                self._scheduled = self._loop.call_soon(self._send_next)
         return result
+
+    def expect_several(self) -> None:
+        """Send what is submitted next with the others of this iteration of the loop."""
+        self._last_was_single = False
 
     async def drain(self) -> None:
         """Return when nothing is waiting or under way."""
@@ -76,7 +84,7 @@ class GroupCommit(Generic[T, R]):
         self._scheduled = None
         batch = self._next_batch()
         if batch:
-            self._under_way = batch
+            self._under_way, self._last_was_single = batch, len(batch) == 1
             task = keep(self, self._loop.create_task(self._run(batch)))
             self._deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch, task)
         elif self._idle is not None:

@@ -177,6 +177,8 @@ class RedisStore(Store):
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
         nodes = self._open()
+        if type(nodes) is Node:
+            nodes.group.expect_several()
         answers = [asyncio.ensure_future(nodes.take(NumberedTake(take, next(self._ids)))) for take in takes]
         decisions = cast("list[Decisions]", await asyncio.gather(*answers))
         return [decision for (decision,) in decisions]

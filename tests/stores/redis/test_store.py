@@ -261,11 +261,14 @@ async def test_the_answer_of_an_operation_that_cannot_be_read(
 async def test_what_is_given_back_by_a_caller_that_is_cancelled(redis_url: str) -> None:
     """It is given back, although it was not sent yet."""
     async with limiter_on(redis_url) as limiter:
-        refund = asyncio.ensure_future(limiter.refund(await limiter.rate_limit("key")))
+        decision = await limiter.rate_limit("key")
+        under_way = asyncio.ensure_future(limiter.rate_limit("other"))
+        refund = asyncio.ensure_future(limiter.refund(decision))
         await asyncio.sleep(0)
         refund.cancel()
         with pytest.raises(asyncio.CancelledError):
             await refund
+        await under_way
         assert (await limiter.peek("key")).remaining == 10
 
 
