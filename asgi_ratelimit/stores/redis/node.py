@@ -91,9 +91,12 @@ class Node:
         return error
 
     async def answer(self, action: Action) -> Answer:
-        """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
+        """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open.
+
+        A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
+        """
         if self.breaker.begin_call():
-            return await self.group.submit(action)
+            return await asyncio.shield(self.group.submit(action))
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:

@@ -63,6 +63,18 @@ async def test_items_gather_while_a_batch_is_under_way() -> None:
     assert [result.result() for result in results] == [f"result of {item}" for item in range(6)]
 
 
+async def test_items_of_one_turn_of_the_loop_go_together() -> None:
+    """Also after a single one."""
+    server = Server()
+    server.group.submit(1)
+    await settle_down()
+    await server.answer()
+    server.group.submit(2)
+    server.group.submit(3)
+    await settle_down()
+    assert server.batches == [[1], [2, 3]]
+
+
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [({}, [MAX_ITEMS, 2]), ({"weight_of": lambda item: 10, "most_weight": 45}, [4] * 32 + [2])],

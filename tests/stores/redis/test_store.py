@@ -258,6 +258,20 @@ async def test_the_answer_of_an_operation_that_cannot_be_read(
         ]
 
 
+async def test_what_is_given_back_by_a_caller_that_is_cancelled(redis_url: str) -> None:
+    """It is given back, although it was not sent yet."""
+    async with limiter_on(redis_url) as limiter:
+        decision = await limiter.rate_limit("key")
+        under_way = asyncio.ensure_future(limiter.rate_limit("other"))
+        refund = asyncio.ensure_future(limiter.refund(decision))
+        await asyncio.sleep(0)
+        refund.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await refund
+        await under_way
+        assert (await limiter.peek("key")).remaining == 10
+
+
 async def test_a_missing_script_is_sent_again(redis_url: str, client: redis.Redis) -> None:
     """Each take is charged once, also where many find it missing at the same time."""
     async with limiter_on(redis_url, TokenBucket(100, 3600)) as limiter:
