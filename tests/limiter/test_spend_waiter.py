@@ -378,8 +378,9 @@ def test_a_take_that_is_under_way_when_its_caller_is_cancelled_is_given_back(red
             await asyncio.sleep(0)
             cancelled.cancel()
             async with asyncio.timeout(60):
-                await behind
+                await asyncio.wait([cancelled, behind])
             assert cancelled.cancelled()
+            assert not behind.cancelled()
 
     asyncio.run(main())
 
