@@ -14,7 +14,7 @@ from ...hooks.calling import ObservedWait
 from ...keys.base import PathKey, ScopeKey
 from ...limiter import Cost, Key, Limiter
 from ...quota_text import readable
-from ...waiting import Place
+from ...waiting import Slot
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""
@@ -45,7 +45,7 @@ class PacedRequest:
     spent: Take | None = None
     is_counted: bool = False
     """Whether the decision of its current attempt is counted."""
-    place: Place | None = None
+    place: Slot | None = None
     """Its place among the concurrent requests of its key."""
     wait: ObservedWait | None = None
     """Its wait for a slot, as hooks see it."""

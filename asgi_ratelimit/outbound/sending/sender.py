@@ -90,23 +90,16 @@ class Sender:
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))
 
-    def _has_place(self, paced: PacedRequest) -> bool:
-        """Whether fewer than ``concurrency`` requests were under way; then this one is added."""
-        if self._concurrency is None:
-            return True
-        paced.place = self._concurrency.enter(paced.key)
-        return paced.place is not None
-
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
         """Wait until there is a place."""
-        if self._concurrency is None or self._has_place(paced):
+        if self._concurrency is None:
             return
         started_us = self._now_us()
         clock, deadline_us = self._waiter.clock, paced.deadline_us
         paced.place = yield from self._concurrency.wait_and_enter(paced.key, clock, deadline_us)
         if paced.place is None:
             yield from self._slots.give_up(
-                paced, 0.0, f"as many requests as concurrency={self._concurrency.limit} are under way"
+                paced, 0.0, f"as many requests as concurrency={self._concurrency.places} are under way"
             )
         paced.waited_us += self._now_us() - started_us
 
@@ -156,5 +149,6 @@ class Sender:
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
         self._slots.end_spending(paced)
-        if self._concurrency is not None and paced.place is not None:
-            self._concurrency.leave(paced.place)
+        place, paced.place = paced.place, None
+        if self._concurrency is not None and place is not None:
+            self._concurrency.leave(place)
