@@ -125,8 +125,8 @@ class Limiter:
 
         It sleeps once. A caller that is cancelled while it books or sleeps gives the slot back, and the callers behind
         it move up; the decision is that of the slot that the caller uses. A slot under an ``operation`` stays booked:
-        the next caller of the operation gets it. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more than
-        ``max_delay`` seconds away.
+        the next caller of the operation gets it. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more
+        than ``max_delay`` seconds away.
         """
         return await run_async(self.acquiring(key, cost, max_delay, operation))
 
