@@ -68,10 +68,10 @@ def can_be_sent_again(request: Any) -> bool:
 
 
 def _can_be_read_twice(stream: Any) -> bool:
-    """Whether a stream is one of bytes, says so, or is a multipart body whose files are in memory or seekable."""
+    """Whether a stream is one of bytes, or is a multipart body whose files are in memory or seekable."""
     fields = getattr(stream, "fields", None)
     if not isinstance(fields, list):
-        return type(stream).__name__ == "ByteStream" or getattr(stream, "can_be_read_twice", False) is True
+        return type(stream).__name__ == "ByteStream"
     files = [getattr(field, "file", b"") for field in fields]
     return all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files)
 

@@ -87,18 +87,20 @@ class RequestValues:
     def paced(self, request: Any, own: Any) -> PacedRequest | None:
         """A request with its ``own`` options, and its charges; ``None`` for one whose key is ``None``.
 
+        Functions get the request of the client: a request of another client than httpx has it as its ``original``.
         Raises ``ValueError`` for options and costs that are not valid, and any error that a function of the user
         raises.
         """
+        original = getattr(request, "original", request)
         key, cost, max_wait = self._key_of, self._cost_of, self._max_wait
         if own is not None:
             key, cost, max_wait = self._with_own(own)
         if callable(key):
-            key = key(request)
+            key = key(original)
         if key is None:
             return None
         if callable(cost):
-            cost = cost(request)
+            cost = cost(original)
         charges: tuple[Charge, ...]
         quotas = self._live.quotas
         if len(quotas) == 1 and type(key) is str and type(cost) in (int, float):

@@ -70,7 +70,7 @@ class Settler:
         try:
             if units != charged_units(plain):
                 yield GiveBack(self._store, partial(settle, self._store, plain, units))
-            self._learn(paced.request, paced.cost, actual)
+            self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
         except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
             self._report("settle", error)
 
