@@ -14,9 +14,16 @@ from numbers import Real
 from typing import Literal, TypeAlias
 
 from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
-from .buckets import DEFAULT_NAME, bucket, bucket_prefix
+from .argument_errors import checked_flag
+from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError
 from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
+
+LONGEST_OPERATION = 1024
+"""Bytes of the longest operation."""
+
+SETTLED = 1 << 60
+"""The ids of decisions that cannot be settled begin here, above all others."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
@@ -114,7 +121,8 @@ class Take:
     costs must be equal. ``on_error`` says what to do without the store: ``None`` leaves that to the store. Takes with
     the same ``operation`` and charges are charged once.
     Raises ``ConfigurationError`` for a wait that is negative or not a number, for no charges, for too many, for two
-    charges on one bucket, which must be one charge of their sum, or for an invalid best effort.
+    charges on one bucket, which must be one charge of their sum, or for an invalid best effort; and ``ValueError`` for
+    an operation that is not a text, or is empty or longer than 1 KB.
     """
 
     charges: tuple[Charge, ...]
@@ -128,30 +136,36 @@ class Take:
     def __post_init__(self) -> None:
         if self.max_wait != 0:
             self.max_wait_us = _wait_us("max_wait", self.max_wait)
-        if len(self.charges) != 1:
-            self._require_few_distinct_buckets()
-        if self.best_effort and (self.max_wait or len({charge.cost for charge in self.charges}) > 1):
-            raise ConfigurationError("best_effort needs one cost for all charges, and cannot wait: cost=50, max_wait=0")
-
-    def _require_few_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
-        buckets = [charge.bucket for charge in self.charges]
-        if len(set(buckets)) < len(buckets):
-            twice = next(each for each in buckets if buckets.count(each) > 1)
-            raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
-        require_few(sum([charge.quota.weight for charge in self.charges]))
+        if len(self.charges) > 1:
+            buckets = [charge.bucket for charge in self.charges]
+            if len(set(buckets)) < len(buckets):
+                twice = next(each for each in buckets if buckets.count(each) > 1)
+                raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
+            require_few(sum([charge.quota.weight for charge in self.charges]))
+        if self.best_effort is not False:
+            checked_flag("best_effort", self.best_effort)
+            if self.max_wait or len({charge.cost for charge in self.charges}) > 1:
+                raise ConfigurationError("best_effort needs one cost for all charges, and cannot wait: max_wait=0")
+        if self.operation is not None:
+            checked_operation(self.operation)
+
+
+def checked_operation(operation: str | None) -> str | None:
+    """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
+    if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
+        return operation
+    text = f"a text of at most {LONGEST_OPERATION} bytes and not empty"
+    raise ValueError(f"operation must be {text}, not {operation!r:.100}: operation=message.id")
 
 
 def max_wait_of(max_delay: float | None) -> float:
-    """The longest wait in seconds for a ``max_delay`` argument: unlimited without one.
+    """The longest wait in seconds for a ``max_delay`` argument, as a ``float``: unlimited without one.
 
     Raises ``ConfigurationError`` for anything but a number of seconds from 0 up.
     """
-    if max_delay is None:
-        return math.inf
-    _wait_us("max_delay", max_delay)
-    return max_delay
+    return math.inf if max_delay is None else _wait_us("max_delay", max_delay) / SECOND_US
 
 
 def _wait_us(name: str, seconds: float) -> float:
@@ -216,11 +230,7 @@ class Decision:
     @property
     def retry_after(self) -> float:
         """Seconds after which the same take would pass if nothing else came; 0.0 when allowed."""
-        if self.allowed:
-            return 0.0
-        if self.wait_us == NEVER:
-            return NEVER
-        return max(self.wait_us - self.take.max_wait_us, 0.0) / SECOND_US
+        return 0.0 if self.allowed else _beyond_us(self.wait_us, self.take) / SECOND_US
 
     @property
     def ready_at(self) -> float:
@@ -235,13 +245,7 @@ class Decision:
     @property
     def refusing(self) -> list[Charge]:
         """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
-        refusing: list[Charge] = []
-        if not self.allowed:
-            now, max_wait_us = self.asked_us or self.now_us, self.take.max_wait_us
-            for charge, state in zip(self.take.charges, self.stored):
-                if wait(charge.quota, state, now, charge.cost, max_wait_us) > max_wait_us:
-                    refusing.append(charge)
-        return refusing
+        return [charge for charge, state in zip(self.take.charges, self.stored) if self._lacks_us(charge, state)]
 
     @property
     def binding(self) -> QuotaState:
@@ -276,13 +280,22 @@ class Decision:
         return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
 
     def _state_of(self, charge: Charge, state: State) -> QuotaState:
-        quota, now, retry_us = charge.quota, self.asked_us or self.now_us, 0.0
-        if not self.allowed:
-            retry_us = wait(quota, state, now, charge.cost, self.take.max_wait_us)
-            retry_us = retry_us if retry_us == NEVER else max(retry_us - self.take.max_wait_us, 0.0)
+        quota, now, retry_us = charge.quota, self.asked_us or self.now_us, self._lacks_us(charge, state)
         units, more_us = available(quota, state, now)
         reset_after, more_after = reset_us(quota, state, now) / SECOND_US, more_us / SECOND_US
         return QuotaState(quota, retry_us == 0.0, units, retry_us / SECOND_US, reset_after, more_after)
+
+    def _lacks_us(self, charge: Charge, state: State) -> float:
+        """Microseconds until this charge alone would pass; 0.0 if it does."""
+        if self.allowed:
+            return 0.0
+        now, most_us = self.asked_us or self.now_us, self.take.max_wait_us
+        return _beyond_us(wait(charge.quota, state, now, charge.cost, most_us), self.take)
+
+
+def _beyond_us(wait_us: float, take: Take) -> float:
+    """How much longer a wait is than a take may wait; never ends, if it never does."""
+    return wait_us if wait_us == NEVER else max(wait_us - take.max_wait_us, 0.0)
 
 
 def tightness(each: Decision | QuotaState) -> tuple[bool, float, int]:
@@ -368,13 +381,12 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
     """How to settle a decision at the ``actual`` cost of each charge; ``None`` leaves a charge for a later call.
 
     A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
-    Nothing was charged by a refusal, nor by a condition.
+    Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
     """
-    if not (decision.allowed and decision.id):
+    if not (decision.allowed and 0 < decision.id < SETTLED):
         return []
     take = decision.take
-    is_undone = take.operation is not None and not any(actual) and None not in actual
-    undone = take if is_undone else None
+    undone = take if take.operation is not None and set(actual) == {0} else None
     return [
         Settlement(charge, booked, units, decision.id, decision.degraded, undone)
         for charge, booked, units in zip(take.charges, booked_charges(decision), actual)

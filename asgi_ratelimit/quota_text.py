@@ -13,18 +13,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
-from .quotas import (
-    UNITS,
-    FixedWindow,
-    Quota,
-    RollingWindow,
-    TokenBucket,
-    fitting_parts,
-    in_units,
-    require_few,
-    span,
-    whole_us,
-)
+from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, require_few, span
 
 EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
 
@@ -89,7 +78,7 @@ class _Parser:
         if self.accept("fixed"):
             kind = FixedWindow
         elif self.accept("rolling"):
-            parts = self.number("a number of parts") if self.is_number else fitting_parts(whole_us(period))
+            parts = self.number("a number of parts") if self.is_number else fitting_parts(round(period * 1e6))
             kind, more = RollingWindow, [parts]
         else:
             more = [self.number("a burst such as 20") if self.accept("burst") else default_burst]
@@ -208,17 +197,11 @@ def explain(quota: QuotaLike) -> str:
 def _explained(quota: Quota) -> str:
     limit, period = f"{quota.limit:.10g}", span(quota.period)
     if isinstance(quota, FixedWindow):
-        return (
-            f"At most {limit} in each {period}, in windows aligned to the Unix epoch; "
-            f"around a border of two windows up to {2 * quota.limit:.10g} may pass within that time."
-        )
+        most = f"around a border of two windows up to {2 * quota.limit:.10g} may pass within that time"
+        return f"At most {limit} in each {period}, in windows aligned to the Unix epoch; {most}."
     if isinstance(quota, RollingWindow):
-        return (
-            f"At most {limit} in any {period}, without exception; "
-            f"a unit may count for up to {quota.period / quota.buckets:.10g} seconds longer than that."
-        )
+        longer = f"a unit may count for up to {quota.period / quota.buckets:.10g} seconds longer than that"
+        return f"At most {limit} in any {period}, without exception; {longer}."
     slowly = "" if quota.burst_allowance_factor == 1 else f" (the burst at {quota.burst_allowance_factor:g} times that)"
-    return (
-        f"At most {quota.burst:.10g} at once, earned back at {limit} per {period}{slowly}; "
-        f"in any {period} up to {quota.burst + quota.limit:.10g} may pass."
-    )
+    most = f"in any {period} up to {quota.burst + quota.limit:.10g} may pass"
+    return f"At most {quota.burst:.10g} at once, earned back at {limit} per {period}{slowly}; {most}."

@@ -81,15 +81,9 @@ class TokenBucket(_Derived):
         slow_rate = rate * self.burst_allowance_factor
         if self.burst * self.period > MAX_REFILL * self.limit * self.burst_allowance_factor:
             raise QuotaError(f"{self!r} takes over a hundred years to fill: lower the burst, or raise the limit")
-        _derive(
-            self,
-            (0, self.limit, period_us, self.burst, self.burst_allowance_factor),
-            most=self.burst,
-            slack=min(_slack_of(self.burst), slow_rate / 2.0),  # worth less than a microsecond
-            rate=rate,
-            slow_rate=slow_rate,
-            floor=self.burst - 1.0,
-        )
+        numbers = 0, self.limit, period_us, self.burst, self.burst_allowance_factor
+        slack = min(_slack_of(self.burst), slow_rate / 2.0)  # worth less than a microsecond
+        _derive(self, numbers, most=self.burst, slack=slack, rate=rate, slow_rate=slow_rate, floor=self.burst - 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +129,9 @@ class RollingWindow(_Derived):
                 f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly, "
                 f"{fitting_parts(period_us, self.buckets)} do: RollingWindow(1000, 3600, 60)"
             )
-        _derive(
-            self,
-            (2, self.limit, period_us, self.buckets),
-            weight=ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE),
-            kind=f"r{period_us / SECOND_US:.14g}/{self.buckets}:",
-            part_us=period_us / self.buckets,
-        )
+        numbers, kind = (2, self.limit, period_us, self.buckets), f"r{period_us / SECOND_US:.14g}/{self.buckets}:"
+        weight = ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE)
+        _derive(self, numbers, weight=weight, kind=kind, part_us=period_us / self.buckets)
 
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow

@@ -157,7 +157,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody publishes what limiters count, where keys, connections or commands are counted."""
     for module in (
-        "limiter.counting",
+        "limiter.limiter",
         "inbound.enforcer",
         "inbound.middleware",
         "outbound.adaptive.transport",

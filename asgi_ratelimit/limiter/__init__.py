@@ -2,9 +2,7 @@
 
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
-from .counting import count, publish_counts
-from .limiter import Limiter, UnownedLimiter, count_take
-from .spending import Spending, Spent
+from .limiter import Limiter, UnownedLimiter, publish_counts
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
 
@@ -12,14 +10,10 @@ __all__ = [
     "Cost",
     "Key",
     "Limiter",
-    "Spending",
-    "Spent",
     "SyncLimiter",
     "Ticket",
     "UnownedLimiter",
     "as_store",
     "checked_name",
-    "count",
-    "count_take",
     "publish_counts",
 ]

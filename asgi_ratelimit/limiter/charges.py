@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from ..buckets import as_bytes, as_key
+from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
+from ..logs import FailureLog
+from ..overrides import LiveQuotas
 from ..quota_text import as_text
-from ..quotas import Quota, RollingWindow, TokenBucket
-
-LONGEST_OPERATION = 1024
-"""Bytes of the longest operation."""
+from ..quotas import Quota
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""
@@ -21,85 +21,69 @@ Cost: TypeAlias = float | Mapping[str, float]
 """Units of every quota, or units of each quota by its name."""
 
 
-def charges_of(quotas: Sequence[Quota], own: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
-    """The charges of a request against these quotas; those that a mapping does not name are not charged.
+def charges_of(live: LiveQuotas, name: str, key: Key, cost: Cost, failures: FailureLog) -> tuple[Charge, ...]:
+    """The charges of a request against the quotas of a limiter; those that a mapping does not name are not charged.
 
-    Mappings use the names of a limiter's ``own`` quotas, which an override may have replaced. Raises ``ValueError`` if
-    they name others, or if a quota that is charged has no key.
+    Mappings use the names of the program's own quotas. If none of an override's quotas has one of these, the program's
+    are charged, and a warning says so. Raises ``ValueError`` for other names, and for a quota that has no key.
     """
-    named = [names for names in (key, cost) if isinstance(names, Mapping)]
-    if not named:
-        text = as_key(key)  # type: ignore[arg-type]  # it is no mapping
-        return tuple([Charge(quota, text, cost, name) for quota in quotas])  # type: ignore[arg-type]
-    _require_names(own, key, cost)
+    keys = key if isinstance(key, Mapping) else None
+    costs = cost if isinstance(cost, Mapping) else None
+    quotas = live.quotas
+    if keys is not None or costs is not None:
+        _require_names(live.own, keys, costs)
+        quotas = _named(live.quotas, keys, costs)
+        if not quotas:
+            quotas = _named(live.own, keys, costs)
+            failures.warn("an-override-that-does-not-apply", _not_applied(name, live.quotas, quotas), of=name)
     charges = []
     for quota in quotas:
-        if all(quota.name in names for names in named):
-            own_key = key[quota.name] if isinstance(key, Mapping) else key
-            own_cost = cost[quota.name] if isinstance(cost, Mapping) else cost
-            charges.append(Charge(quota, as_key(own_key), own_cost, name))
+        own_key: Any = key if keys is None else keys[quota.name]
+        own_cost: Any = cost if costs is None else costs[quota.name]
+        charges.append(Charge(quota, as_key(own_key), own_cost, name))
     return tuple(charges)
 
 
-def _require_names(quotas: Sequence[Quota], key: Key, cost: Cost) -> None:
-    _require_known("key", key, quotas, "alice")
-    _require_known("cost", cost, quotas, 1)
-    if isinstance(key, Mapping):
-        charged = [quota.name for quota in quotas if not isinstance(cost, Mapping) or quota.name in cost]
-        missing = [name for name in charged if name not in key]
-        if missing:
-            raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, missing))}")
+def _named(quotas: Sequence[Quota], *mappings: Mapping[str, Any] | None) -> tuple[Quota, ...]:
+    """The quotas that every mapping names."""
+    return tuple([quota for quota in quotas if all(each is None or quota.name in each for each in mappings)])
 
 
-def _require_known(what: str, given: Key | Cost, quotas: Sequence[Quota], example: str | int) -> None:
-    if not isinstance(given, Mapping):
-        return
+def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:
+    """Raise ``ValueError`` for names that no quota has, and for a quota that is charged and has no key."""
     names = [quota.name for quota in quotas]
-    unknown = sorted(set(given) - set(names))
-    if unknown or not given:
-        listed, right = ", ".join(map(repr, names)), {names[0]: example}
-        renamed = ""
-        if unknown and len(unknown) == len(given):
-            renamed = f", or name the quotas as the {what} does: {_example(quotas[0], unknown[0])}"
-        raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
+    given: list[tuple[str, Mapping[str, Any] | None, str | int]] = [("key", keys, "alice"), ("cost", costs, 1)]
+    for what, mapping, example in given:
+        if mapping is None:
+            continue
+        unknown = sorted(set(mapping) - set(names))
+        if unknown or not mapping:
+            listed, right, renamed = ", ".join(map(repr, names)), {names[0]: example}, ""
+            if unknown and len(unknown) == len(mapping):
+                renamed = f", or name the quotas as the {what} does: {replace(quotas[0], name=unknown[0])!r}"
+            raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
+    missing = [name for name in names if keys is not None and name not in keys and (costs is None or name in costs)]
+    if missing:
+        raise ValueError(f"key names {sorted(keys or ())!r}, and lacks {', '.join(map(repr, missing))}")
 
 
-def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
-    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` charges stay."""
-    name, names = own[0].name, [charge.quota.name for charge in own]
-    own_names, live_names = [", ".join(map(repr, each)) for each in (names, [quota.name for quota in live])]
-    right = ", ".join(map(_example, live, names))
+def _not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
+    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
+    own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
+    right = [replace(quota, name=instead.name) for quota, instead in zip(live, own)]
     return (
         f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
         f"the quotas {own_names}: its own are named {live_names}. "
-        f"Name what it is to replace: await overrides.set({name!r}, [{right}])"
+        f"Name what it is to replace: await overrides.set({name!r}, {right})"
     )
 
 
-def _example(quota: Quota, name: str) -> str:
-    """A quota of this name as a program writes it."""
-    more = f", burst={quota.burst:.17g}" if isinstance(quota, TokenBucket) else ""
-    more = f", buckets={quota.buckets}" if isinstance(quota, RollingWindow) else more
-    return f"{type(quota).__name__}({quota.limit:.17g}, {quota.period:.17g}{more}, name={name!r})"
-
-
-def checked_charges(charges: Iterable[Charge]) -> list[Charge]:
-    """``charges`` as a list; ``ValueError`` for anything but charges."""
-    listed = list(charges) if isinstance(charges, Iterable) else [charges]
-    if all(isinstance(each, Charge) for each in listed):
-        return listed
-    raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
-
-
-def of_one_key(take: Take, instead: str) -> Take:
-    """``take``, if all its charges have one key; ``ConfigurationError`` otherwise, as it is to be booked ahead."""
+def need_one_key(take: Take, instead: str) -> None:
+    """Raise ``ConfigurationError`` if a take that may be booked ahead has charges of several keys."""
     keys = list(dict.fromkeys([charge.key for charge in take.charges]))
-    if len(keys) == 1:
-        return take
-    raise ConfigurationError(
-        f"a slot that is booked ahead for the keys {keys} would keep the shared ones from everybody until then: "
-        f"{instead}"
-    )
+    if take.max_wait_us and len(keys) > 1:
+        booked = f"a slot that is booked ahead for the keys {keys}"
+        raise ConfigurationError(f"{booked} would keep the shared ones from everybody until then: {instead}")
 
 
 def checked_decision(decision: Decision, example: str) -> Decision:
@@ -136,21 +120,9 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
     charged = charged_units(decision)
     if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
         costs = {charge.quota.name: units for charge, units in zip(decision.charges, charged)}
-        raise ValueError(
-            f"the actual cost of which quota is {actual!r}? They were charged {costs}: "
-            f"settle({{{next(reversed(costs))!r}: {actual!r}}})"
-        )
+        right = {next(reversed(costs)): actual}
+        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {costs}: settle({right})")
     return settled_units(decision, actual, unnamed)
-
-
-def checked_operation(operation: str | None) -> str | None:
-    """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
-    if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
-        return operation
-    raise ValueError(
-        f"operation must be a text of at most {LONGEST_OPERATION} bytes and not empty, not {operation!r:.100}: "
-        "operation=message.id"
-    )
 
 
 def checked_name(name: str) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from ..algorithms import booked_ahead
-from ..argument_errors import checked_flag, shows_use
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
-from ..clock import SECOND_NS, monotonic_ns
-from ..decision import Charge, Decision, Take, max_wait_of
+from ..clock import SECOND_NS, SystemClock, monotonic_ns
+from ..counts import counts_of, publish, publish_on, reset_publishers
+from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
 from ..hooks import Hook
-from ..hooks.calling import Hooks, ObservedWait
+from ..hooks.calling import Hooks
 from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
@@ -26,23 +25,10 @@ from ..stores import Decisions, Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.opening import as_store
-from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter, run_async
-from .charges import (
-    Cost,
-    Key,
-    charged_units,
-    charges_of,
-    checked_charges,
-    checked_decision,
-    checked_name,
-    checked_operation,
-    not_applied,
-    of_one_key,
-    settled_units,
-)
-from .counting import count
-from .spending import Spending
-from .tickets import REDEEMABLE_FOR, REDEEMED, Ticket
+from ..waiting import CallStore, Flow, PaceTimeout, background_loop, run_async
+from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units
+from .spending import Spending, SpendWaiter, Wait, units_ahead
+from .tickets import REDEEMABLE_FOR, Ticket
 
 
 class Limiter:
@@ -68,6 +54,8 @@ class Limiter:
         self.store = as_store(store)
         self.hooks = Hooks(hooks)
         self.hooks.watch(self.store)
+        self._is_observed = bool(self.hooks)
+        self._counts = counts_of(self.store)
         self._log = FailureLog()
         self._own_name(quotas)
         self._begin(quotas)
@@ -81,7 +69,7 @@ class Limiter:
     def _begin(self, quotas: tuple[Quota, ...]) -> None:
         """Make what belongs to its name."""
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
-        self._slots = SlotWaiter(self.store, renewed=self.live.renewed)
+        self._waiter = SpendWaiter(self.store, renewed=self.live.renewed)
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
@@ -102,9 +90,8 @@ class Limiter:
         call and however often; the decision is then that of the first call. A call that was refused, or given back,
         does not count as the first.
         """
-        if best_effort is not False:
-            checked_flag("best_effort", best_effort)
-        return await self._take(Take(self.charges(key, cost), 0.0, best_effort, None, checked_operation(operation)))
+        take = Take(self.charges(key, cost), 0.0, best_effort, None, operation)
+        return await self._decide(take, self.live.word)
 
     async def pace(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -112,11 +99,12 @@ class Limiter:
         """Book the earliest slot at which ``cost`` units conform; the caller sleeps for ``delay`` seconds.
 
         If the slot is more than ``max_delay`` seconds away (``None``: no limit), nothing is booked, and the decision is
-        not ``allowed``. Raises ``ConfigurationError`` for several keys: a slot booked far ahead for one of them would
-        keep the others, which are shared, from everybody until then.
+        not ``allowed``. Raises ``ConfigurationError`` for several keys, unless ``max_delay`` is 0: a slot booked far
+        ahead for one of them would keep the others, which are shared, from everybody until then.
         """
         take = self._paced(key, cost, max_delay, operation)
-        return await self._take(of_one_key(take, "await limiter.acquire(key), which waits, or limiter.reserve(key)"))
+        need_one_key(take, "await limiter.acquire(key), which waits, or limiter.reserve(key)")
+        return await self._decide(take, self.live.word)
 
     async def acquire(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -150,7 +138,7 @@ class Limiter:
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
         if any(units > most for units, most in zip(refunded, charged)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
-        await self._settle(decision, [most - units for units, most in zip(refunded, charged)])
+        await settle(self.store, decision, [most - units for units, most in zip(refunded, charged)])
 
     async def settle(self, decision: Decision, actual: Cost) -> None:
         """Correct the charges of a decision to ``actual`` units, the cost that is known only afterwards.
@@ -161,11 +149,7 @@ class Limiter:
         quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
-        await self._settle(decision, settled_units(decision, actual, charged))
-
-    async def _settle(self, decision: Decision, actual: Sequence[float]) -> None:
-        if decision.id < REDEEMED:
-            await settle(self.store, decision, actual)
+        await settle(self.store, decision, settled_units(decision, actual, charged))
 
     async def cancel(self, booked: Decision | Ticket) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
@@ -174,12 +158,12 @@ class Limiter:
         """
         if not isinstance(booked, Ticket):
             use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
-            await self._settle(booked, [0.0] * len(checked_decision(booked, use).charges))
+            await self.refund(checked_decision(booked, use))
             return
-        booked.charges_under(self._ticket_quotas, self.name)
+        booked.charges_under(self.live, self.name)
         try:
-            await settle_all(self.store, booked.cancellation(is_marked=booked.degraded))
-        except StoreError:  # of an outage that is not over: only this process knows what it has taken
+            await settle_all(self.store, booked.cancellation(is_marked=True))
+        except StoreError:  # this process gives back what it has taken itself, and the rest when the store is back
             await settle_all(self.store, booked.cancellation(is_marked=False))
 
     async def waiting(self, key: Key) -> float:
@@ -187,10 +171,7 @@ class Limiter:
 
         With several quotas, this is the least number of those that make callers wait.
         """
-        peeked = await self.peek(key)
-        charged = zip(peeked.charges, peeked.stored)
-        ahead = [booked_ahead(charge.quota, state, peeked.now_us) for charge, state in charged]
-        return min([units for units in ahead if units > 0.0], default=0.0)
+        return min(units_ahead(await self.peek(key)), default=0.0)
 
     async def eta(self, key: Key, cost: Cost = 1) -> float:
         """Seconds that a caller of ``acquire`` or ``@pace`` would wait if it came now; ``math.inf`` for never.
@@ -213,7 +194,7 @@ class Limiter:
         """
         take = self._paced(key, cost, None, operation)
         own = [charge for charge in take.charges if charge.key == take.charges[0].key]
-        decision = await self._enforce(replace(take, charges=tuple(own)))
+        decision = await self._decide(replace(take, charges=tuple(own)))
         try:
             return Ticket.of(decision, [charge for charge in take.charges if charge not in own])
         except ValueError:
@@ -234,7 +215,7 @@ class Limiter:
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
-        charges, own = ticket.charges_under(self._ticket_quotas, self.name), len(ticket.booked)
+        charges, own = ticket.charges_under(self.live, self.name), len(ticket.booked)
         settled = await self.store.settle(ticket.claims())
         decision = ticket.decision(settled)
         late = decision.now_us / SECOND_US - ticket.ready_at
@@ -243,27 +224,26 @@ class Limiter:
         if not settled[0].is_first:
             return replace(decision, allowed=False, wait_us=math.inf, id=0)
         if late > late_tolerance:
-            decision = await self._enforce(Take(charges[:own], math.inf))
+            decision = await self._decide(Take(charges[:own], math.inf))
         if not decision or len(charges) == own:
             return decision
-        shared = await self._enforce(Take(charges[own:], math.inf))
+        shared = await self._decide(Take(charges[own:], math.inf))
         if not shared:
             return shared
         wait_us, degraded = max(decision.wait_us, shared.wait_us), decision.degraded or shared.degraded
-        return replace(decision, wait_us=wait_us, degraded=degraded, id=decision.id | REDEEMED)
+        return replace(decision, wait_us=wait_us, degraded=degraded, id=decision.id | SETTLED)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
 
         All costs are taken together, once they fit. They are not booked ahead, so units that others give back are used
-        at once; only a caller from whom others take the units for a second books its slot. Callers of one process are
-        served in the order in which they come. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last one
-        that was set is settled at the end of the block, however it ends; a cost that was never set stays as estimated.
-        Entering the block raises ``PaceTimeout`` when the costs cannot be taken within ``max_delay`` seconds.
+        at once; only a caller from whom others take the units for half a minute books its slot. Callers of one process
+        are served in the order in which they come. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last
+        one that was set is settled at the end of the block, however it ends; a cost that was never set stays as
+        estimated. Entering the block raises ``PaceTimeout`` if the costs cannot be taken within ``max_delay`` seconds.
         """
-        count = None if self.live.word is None else partial(count_take, self)
         take = self._paced(key, costs, max_delay, operation)
-        return Spending(self.store, take, self.waiting_call, count, self.live.renewed)
+        return Spending(take, self._waiter, self.admitted)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -275,11 +255,14 @@ class Limiter:
         An override in words applies if all charges have the limiter's name; an override of quotas changes no charge.
         Raises ``ValueError`` for anything but charges.
         """
-        take = Take(tuple(map(self._named, checked_charges(charges))), max_wait)
-        if take.max_wait_us:
-            of_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
-        is_own = all(charge.name == self.name for charge in take.charges)
-        return await (self._take(take) if is_own else self._enforce(take))
+        listed = list(charges) if isinstance(charges, Iterable) else [charges]
+        if not all(isinstance(each, Charge) for each in listed):
+            raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
+        named = [replace(charge, name=charge.name or self.name) for charge in listed]
+        take = Take(tuple(named), max_wait)
+        need_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
+        is_own = all(charge.name == self.name for charge in named)
+        return await self._decide(take, self.live.word if is_own else None)
 
     async def aclose(self) -> None:
         """Close the store, after the background calls of hooks are done, and unused slots are given back.
@@ -298,64 +281,62 @@ class Limiter:
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
         """``acquire`` for code without ``async``."""
-        take = self._paced(key, cost, max_delay, operation)
+        return self.admitted(self._paced(key, cost, max_delay, operation), self._waiter.wait)
+
+    def admitted(self, take: Take, wait: Wait) -> Flow[Decision]:
+        """The decision of a caller that waits until ``wait`` ends; an override in words lets it pass at once.
+
+        It is counted, and passed to hooks.
+        """
         if self.live.word is not None:
-            counted_one: Decision = yield CallStore(self.store, count_take(self, take))
-            return counted_one
-        with self.waiting_call() as wait:
-            wait.decision = yield from self._slots.wait(take)
-        return wait.decision
+            return (yield self.let_pass(take, self.live.word))  # type: ignore[no-any-return]  # a step has any result
+        decision, waiting = None, self.hooks.waiting(self.name)
+        try:
+            decision = yield from wait(take)
+        except PaceTimeout as error:
+            decision = error.decision
+            raise
+        finally:
+            waiting.end(decision)
+            if decision is not None:
+                self.count(decision)
+        return decision
 
-    def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
-        max_wait = math.inf if max_delay is None else max_wait_of(max_delay)
-        return Take(self.charges(key, cost), max_wait, operation=checked_operation(operation))
+    def let_pass(self, take: Take, word: str) -> CallStore:
+        """The step whose result is the decision of a take under this word of an override."""
+        return CallStore(self.store, self._decide(take, word))
 
-    @property
-    def _ticket_quotas(self) -> tuple[Quota, ...]:
-        """The quotas that a ticket may name: an override may have come or gone since it was booked."""
-        return (*self.live.own, *self.live.quotas)
-
-    async def _take(self, take: Take) -> Decision:
-        return await (self._enforce(take) if self.live.word is None else count_take(self, take))
-
-    async def _enforce(self, take: Take, word: str | None = None) -> Decision:
-        """The decision of the store, under an override in words if there is one; it is counted, and hooks see it."""
-        since_ns = monotonic_ns() if self.hooks else 0
+    async def _decide(self, take: Take, word: str | None = None) -> Decision:
+        """The decision of the store, which is counted and passed to hooks; a ``word`` of an override lets it pass."""
+        if word == OFF:
+            return exempt(take, self.store)
+        if word is not None:
+            take = replace(take, max_wait=0.0)
+        since_ns = monotonic_ns()
         answer = self.store.take((take,))
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
             decision = replace(decision, shadow=True)
-        count(self.store, decision)
-        if self.hooks:
+        self.count(decision)
+        if self._is_observed:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision if word is None else counted(decision)
 
-    @contextmanager
-    def waiting_call(self) -> Iterator[ObservedWait]:
-        """A caller that waits for its slot: the block sets its decision, which is then counted and passed to hooks."""
-        try:
-            with self.hooks.waiting(self.name) as wait:
-                yield wait
-        except PaceTimeout as error:
-            count(self.store, error.decision)
-            raise
-        count(self.store, wait.decision)
+    def count(self, decision: Decision) -> None:
+        """Count a decision for the names of its charges."""
+        self._counts.count((decision,))
+        if not self._counts.is_published:
+            publish_counts(self.store)
+
+    def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
+        return Take(self.charges(key, cost), max_wait_of(max_delay), operation=operation)
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
-        quotas, own = self.live.quotas, self.live.own
-        charges = charges_of(quotas, own, self.name, key, cost)
-        if charges:
-            return charges
-        charges = charges_of(own, own, self.name, key, cost)
-        self._log.warn("an-override-that-does-not-apply", not_applied(quotas, charges), of=self.name)
-        return charges
-
-    def _named(self, charge: Charge) -> Charge:
-        return charge if charge.name else replace(charge, name=self.name)
+        return charges_of(self.live, self.name, key, cost, self._log)
 
 
 class UnownedLimiter(Limiter):
@@ -379,7 +360,21 @@ class UnownedLimiter(Limiter):
         return other
 
 
-async def count_take(limiter: Limiter, take: Take) -> Decision:
-    """The decision of a take that an override always lets pass; only ``"shadow"`` is counted."""
-    word = limiter.live.word
-    return exempt(take, limiter.store) if word == OFF else await limiter._enforce(replace(take, max_wait=0.0), word)
+def publish_counts(store: Store, *, by_app: bool = False) -> None:
+    """Publish the counts, queues and learned limits of this process once a second from now on.
+
+    For a remote store, the background loop publishes, which also watches the overrides, because an event loop of the
+    program may end early. For a store in memory, the running event loop publishes. Without a running event loop, the
+    reader of the figures publishes them first. So it does with a stepped clock, which publishing must not move on,
+    unless an app asks for it with ``by_app``.
+    """
+    is_real_time = isinstance(store.clock or SystemClock(), SystemClock)
+    if not (is_real_time or by_app):
+        counts_of(store).is_published = True
+    elif store.in_process or not is_real_time:
+        publish(store)
+    else:
+        publish_on(store, background_loop.loop())
+
+
+os.register_at_fork(after_in_child=reset_publishers)

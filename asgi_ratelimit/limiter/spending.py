@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from random import random
-from typing import Any
+from typing import TypeAlias
 
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
-from ..hooks.calling import ObservedWait
 from ..quotas import SECOND_US
-from ..stores import Store, settle
-from ..stores.event_loops import running_loop
-from ..waiting import (
-    CallStore,
-    Flow,
-    GiveBack,
-    Renewed,
-    SlotWaiter,
-    as_refused,
-    of_all,
-    pace_timeout,
-    run_async,
-    run_sync,
-    unchanged,
-    waiters_of,
-)
+from ..stores import settle
+from ..waiting import Flow, GiveBack, SlotWaiter, as_refused, of_all, pace_timeout, run_async, run_sync
 from .charges import Cost, actual_units, charged_units, settled_units
+
+Wait: TypeAlias = Callable[[Take], Flow[Decision]]
+"""Waits until a take is admitted, or raises ``PaceTimeout``."""
 
 LONGEST_SLEEP_US = 1_000_000.0
 """The longest sleep of the first caller: another process may have settled."""
@@ -45,15 +32,19 @@ MOMENT = 1e-6
 """A wait in seconds that is next to none."""
 
 
-class Spent:
-    """The take of a block, as its ``decision``, and its actual cost so far."""
+class Spending:
+    """The block of ``Limiter.spend``, with and without ``async``: it waits when it is entered, and settles at its end.
 
-    def __init__(self, decision: Decision) -> None:
-        self.decision = decision
-        self.actual = charged_units(decision)
-        """The units of each charge that the end of the block settles."""
-        self.is_over = False
-        """Whether the block has ended."""
+    It has the ``decision`` on its take, and ``actual``, the units of each charge that its end settles.
+    """
+
+    def __init__(self, take: Take, waiter: SpendWaiter, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
+        """``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks."""
+        self._take = take
+        self._waiter = waiter
+        self._admitted = admitted
+        self.actual: list[float] = []
+        self._is_under_way = False
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
         """Set the actual cost so far, for the named quotas, ``settle(tokens=1234)``, or for every quota.
@@ -62,170 +53,127 @@ class Spent:
         earlier one. Raises ``ValueError`` for an unknown name or a number that is not valid, and for one number, except
         0, where the estimate has different ones, or after the block.
         """
-        if self.is_over:
+        if not self._is_under_way:
             raise ValueError("the block has ended, and its cost is settled: call spent.settle(tokens=1234) within it")
-        if actual is not None and not isinstance(actual, Mapping):
+        if isinstance(actual, Mapping):
+            units = {**actual, **units}
+        elif actual is not None:
             self.actual = actual_units(self.decision, actual, self.actual)
-        named = {**(actual if isinstance(actual, Mapping) else {}), **units}
-        self.actual = settled_units(self.decision, named, self.actual)
+        self.actual = settled_units(self.decision, units, self.actual)
 
-
-class Spending:
-    """The context manager of ``Limiter.spend``, with and without ``async``; it waits when it is entered."""
-
-    def __init__(
-        self,
-        store: Store,
-        take: Take,
-        waiting_call: Callable[[], AbstractContextManager[ObservedWait]],
-        count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
-        renewed: Renewed = unchanged,
-    ) -> None:
-        """``count`` decides a take without a wait, if an override lets everything pass.
-
-        ``renewed`` returns a take under the quotas that now apply.
-        """
-        self._store = store
-        self._count = count
-        self._waiter = SpendWaiter(store, renewed=renewed)
-        self._take = take
-        self._waiting_call = waiting_call
-        self._entered: list[Spent] = []
-
-    async def __aenter__(self) -> Spent:
-        running_loop("spend with async", "enter a block of SyncLimiter.spend in a thread, by trio.to_thread.run_sync")
-        return await run_async(self._wait())
+    async def __aenter__(self) -> Spending:
+        await run_async(self._wait())
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         await run_async(self._settle())
 
-    def __enter__(self) -> Spent:
-        return run_sync(self._wait())
+    def __enter__(self) -> Spending:
+        run_sync(self._wait())
+        return self
 
     def __exit__(self, *_: object) -> None:
         run_sync(self._settle())
 
-    def _wait(self) -> Flow[Spent]:
-        decision: Decision
-        if self._count is not None:
-            decision = yield CallStore(self._store, self._count(self._take))
-        else:
-            with self._waiting_call() as wait:
-                decision = wait.decision = yield from self._waiter.wait(self._take)
-        self._entered.append(Spent(decision))
-        return self._entered[-1]
+    def _wait(self) -> Flow[None]:
+        self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
+        self.actual = charged_units(self.decision)
+        self._waiter.begin(self._take)
+        self._is_under_way = True
 
     def _settle(self) -> Flow[None]:
-        spent = self._entered.pop()
-        spent.is_over = True
+        self._is_under_way = False
         try:
-            if spent.actual != charged_units(spent.decision) or spent.decision.take.operation is not None:
-                yield GiveBack(self._store, partial(settle, self._store, spent.decision, spent.actual))
+            if self.actual != charged_units(self.decision) or self._take.operation is not None:
+                yield GiveBack(self._waiter.store, partial(settle, self._waiter.store, self.decision, self.actual))
         finally:
-            if self._count is None:
-                self._waiter.finish(self._take)
+            self._waiter.finish(self._take)
 
 
-class SpendWaiter:
+class SpendWaiter(SlotWaiter):
     """Waits until takes over one store fit, in the order of all callers of this process.
 
     Nothing is booked ahead, so that units that others give back are used at once. The first caller of a set of buckets
     takes its estimate as soon as it fits: it looks again when its refusal ends, when this process settles something on
     its buckets, and at least once a second, because other processes settle too. The others sleep until they are first.
-    A caller that others have outrun for too long books its slot. ``renewed`` returns a take under the quotas that now
-    apply.
+    A caller that others have outrun for too long books its slot.
     """
 
-    def __init__(self, store: Store, *, renewed: Renewed = unchanged) -> None:
-        self._store = store
-        self._slots = SlotWaiter(store, renewed=renewed)
-        self._now_us, self._clock = self._slots.now_us, self._slots.clock
-        self._renewed = renewed
-        waiters = waiters_of(store)
-        self._queue, self._units = waiters.spenders, waiters.units
-
-    def wait(self, take: Take) -> Flow[Decision]:
-        """Take as soon as it fits, within the take's ``max_wait``; the caller has to call ``finish`` afterwards.
+    def wait_to_spend(self, take: Take) -> Flow[Decision]:
+        """Take as soon as it fits, within the take's ``max_wait``.
 
         Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when the time is
         over. A slot that the same operation has booked is waited for as by any paced caller.
         """
-        buckets, deadline_us = _buckets_of(take), self._now_us() + take.max_wait_us
-        decision = None if self._queue.ahead(buckets) else (yield from self._try_take(take))
+        buckets, deadline_us = _buckets_of(take), self.now_us() + take.max_wait_us
+        decision = None if self._waiters.spenders.ahead(buckets) else (yield from self._try_to_spend(take))
         if decision is None or not decision.allowed:
             decision = yield from self._wait_in_turn(take, buckets, deadline_us)
         if decision is None or decision.repeated:
-            left = replace(take, max_wait=max(deadline_us - self._now_us(), 0.0) / SECOND_US)
+            left = replace(take, max_wait=max(deadline_us - self.now_us(), 0.0) / SECOND_US)
             with of_all(left, take.max_wait):
-                decision = yield from self._slots.wait(self._renewed(left))
-        self._units.begin(buckets)
+                decision = yield from self.wait(self._renewed(left))
         return decision
+
+    def begin(self, take: Take) -> None:
+        """Note that a block with this take begins, whose end may give units back."""
+        self._waiters.units.begin(_buckets_of(take))
 
     def finish(self, take: Take) -> None:
         """Note that the block with this take is over, and settled."""
-        self._units.end(_buckets_of(take))
+        self._waiters.units.end(_buckets_of(take))
 
     def _wait_in_turn(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
-        place = yield from self._queue.wait_and_enter(buckets, self._clock, deadline_us)
-        if place is None:
-            peeked: Decision = yield CallStore(self._store, self._store.peek(_at_once(take)))
-            raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
-        attempt = partial(self._attempt, take, deadline_us, _First())
+        """The decision that lets the take go; ``None`` if others have outrun it for too long, so that it books."""
+        place = yield from self._enter(self._waiters.spenders, buckets, take, deadline_us)
+        patience_us = 0.0  # until when it lets others outrun it; 0 before it was refused
+
+        def attempt() -> Flow[Decision | float | None]:
+            """The decision if it is allowed, or the time of the next attempt."""
+            nonlocal patience_us
+            sent_us = self.now_us()
+            decision = yield from self._try_to_spend(take)
+            if decision.allowed:
+                return decision
+            now_us, wait_us = self.now_us(), decision.wait_us
+            self._require_time(take, decision, now_us, deadline_us)
+            if not patience_us or units_ahead(decision):  # one at a time books ahead: nothing comes back then
+                patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
+            if now_us > patience_us:
+                return None
+            wait_us = min(wait_us, LONGEST_SLEEP_US)
+            if not self.store.in_process:  # so processes far from the store and near to it ask there at one time
+                wait_us += random() * SPREAD_US - (now_us - sent_us)
+            return min(now_us + max(wait_us, 0.0), deadline_us)
+
         try:
-            return (yield from self._units.retry(buckets, self._clock, attempt))
+            return (yield from self._waiters.units.retry(buckets, self.clock, attempt))
         finally:
-            self._queue.leave(place)
+            self._waiters.spenders.leave(place)
 
-    def _attempt(self, take: Take, deadline_us: float, first: _First) -> Flow[Decision | float | None]:
-        """The decision that lets the first caller go, or the time of its next attempt.
-
-        ``None`` if others have outrun it for too long.
-        """
-        sent_us = self._now_us()
-        decision = yield from self._try_take(take)
-        if decision.allowed:
-            return decision
-        now_us, wait_us = self._now_us(), decision.wait_us
-        self._require_time(take, decision, now_us, deadline_us)
-        if not first.patience_us or _is_booked_ahead(decision):  # one at a time books ahead: nothing comes back then
-            first.patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
-        if now_us > first.patience_us:
-            return None
-        wait_us = min(wait_us, LONGEST_SLEEP_US)
-        if not self._store.in_process:  # so processes far from the store and near to it ask there at one time
-            wait_us += random() * SPREAD_US - (now_us - sent_us)
-        return min(now_us + max(wait_us, 0.0), deadline_us)
-
-    def _try_take(self, take: Take) -> Flow[Decision]:
-        return (yield from self._slots.try_take(_at_once(self._renewed(take))))
+    def _try_to_spend(self, take: Take) -> Flow[Decision]:
+        return (yield from self.try_take(_at_once(self._renewed(take))))
 
     def _require_time(self, take: Take, decision: Decision, now_us: float, deadline_us: float) -> None:
         """Raise ``PaceTimeout`` for a refused take, if its time is over, or is certainly too short."""
         if is_outage(decision) or decision.wait_us == math.inf:
             raise pace_timeout(take, decision)
         too_long_us = now_us + decision.wait_us - deadline_us
-        may_come_back = not self._store.in_process or self._units.may_come(_buckets_of(take))
+        may_come_back = not self.store.in_process or self._waiters.units.may_come(_buckets_of(take))
         if now_us >= deadline_us or (too_long_us > 0.0 and not may_come_back):
             raise pace_timeout(take, as_refused(decision, too_long_us))
 
 
-@dataclass(slots=True)
-class _First:
-    """The first caller of a set of buckets."""
-
-    patience_us: float = 0.0
-    """Until when it lets others outrun it; 0 before it was refused."""
+def units_ahead(decision: Decision) -> list[float]:
+    """The units that are booked for later, of each quota that lets callers wait: less than its slack is rounding."""
+    charged = zip(decision.charges, decision.stored)
+    ahead = [(booked_ahead(charge.quota, state, decision.now_us), charge.quota.slack) for charge, state in charged]
+    return [units for units, slack in ahead if units > slack]
 
 
 def _at_once(take: Take) -> Take:
     """The take without a wait; but only one that may wait gets a cost above the burst, from an empty bucket."""
     return replace(take, max_wait=MOMENT if any(each.cost > each.quota.most for each in take.charges) else 0.0)
-
-
-def _is_booked_ahead(decision: Decision) -> bool:
-    """Whether a slot of another caller is still to come."""
-    charged = zip(decision.charges, decision.stored)
-    return any(booked_ahead(charge.quota, state, decision.now_us) > charge.quota.slack for charge, state in charged)
 
 
 def _buckets_of(take: Take) -> frozenset[str]:

@@ -15,10 +15,10 @@ from typing import Any
 
 from ..algorithms import Booked
 from ..buckets import DEFAULT_NAME, as_bytes, digest
-from ..decision import Charge, Decision, Settled, Settlement, Take, booked_charges
+from ..decision import SETTLED, Charge, Decision, Settled, Settlement, Take, booked_charges, checked_operation
+from ..overrides import LiveQuotas
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
-from .charges import checked_operation
 
 FORMAT = 6
 """The version of the text, which is its first item."""
@@ -36,9 +36,6 @@ LARGEST = 2.0**64
 
 REDEEMABLE_FOR = 7 * 86_400.0
 """Seconds after its slot for which a ticket can be redeemed, and cancelled."""
-
-REDEEMED = 1 << 60
-"""The ids of decisions of redeemed tickets begin here, above all others: nothing of them can be given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +67,11 @@ class Ticket:
         if not decision.allowed:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
         booked = booked_charges(decision)
-        if decision.id >= REDEEMED:  # its place is not known any more, so nothing comes back
+        if decision.id >= SETTLED:  # its place is not known any more, so nothing comes back
             booked = [each._replace(at=0.0) for each in booked]
-        ticket = cls(
-            decision.charges[0].name or DEFAULT_NAME,
-            decision.ready_at,
-            decision.delay,
-            decision.id or getrandbits(52),
-            (*decision.charges, *shared),
-            tuple(booked),
-            decision.degraded,
-            decision.take.operation,
-        )
+        name, identity = decision.charges[0].name or DEFAULT_NAME, decision.id or getrandbits(52)
+        slot = name, decision.ready_at, decision.delay, identity
+        ticket = cls(*slot, (*decision.charges, *shared), tuple(booked), decision.degraded, decision.take.operation)
         length = len(str(ticket))
         if length > LONGEST_TEXT:
             raise ValueError(f"a ticket has at most {LONGEST_TEXT} characters, not {length}: use shorter keys")
@@ -105,14 +95,16 @@ class Ticket:
         packed = json.dumps([FORMAT, *slot, charges, places, self.degraded, self.operation], separators=(",", ":"))
         return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
-    def charges_under(self, quotas: Sequence[Quota], name: str) -> tuple[Charge, ...]:
-        """Its charges under a limiter's quotas; ``ValueError`` if it is not a ticket of that limiter."""
-        by_name = {quota.name: quota for quota in quotas}
+    def charges_under(self, live: LiveQuotas, name: str) -> tuple[Charge, ...]:
+        """Its charges under a limiter's quotas; ``ValueError`` if it is not a ticket of that limiter.
+
+        It may name the program's own quotas, too: an override may have come or gone since it was booked.
+        """
+        by_name = {quota.name: quota for quota in (*live.own, *live.quotas)}
         names = [charge.quota.name for charge in self.charges]
         if self.name != name or not by_name.keys() >= set(names):
-            raise ValueError(
-                f"a ticket of the limiter {self.name!r} for {names} is not one of {name!r} with {list(by_name)}"
-            )
+            other = f"{name!r} with {list(by_name)}"
+            raise ValueError(f"a ticket of the limiter {self.name!r} for {names} is not one of {other}")
         return tuple([Charge(by_name[each.quota.name], each.key, each.cost, name) for each in self.charges])
 
     def claims(self) -> list[Settlement]:
@@ -143,7 +135,7 @@ class Ticket:
         """The decision of a caller that redeems the ticket in time; all of its tickets are one."""
         take, now_us = Take(self.charges[: len(self.booked)], math.inf), settled[0].now_us
         wait_us = max(float(round(self.ready_at * SECOND_US)) - now_us, 0.0)
-        identity = REDEEMED | int(digest(as_bytes(f"after {self.id}"))[:13], 16)
+        identity = SETTLED | int(digest(as_bytes(f"after {self.id}"))[:13], 16)
         return Decision(take, True, wait_us, [each.state for each in settled], now_us, identity, degraded=self.degraded)
 
 
@@ -160,10 +152,7 @@ def _ticket(items: Any) -> Ticket:
     names = {charge.quota.name for charge in charges}
     if not 0 < len(places) <= len(charges) == len(names) <= MAX_CHARGES:
         raise ValueError(places)
-    booked = [
-        Booked(_number(at), _number(slot), _number(place), charge.cost)
-        for charge, (at, slot, place) in zip(charges, places)
-    ]
+    booked = [Booked._make([*map(_number, place), charge.cost]) for charge, place in zip(charges, places)]
     times, operation = (_number(ready_at, LATEST), _number(delay, LATEST)), checked_operation(operation)
     return Ticket(name, *times, int(_number(identity)), tuple(charges), tuple(booked), degraded, operation)
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from ..decision import Take
 from ..errors import ConfigurationError
-from ..limiter import Limiter, count_take
-from ..waiting import CallStore, Flow, SlotWaiter, run_async, run_sync
+from ..limiter import Limiter
+from ..waiting import Flow, SlotWaiter, run_async, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -29,13 +29,8 @@ class CallWaiter:
 
     def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[None]:
         """Wait until the call may go; an override in words lets it pass unconditionally."""
-        limiter, take = self.limiter, self.take_of(args, kwargs)
-        if limiter.live.word is not None:
-            yield CallStore(limiter.store, count_take(limiter, take))
-            return
         priority = 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
-        with limiter.waiting_call() as wait:
-            wait.decision = yield from self.waiter.wait(take, priority)
+        yield from self.limiter.admitted(self.take_of(args, kwargs), lambda take: self.waiter.wait(take, priority))
 
 
 Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]

@@ -169,8 +169,7 @@ class SlotWaiter:
         take, departing = decision.take, self._waiters.departing
         if decision.repeated or (not departing and not self._spacing_us(take)):
             return
-        place = yield from departing.wait_and_enter(take.charges[0].bucket, self.clock, math.inf)
-        assert place is not None  # it has no deadline
+        place = yield from self._enter(departing, take.charges[0].bucket, take, math.inf)
         try:
             while wait_us := self._spacing_us(take):
                 yield from sleep(self.clock, wait_us)
@@ -309,12 +308,12 @@ class SlotWaiter:
             shared = tuple([charge for charge in take.charges if charge not in own])
             yield from self._require_near(take, own, 0 if priority > 0.0 else own_keys.ahead(key))
             yield from self._require_near(take, shared, own_keys.ahead(turn))
-        places = [(yield from self._enter(key, take, deadline_us, priority))]
+        places = [(yield from self._enter(own_keys, key, take, deadline_us, priority))]
         try:
             while True:
                 take = self._renewed(take)
                 if len(places) == 1 and own_keys.ahead(turn):
-                    places.append((yield from self._enter(turn, take, deadline_us)))
+                    places.append((yield from self._enter(own_keys, turn, take, deadline_us)))
                 decision = yield from self._book_and_sleep(take, NEARLY_US / SECOND_US, 0.0, deadline_us, places)
                 if decision.allowed:
                     return decision
@@ -324,17 +323,19 @@ class SlotWaiter:
                     self._leave(places, but=1)
                 wakes_us = self.now_us() + (wait_us - NEARLY_US if wait_us > NEARLY_US else max(wait_us, SHORTEST_US))
                 if own_us <= NEARLY_US and len(places) == 1:
-                    places.append((yield from self._enter(turn, take, deadline_us)))
+                    places.append((yield from self._enter(own_keys, turn, take, deadline_us)))
                 yield from sleep(self.clock, wakes_us - self.now_us())
         finally:
             self._leave(places)
 
-    def _enter(self, key: Any, take: Take, deadline_us: float, priority: float = 0.0) -> Flow[Slot]:
-        """Wait until no other caller of a key is about to book."""
-        place = yield from self._waiters.own_keys.wait_and_enter(key, self.clock, deadline_us, priority)
+    def _enter(
+        self, callers: ConcurrencyLimit, key: Any, take: Take, deadline_us: float, priority: float = 0.0
+    ) -> Flow[Slot]:
+        """Wait until no other caller of a key is about to take. Raises ``PaceTimeout`` if the deadline comes first."""
+        place = yield from callers.wait_and_enter(key, self.clock, deadline_us, priority)
         if place is None:
             peeked: Decision = yield CallStore(self.store, self.store.peek(take))
-            raise pace_timeout(take, as_refused(peeked, 0.0))
+            raise pace_timeout(take, as_refused(peeked, peeked.wait_us))
         return place
 
     def _leave(self, places: list[Slot] | None, but: int = 0) -> None:

@@ -167,6 +167,13 @@ async def test_waiting_is_that_of_the_quota_that_the_others_wait_for(store: Stor
     assert await limiter.waiting("guild") == 3
 
 
+async def test_what_a_rounding_adds_does_not_wait(store: Store) -> None:
+    """Three times 0.4 are a little more than 1.2 in floats, and fit nevertheless."""
+    limiter = Limiter(TokenBucket(1, 3600, burst=1.2), store=store)
+    assert all([await limiter.rate_limit("guild", 0.4) for _ in range(3)])
+    assert await limiter.waiting("guild") == 0
+
+
 async def test_guilds_in_one_queue(clock: SteppedClock) -> None:
     """Ten calls in ten seconds for each guild, and no call overtakes an earlier one of its guild."""
     limiter = Limiter(GUILD, store=MemoryStore(clock=clock))

@@ -59,10 +59,11 @@ async def test_a_name_that_no_quota_has(store: Store, cost: dict[str, float]) ->
 
 async def test_quotas_that_are_all_named_otherwise(store: Store) -> None:
     """The error shows how to name one: the names of an estimate of ``profiles`` cannot be chosen."""
-    limiter = Limiter([TokenBucket(500, 60, name="reqs"), TokenBucket(9000, 60, name="toks")], store=store)
+    requests = TokenBucket(500, 60, burst_allowance_factor=0.5, name="reqs")
+    limiter = Limiter([requests, TokenBucket(9000, 60, name="toks")], store=store)
     with pytest.raises(ValueError, match="or name the quotas as the cost does") as raised:
         await limiter.rate_limit("key", {"requests": 1, "tokens": 100})
-    assert "TokenBucket(500, 60, burst=500, name='requests')" in str(raised.value)
+    assert repr(replace(requests, name="requests")) in str(raised.value)
 
 
 async def test_a_name_that_a_decision_does_not_have(store: Store) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from ...decision import Condition, Decision, Take, without
 from ...hooks.calling import Hooks
-from ...limiter import Limiter, count, count_take
+from ...limiter import Limiter
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
@@ -65,7 +65,8 @@ class RequestSlots:
         with of_all(take, paced.max_wait):
             if self.spends is None:
                 return (yield from self.waiter.wait_for_slot(take))
-            decision = yield from self.spends.wait(take)
+            decision = yield from self.spends.wait_to_spend(take)
+        self.spends.begin(take)
         paced.spent = take
         return decision
 
@@ -125,13 +126,19 @@ class RequestSlots:
         if take is not None and self.spends is not None:
             self.spends.finish(take)
 
-    def wait_for_pause(self, paced: PacedRequest) -> Flow[Decision]:
-        """Wait as under an override in words: for the end of a pause, but for no slot. The decision is counted."""
+    def wait_for_pause(self, paced: PacedRequest) -> Flow[Decision | None]:
+        """Wait as under an override in words: for the end of a pause, but for no slot. The decision is counted.
+
+        ``None`` if the override has ended meanwhile, so that the request needs a slot.
+        """
         while (wait_us := (yield from self.pauses.left_us(paced.key))) > 0.0:
             yield from self._sleep_in_time(paced, wait_us)
+        word = self._limiter.live.word
+        if word is None:
+            return None
         self.end_wait(paced)
-        take, paced.is_counted = Take(paced.charges), True
-        decision: Decision = yield CallStore(self._limiter.store, count_take(self._limiter, take))
+        paced.is_counted = True
+        decision: Decision = yield self._limiter.let_pass(Take(paced.charges), word)
         return decision
 
     def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
@@ -152,11 +159,11 @@ class RequestSlots:
 
     def count(self, paced: PacedRequest, decision: Decision) -> None:
         """Count a request that goes."""
-        count(self._store, decision)
+        self._limiter.count(decision)
         paced.is_counted = True
 
     def timed_out(self, paced: PacedRequest, decision: Decision) -> None:
         """Note that a request gives up, or that a limit of the wrapped transport has refused one that has gone."""
         self.end_wait(paced, decision)
         if not paced.is_counted:
-            count(self._store, decision)
+            self._limiter.count(decision)

@@ -79,10 +79,10 @@ class Sender:
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; return the decision whose slot is used, and the answer."""
-        started_us = self._now_us()
+        started_us, decision = self._now_us(), None
         if self._live.word is not None:
             decision = yield from self._slots.wait_for_pause(paced)
-        else:
+        if decision is None:
             decision = yield from self._slots.wait_again(paced)
             decision = yield from self._slots.confirmed(paced, decision)
             self._slots.count(paced, decision)
