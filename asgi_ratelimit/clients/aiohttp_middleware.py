@@ -67,8 +67,9 @@ class PacedMiddleware:
 
 
 class _Answer(ForwardedAnswer):
-    async def aread(self) -> bytes:
-        return await self.original.read()  # type: ignore[no-any-return]  # it is of aiohttp
+    async def aiter_raw(self) -> AsyncIterator[bytes]:
+        async for part in self.original.content.iter_any():
+            yield part
 
     async def aclose(self) -> None:
         self.original.release()
