@@ -57,7 +57,7 @@ class Slot:
     """The decision that booked it; ``None`` for a place."""
 
 
-def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
+def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
     The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a fixed
@@ -73,7 +73,7 @@ def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
             until_us = min(until_us, sent_us + decision.wait_us + quota.period_us - passed_us - 1.0)
         elif charge.cost:
             until_us = min(until_us, at_us + (LATE_US if isinstance(quota, TokenBucket) else quota.period_us))
-    return Slot(key_of(decision.take), at_us, math.inf if until_us <= now_us else until_us, decision)
+    return Slot(key, at_us, math.inf if until_us <= now_us else until_us, decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +105,11 @@ class Waiter:
     deadline_us: float = math.inf
     loop: asyncio.AbstractEventLoop | None = field(default_factory=_get_running_loop)
     """The event loop of the caller; ``None`` for a thread."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the caller can never go on, because its event loop is closed."""
+        return self.loop is not None and self.loop.is_closed()
 
     @property
     def is_first(self) -> bool:
@@ -154,25 +159,36 @@ class Queues:
             queue = self._queues.get(key)
             return 0 if queue is None else self.places - len(queue.slots) + len(queue.waiters)
 
-    def join(self, key: Any, clock: Clock | None, priority: float, deadline_us: float = math.inf) -> Waiter:
-        """Wait in a queue."""
+    def join(
+        self, key: Any, clock: Clock | None, priority: float, deadline_us: float = math.inf, bookings: int = 0
+    ) -> Waiter:
+        """Wait in a queue, and expect so many slots more: for each of them, ``booked`` must follow."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = Queue(key, slots=[Slot(key) for _ in range(self.places)])
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
+            queue.bookings += bookings
             insort(queue.waiters, waiter, key=by_order)
-            self._changed(queue)
+            if queue.waiters[0].is_dead:
+                self._changed(queue)
             return waiter
 
-    def expect(self, queue: Queue, bookings: int) -> None:
-        """Expect so many slots more."""
+    def expect(self, queue: Queue) -> None:
+        """Expect one slot more."""
         with self._lock:
-            queue.bookings += bookings
+            queue.bookings += 1
+
+    def booked(self, queue: Queue, slot: Slot | None) -> None:
+        """Add a slot that was expected; ``None`` if it was not booked."""
+        with self._lock:
+            queue.bookings -= 1
+            if slot is not None:
+                insort(queue.slots, slot, key=by_time)
             self._changed(queue)
 
     def add(self, slot: Slot) -> None:
-        """Add a slot that was booked, or at which a caller has not gone, or a place that is free again."""
+        """Add a slot at which a caller has not gone, or a place that is free again."""
         with self._lock:
             queue = self._queues.get(slot.key)
             if queue is None:
@@ -227,7 +243,7 @@ class Queues:
         its slot comes, or now if slots are lacking. Waiters on closed event loops leave their slots to others.
         """
         waiters, slots = queue.waiters, queue.slots
-        while waiters and waiters[0].loop is not None and waiters[0].loop.is_closed():
+        while waiters and waiters[0].is_dead:
             waiters.pop(0)
         while not queue.bookings and len(slots) > max(len(waiters), self.places):
             self.unused.append(slots.pop())

@@ -158,7 +158,7 @@ class SlotWaiter:
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
-        decision: Decision = yield Book(self.store, take, partial(self._booked, self.now_us(), None))
+        decision: Decision = yield Book(self.store, take, partial(self._undo, self.now_us(), None))
         return decision
 
     def depart(self, decision: Decision) -> Flow[None]:
@@ -204,17 +204,18 @@ class SlotWaiter:
         """
         if take.operation is not None:
             return (yield from self._book_operation(replace(take, max_wait=max_wait), deadline_us, places))
-        waiter = self._queues.join(key_of(take), self.clock, priority)
+        waiter = self._queues.join(key_of(take), self.clock, priority, bookings=1)
         try:
             if priority and not waiter.is_last:  # the slot at the end of the queue is not for this one
                 max_wait = math.inf
-            decision = yield from self._book(waiter.queue, replace(take, max_wait=max_wait))
+            booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
+            decision = yield from self._book(waiter.queue, booked)
             if decision.allowed:
                 self._leave(places)
                 if max_wait == take.max_wait:  # so the store has found, however late it has answered
                     deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
                 waiter.deadline_us = deadline_us
-                decision = yield from self._sleep(waiter, take, decision)
+                return (yield from self._sleep(waiter, take, decision))
         except BaseException as error:
             self._queues.give_up(waiter)
             if not isinstance(error, GeneratorExit):  # else nothing more can be awaited
@@ -233,6 +234,7 @@ class SlotWaiter:
             yield from self._give_back()
             if waiter.is_first and waiter.queue.lacks_slots:  # its slot was missed
                 anew = replace(take, max_wait=math.inf)
+                self._queues.expect(waiter.queue)
                 decision = yield from self._book(waiter.queue, anew)
                 if not decision.allowed:
                     raise pace_timeout(anew, decision)
@@ -244,28 +246,27 @@ class SlotWaiter:
                 yield waiter.wake_up
 
     def _book(self, queue: Queue, take: Take) -> Flow[Decision]:
-        """Book a slot for a queue."""
+        """Book a slot for a queue that expects it."""
         sent_us = self.now_us()
-        self._queues.expect(queue, 1)
         try:
-            decision: Decision = yield Book(self.store, take, partial(self._booked, sent_us, queue))
+            decision: Decision = yield Book(self.store, take, partial(self._undo, sent_us, queue))
         except (Exception, GeneratorExit):
-            self._queues.expect(queue, -1)
+            self._queues.booked(queue, None)
             raise
-        self._add(sent_us, queue, decision)
+        slot = slot_of(queue.key, decision, sent_us, self.now_us()) if decision.allowed else None
+        self._queues.booked(queue, slot)
         yield from self._give_back()
         return decision
 
-    def _add(self, sent_us: float, queue: Queue | None, decision: Decision | None) -> None:
-        """Add the slot that was booked, if one was, for a queue that expects it, or for any that waits."""
+    async def _undo(self, sent_us: float, queue: Queue | None, decision: Decision | None) -> None:
+        """Let the next caller have the slot of one that was cancelled while it booked."""
+        slot = None
         if decision is not None and decision.allowed and decision.take.operation is None:
-            self._queues.add(slot_of(decision, sent_us, self.now_us()))
+            slot = slot_of(key_of(decision.take), decision, sent_us, self.now_us())
         if queue is not None:
-            self._queues.expect(queue, -1)
-
-    async def _booked(self, sent_us: float, queue: Queue | None, decision: Decision | None) -> None:
-        """Add the slot that was booked for a caller that is gone."""
-        self._add(sent_us, queue, decision)
+            self._queues.booked(queue, slot)
+        elif slot is not None:
+            self._queues.add(slot)
         await self._return()
 
     def _book_operation(self, take: Take, deadline_us: float, places: list[Slot] | None) -> Flow[Decision]:
