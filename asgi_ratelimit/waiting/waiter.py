@@ -195,15 +195,10 @@ class SlotWaiter:
 
     # In a queue
 
-    def _book_and_sleep(
-        self, take: Take, max_wait: float, priority: float, deadline_us: float, places: list[Slot] | None = None
-    ) -> Flow[Decision]:
-        """Book a slot at most ``max_wait`` seconds ahead, and wait until it has come: its decision, or the refusal.
-
-        The ``places`` are left when it is booked.
-        """
+    def _book_and_sleep(self, take: Take, max_wait: float, priority: float, deadline_us: float) -> Flow[Decision]:
+        """Book a slot at most ``max_wait`` seconds ahead, and wait until it has come: its decision, or the refusal."""
         if take.operation is not None:
-            return (yield from self._book_operation(replace(take, max_wait=max_wait), deadline_us, places))
+            return (yield from self._book_operation(replace(take, max_wait=max_wait), deadline_us))
         waiter = self._queues.join(key_of(take), self.clock, priority, bookings=1)
         try:
             if priority and not waiter.is_last:  # the slot at the end of the queue is not for this one
@@ -211,7 +206,6 @@ class SlotWaiter:
             booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
             decision = yield from self._book(waiter.queue, booked)
             if decision.allowed:
-                self._leave(places)
                 if max_wait == take.max_wait:  # so the store has found, however late it has answered
                     deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
                 waiter.deadline_us = deadline_us
@@ -269,11 +263,10 @@ class SlotWaiter:
             self._queues.add(slot)
         await self._return()
 
-    def _book_operation(self, take: Take, deadline_us: float, places: list[Slot] | None) -> Flow[Decision]:
+    def _book_operation(self, take: Take, deadline_us: float) -> Flow[Decision]:
         """As ``_book_and_sleep``, for a slot that belongs to an operation, and not to its callers."""
         decision = yield from self.try_take(take)
         if decision.allowed:
-            self._leave(places)
             passed_us = decision.asked_us - decision.now_us if decision.repeated else 0.0
             slot_us = self.now_us() + decision.wait_us - passed_us
             if decision.repeated and slot_us > deadline_us:
@@ -315,19 +308,20 @@ class SlotWaiter:
                 take = self._renewed(take)
                 if len(places) == 1 and own_keys.ahead(turn):
                     places.append((yield from self._enter(own_keys, turn, take, deadline_us)))
-                decision = yield from self._book_and_sleep(take, NEARLY_US / SECOND_US, 0.0, deadline_us, places)
+                decision = yield from self._book_and_sleep(take, NEARLY_US / SECOND_US, 0.0, deadline_us)
                 if decision.allowed:
                     return decision
                 own_us, wait_us = self._waits_in_time(take, decision, deadline_us)
-                if own_us > NEARLY_US:
-                    wait_us = own_us
-                    self._leave(places, but=1)
+                wait_us = own_us if own_us > NEARLY_US else wait_us
                 wakes_us = self.now_us() + (wait_us - NEARLY_US if wait_us > NEARLY_US else max(wait_us, SHORTEST_US))
-                if own_us <= NEARLY_US and len(places) == 1:
+                if own_us > NEARLY_US and len(places) > 1:
+                    own_keys.leave(places.pop())
+                elif own_us <= NEARLY_US and len(places) == 1:
                     places.append((yield from self._enter(own_keys, turn, take, deadline_us)))
                 yield from sleep(self.clock, wakes_us - self.now_us())
         finally:
-            self._leave(places)
+            for place in places:
+                own_keys.leave(place)
 
     def _enter(
         self, callers: ConcurrencyLimit, key: Any, take: Take, deadline_us: float, priority: float = 0.0
@@ -338,11 +332,6 @@ class SlotWaiter:
             peeked: Decision = yield CallStore(self.store, self.store.peek(take))
             raise pace_timeout(take, as_refused(peeked, peeked.wait_us))
         return place
-
-    def _leave(self, places: list[Slot] | None, but: int = 0) -> None:
-        """Let the next callers of these keys book, except for the first ones."""
-        while places and len(places) > but:
-            self._waiters.own_keys.leave(places.pop())
 
     def _require_near(self, take: Take, part: tuple[Charge, ...], ahead: int) -> Flow[None]:
         """Raise ``PaceTimeout`` if some keys cannot allow a take in time, after the callers ahead of this one."""
