@@ -67,13 +67,16 @@ class BackgroundLoop:
         """Forget the loop: a forked child inherits it, but not the thread that runs it."""
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True).start()
+                thread = Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True)
+                thread.start()
+                self._thread = thread.ident
             return self._loop
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -85,7 +88,7 @@ class BackgroundLoop:
 
         Raises ``ConfigurationError`` on the loop itself, whose thread must not block.
         """
-        if asyncio._get_running_loop() is self.loop():
+        if get_ident() == self._thread:  # under gevent, a loop of one greenlet seems to run in all of them
             coroutine.close()
             raise ConfigurationError(
                 "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
@@ -334,7 +337,8 @@ class WakeUp:
 
     def in_thread(self) -> None:
         """Block this thread."""
-        if asyncio._get_running_loop() is not None:
+        running = asyncio._get_running_loop()
+        if running is not None and running is not background_loop.loop():
             warn_of_blocked_loop()
         self._changed = Event()
         while (left_us := self.at_us - self._now()) > 0:
