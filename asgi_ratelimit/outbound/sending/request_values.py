@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias
 
 from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
-from ...hooks.calling import ObservedWait
 from ...keys.base import PathKey, ScopeKey
 from ...limiter import Cost, Key, Limiter
 from ...quota_text import readable
@@ -43,12 +42,8 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
-    is_counted: bool = False
-    """Whether the decision of its current attempt is counted."""
     place: Slot | None = None
     """Its place among the concurrent requests of its key."""
-    wait: ObservedWait | None = None
-    """Its wait for a slot, as hooks see it."""
 
     @property
     def key(self) -> str:
