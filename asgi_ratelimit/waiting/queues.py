@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from asyncio import _get_running_loop
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,6 +55,8 @@ class Slot:
     until_us: float = math.inf
     decision: Any = None
     """The decision that booked it; ``None`` for a place."""
+    holder: Waiter | None = None
+    """The waiter that has it."""
 
 
 def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
@@ -84,6 +86,8 @@ class Queue:
     """
 
     key: Any
+    places: tuple[Slot, ...] = ()
+    """All places, whether or not a waiter has them."""
     waiters: list[Waiter] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     bookings: int = 0
@@ -166,12 +170,16 @@ class Queues:
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key, slots=[Slot(key) for _ in range(self.places)])
+                places = tuple([Slot(key) for _ in range(self.places)])
+                queue = self._queues[key] = Queue(key, places, slots=list(places))
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
             queue.bookings += bookings
             insort(queue.waiters, waiter, key=by_order)
             if queue.waiters[0].is_dead:
                 self._changed(queue)
+            for place in () if queue.slots else queue.places:
+                if place.holder is not None and place.holder.is_dead:
+                    self.add(place)
             return waiter
 
     def expect(self, queue: Queue) -> None:
@@ -194,14 +202,17 @@ class Queues:
             if queue is None:
                 self.unused.append(slot)
             else:
+                slot.holder = None
                 insort(queue.slots, slot, key=by_time)
                 self._changed(queue)
 
     def give_up(self, waiter: Waiter) -> None:
-        """Stop waiting."""
+        """Stop waiting, unless the waiter has left."""
         with self._lock:
-            if waiter in waiter.queue.waiters:
-                waiter.queue.waiters.remove(waiter)
+            waiters = waiter.queue.waiters
+            at = bisect_left(waiters, waiter.order, key=by_order)
+            if waiters[at : at + 1] == [waiter]:
+                del waiters[at]
                 self._changed(waiter.queue)
 
     def slot_for(self, waiter: Waiter, now_us: float, held_us: Callable[[], float] = float) -> Slot | None:
@@ -223,6 +234,7 @@ class Queues:
                     return None
                 queue.waiters.pop(0)
                 slot = slots.pop(good)
+                slot.holder = waiter
                 self._changed(queue)
                 return slot
             self.unused += slots[:good]

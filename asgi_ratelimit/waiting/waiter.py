@@ -18,7 +18,7 @@ from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias
 
-from ..algorithms import decide
+from ..algorithms import decide, wait
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, time_of
 from ..counts import Row, outbound_sources
@@ -349,8 +349,11 @@ class SlotWaiter:
 
         Raises ``PaceTimeout`` if that is after the deadline.
         """
-        refused, shared = replace(decision, take=replace(take, max_wait=0.0)), take.charges[-1].key
-        waits = [(charge.key, state.retry_after * SECOND_US) for charge, state in zip(take.charges, refused.states)]
+        shared, now_us = take.charges[-1].key, decision.now_us
+        waits = [
+            (charge.key, wait(charge.quota, state, now_us, charge.cost, math.inf))
+            for charge, state in zip(take.charges, decision.stored)
+        ]
         longest_us = max(wait_us for _, wait_us in waits)
         too_long_us = longest_us if longest_us == math.inf else self.now_us() + longest_us - deadline_us
         if is_outage(decision) or too_long_us > 0.0:

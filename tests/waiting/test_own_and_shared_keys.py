@@ -181,6 +181,17 @@ def test_a_cost_that_can_never_pass_raises() -> None:
     assert raised.value.decision.retry_after == INF
 
 
+def test_a_cost_above_the_burst_of_the_shared_quota_waits_for_an_empty_bucket() -> None:
+    """As with one key."""
+    guilds = Guilds(OWN["burst"], TokenBucket(1, burst=2, name="all"))
+    take = Take((Charge(guilds.own, "a"), Charge(guilds.shared, "all", 3)), INF)
+    times = []
+    for each in (guilds.take("a"), take):
+        run_sync(guilds.waiter.wait(each))
+        times.append(guilds.clock.now)
+    assert times == [0.0, 1.0]
+
+
 def test_without_async_it_is_the_same() -> None:
     """One job after the other, in one thread."""
     guilds = Guilds(OWN["even"])
