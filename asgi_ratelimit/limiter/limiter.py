@@ -157,8 +157,7 @@ class Limiter:
         Raises ``ValueError`` for anything but a decision or a ticket.
         """
         if not isinstance(booked, Ticket):
-            use = "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))"
-            await self.refund(checked_decision(booked, use))
+            await self.refund(checked_decision(booked, "cancel(decision), or cancel(Ticket.parse(text))"))
             return
         booked.charges_under(self.live, self.name)
         try:

@@ -43,7 +43,6 @@ class Spending:
         self._take = take
         self._waiter = waiter
         self._admitted = admitted
-        self.actual: list[float] = []
         self._is_under_way = False
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
@@ -58,7 +57,7 @@ class Spending:
         if isinstance(actual, Mapping):
             units = {**actual, **units}
         elif actual is not None:
-            self.actual = actual_units(self.decision, actual, self.actual)
+            self.actual = actual_units(self.decision, actual, charged_units(self.decision))
         self.actual = settled_units(self.decision, units, self.actual)
 
     async def __aenter__(self) -> Spending:

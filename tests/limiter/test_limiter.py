@@ -17,7 +17,7 @@ from asgi_ratelimit.buckets import as_key
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.errors import ConfigurationError, QuotaError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.server import ROOT
@@ -64,6 +64,22 @@ async def test_pace_without_delay_is_rate_limiting(store: Store) -> None:
     limiter = Limiter(EVEN, store=store)
     decisions = [await limiter.pace("key", max_delay=0) for _ in range(2)]
     assert [(decision.allowed, decision.retry_after) for decision in decisions] == [(True, 0.0), (False, 0.1)]
+
+
+async def test_pace_books_ahead_for_one_key_only(store: Store) -> None:
+    """A slot of several keys would keep the shared ones from everybody; without a wait, nothing is booked."""
+    limiter = Limiter([TokenBucket(1, 60, name="own"), TokenBucket(10, name="all")], store=store)
+    key = {"own": "a", "all": ""}
+    with pytest.raises(ConfigurationError, match=r"for the keys \['a', ''\] would keep the shared ones"):
+        await limiter.pace(key)
+    assert [(await limiter.pace(key, max_delay=0)).allowed for _ in range(2)] == [True, False]
+
+
+async def test_a_cost_that_never_fits_is_refused_by_its_quota(store: Store) -> None:
+    """Not by all of them, as in an outage, however long the caller would wait."""
+    limiter = Limiter([FixedWindow(10, 60), TokenBucket(100, 3600)], store=store)
+    decision = await limiter.pace("key", 11)
+    assert (decision.retry_after, [charge.quota.name for charge in decision.refusing]) == (math.inf, ["per-minute"])
 
 
 async def test_peek_takes_nothing(store: Store) -> None:
