@@ -89,9 +89,14 @@ def escaped(text: str) -> str:
     return quote(as_bytes(text), _SAFE).replace(":", "%3A")
 
 
+def unescaped(text: str) -> str:
+    """The text that a part of a bucket's text stands for; ``ValueError`` if it is none."""
+    return unquote_to_bytes(text).decode("utf-8", "surrogatepass")
+
+
 def key_in(text: str) -> str | None:
     """The key in a bucket's text; ``None`` if the text holds only a hash of the key."""
     tag = text[text.index("{") + 1 : -1]
     if tag.startswith("%#"):
         return None
-    return "" if tag == "%" else unquote_to_bytes(tag).decode("utf-8", "surrogatepass")
+    return "" if tag == "%" else unescaped(tag)

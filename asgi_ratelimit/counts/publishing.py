@@ -19,9 +19,8 @@ from ..logs import FailureLog
 from ..quota_text import RESERVED_NAMES, as_text
 from ..stores import ByStore, Store
 from ..stores.base import before_closing, reference
-from ..stores.documents import documents
+from ..stores.documents import documents, shared_time
 from ..stores.name_owners import owned
-from ..stores.shared_time import shared_time
 from .minutes import MINUTES, Minute, Row, added, document_of
 from .rule_counts import NONE, Counts, Numbers, WaitTimes, counts_of
 from .ticker import Ticker

@@ -12,8 +12,7 @@ from typing import Any
 from ..buckets import key_in
 from ..counts import MINUTES, NONE, Numbers, Part, WaitTimes, added, document_of, part_of, publish_in_process
 from ..stores import Store
-from ..stores.documents import documents
-from ..stores.shared_time import shared_time
+from ..stores.documents import documents, shared_time
 
 RECENT_MINUTES = 5
 """The minutes whose waits for the store are summed up."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from ..argument_errors import shows_use
 from ..errors import StoreError
 from ..quota_text import QuotaLike
 from ..stores import Store, open_store
-from ..stores.documents import checked_seconds
 from ..stores.opening import store_of_limits
 from .document import NAME, Change, Document, Override, checked_by, checked_name, checked_quota, unpacked
 from .watching import watch_of
@@ -43,7 +43,7 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        checked, lasting = checked_quota(quota), checked_seconds(seconds)
+        checked, lasting = checked_quota(quota), _checked_seconds(seconds)
         await self._watch.time.look()
         now = self._watch.now
         until = None if seconds is None else now + lasting
@@ -96,3 +96,16 @@ class Overrides:
                 self._watch.received(packed)
                 return had_one
         raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")
+
+
+_LONGEST = 100 * 366 * 86_400
+"""The longest life of an override, in seconds."""
+
+
+def _checked_seconds(seconds: float | None) -> float:
+    """How long an override lives; infinity: forever. Raises ``ValueError`` unless it is above 0, at most a century."""
+    if seconds is None:
+        return math.inf
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
+        raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
+    return float(seconds)

@@ -19,8 +19,7 @@ from ..logs import FailureLog
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import Quota
 from ..stores import ByStore, Store
-from ..stores.documents import documents
-from ..stores.shared_time import shared_time
+from ..stores.documents import documents, shared_time
 from ..waiting import background_loop, reset_in_child
 from .document import EMPTY, NAME, Document, Override, unpacked
 

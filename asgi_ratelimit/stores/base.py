@@ -1,4 +1,4 @@
-"""What every store is: the protocol, decisions that are there at once, reports of calls, and values by store."""
+"""What every store is: the protocols, decisions that are there at once, reports of calls, and values by store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from weakref import ref
 from ..clock import Clock
 from ..decision import Charge, Decision, Settled, Settlement, Take
 from ..logs import FailureLog
-from .documents import Documents
 
 T = TypeVar("T")
 
@@ -25,6 +24,42 @@ class Decisions(list[Decision]):
     def __await__(self) -> Generator[Any, None, list[Decision]]:
         return self
         yield  # a generator
+
+
+class Documents(Protocol):
+    """Values of bytes by name, and parts of a name, each with a content of its own.
+
+    ``seconds`` is how long a value lives; ``None`` is forever. Each method raises ``StoreError`` if the store does not
+    answer.
+    """
+
+    async def read(self, name: str) -> bytes | None:
+        """The content of a document; ``None`` if there is none."""
+        ...
+
+    async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
+        """Replace a document, whatever it was."""
+        ...
+
+    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
+        ...
+
+    async def read_parts(self, name: str) -> dict[str, bytes]:
+        """The contents of all parts of a name."""
+        ...
+
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
+        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
+        ...
+
+    async def now_us(self) -> float:
+        """The time by which they expire, in microseconds since the Unix epoch."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection of the running event loop, if there is one; a later call opens it again."""
+        ...
 
 
 class Store(Protocol):

@@ -1,52 +1,19 @@
-"""Documents: small values beside the buckets of a store, which all processes on that store share."""
+"""What processes on one store share beside the buckets: documents, which are small values, and the time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol, cast
+from typing import cast
 
+from ..clock import SystemClock, monotonic_us
 from ..errors import ConfigurationError
+from ..quotas import SECOND_US
+from .base import ByStore, Documents, Store
 
 MAX_BYTES = 1024 * 1024
-"""The largest content of a document, or of a part of one, in bytes."""
-
-
-class Documents(Protocol):
-    """Values of bytes by name, and parts of a name, each with a content of its own.
-
-    ``seconds`` is how long a value lives; ``None`` is forever. A content of more than 1 MiB, and ``seconds`` that are
-    not finite and above 0, raise ``ValueError``. Each method raises ``StoreError`` if the store does not answer.
-    """
-
-    async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` if there is none."""
-        ...
-
-    async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace a document, whatever it was."""
-        ...
-
-    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
-        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
-        ...
-
-    async def read_parts(self, name: str) -> dict[str, bytes]:
-        """The contents of all parts of a name."""
-        ...
-
-    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace one part, whatever it was; the others stay."""
-        ...
-
-    async def now_us(self) -> float:
-        """The time by which they expire, in microseconds since the Unix epoch."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connection of the running event loop, if there is one; a later call opens it again."""
-        ...
+"""The largest content of a document, or of a part of one, in bytes; who writes one keeps to it."""
 
 
 def documents(store: object) -> Documents:
@@ -57,67 +24,45 @@ def documents(store: object) -> Documents:
     return cast("Documents", own)
 
 
-def checked_content(content: bytes) -> bytes:
-    """``content`` itself. Raises ``TypeError`` if it is not bytes, and ``ValueError`` if it is too large."""
-    if not isinstance(content, bytes):
-        raise TypeError(f'the content of a document is bytes, not {content!r}: "text".encode()')
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"a document has at most {MAX_BYTES} bytes, not {len(content)}")
-    return content
-
-
-LONGEST_LIFE = 100 * 366 * 86_400
-"""The longest life of a value, in seconds."""
-
-
-def checked_seconds(seconds: float | None) -> float:
-    """How long a value lives; infinity is forever. Raises ``ValueError`` unless it is above 0, at most 100 years."""
-    if seconds is None:
-        return math.inf
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_LIFE:
-        raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
-    return float(seconds)
-
-
 class MemoryDocuments:
     """Documents in this process. Thread-safe; ``now_us`` is the time in microseconds by which they expire."""
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
         self.lock = Lock()
-        self._values: dict[tuple[str, str | None], tuple[bytes, float]] = {}
-        """The contents, and when they expire, by the name and the part; a document has the part ``None``."""
+        self._values: dict[str, tuple[bytes | dict[str, bytes], float]] = {}
+        """By name, the content or the contents of the parts, and when they expire."""
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
         with self.lock:
-            return self._living().get((name, None))
+            return cast("bytes | None", self._living(name))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
-        self._write(name, None, content, seconds)
-
-    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
-        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
-        value = self._value(new or b"", seconds)
+        until_us = math.inf if seconds is None else self._now_us() + seconds * SECOND_US
         with self.lock:
-            if self._living().get((name, None)) != old:
-                return False
-            if new is None:
-                self._values.pop((name, None), None)
-            else:
-                self._values[name, None] = value
-            return True
+            self._values[name] = content, until_us
+
+    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
+        with self.lock:
+            is_old = self._living(name) == old
+            if is_old:
+                self._values[name] = new, math.inf
+            return is_old
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
         with self.lock:
-            living = self._living().items()
-            return {part: content for (of, part), content in living if of == name and part is not None}
+            return dict(cast("dict[str, bytes] | None", self._living(name)) or {})
 
-    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace one part, whatever it was; the others stay."""
-        self._write(name, part, content, seconds)
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
+        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
+        until_us = self._now_us() + seconds * SECOND_US
+        with self.lock:
+            parts = cast("dict[str, bytes] | None", self._living(name)) or {}
+            self._values[name] = {**parts, part: content}, until_us
 
     async def now_us(self) -> float:
         """The time by which they expire, in microseconds since the Unix epoch."""
@@ -126,18 +71,51 @@ class MemoryDocuments:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def _write(self, name: str, part: str | None, content: bytes, seconds: float | None) -> None:
-        value = self._value(content, seconds)
-        with self.lock:
-            self._living()
-            self._values[name, part] = value
-
-    def _value(self, content: bytes, seconds: float | None) -> tuple[bytes, float]:
-        return checked_content(content), self._now_us() + checked_seconds(seconds) * 1e6
-
-    def _living(self) -> dict[tuple[str, str | None], bytes]:
-        """The contents that have not expired; the others are deleted, because nobody may ask for their names again."""
+    def _living(self, name: str) -> bytes | dict[str, bytes] | None:
+        """What a name has; all that has expired is deleted, because nobody may ask for its name again."""
         now = self._now_us()
         for each in [each for each, (_, until_us) in self._values.items() if until_us <= now]:
             del self._values[each]
-        return {each: content for each, (content, _) in self._values.items()}
+        return self._values.get(name, (None, 0.0))[0]
+
+
+LOOK_EVERY_US = 60_000_000.0
+"""The least microseconds between two comparisons of the clocks."""
+
+
+class SharedTime:
+    """The time by the clock of a store, or by that of its server if the store has no clock of its own."""
+
+    def __init__(self, store: Store) -> None:
+        clock = getattr(store, "clock", None)
+        self._own_us = (clock or SystemClock()).now_us
+        self._documents = documents(store)
+        self._is_elsewhere = not store.in_process and clock is None
+        self._ahead_us = 0.0
+        self._looked_us = -math.inf
+
+    def now_us(self) -> float:
+        """Microseconds since the Unix epoch."""
+        return self._own_us() + self._ahead_us
+
+    async def look(self) -> None:
+        """Compare both clocks, if that was not done within the last minute. Raises ``StoreError``."""
+        if not self._is_elsewhere or monotonic_us() - self._looked_us < LOOK_EVERY_US:
+            return
+        before_us = self._own_us()
+        server_us = await self._documents.now_us()
+        after_us = self._own_us()
+        self._looked_us = monotonic_us()
+        is_equal = before_us <= server_us <= after_us
+        self._ahead_us = 0.0 if is_equal else server_us - (before_us + after_us) / 2.0
+
+
+_times: ByStore[SharedTime] = ByStore()
+
+
+def shared_time(store: Store) -> SharedTime:
+    """The time that processes on a store share. Raises ``ConfigurationError`` for a store without documents."""
+    time = _times.get(store)
+    if time is None:
+        time = _times[store] = SharedTime(store)
+    return time

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Callable, Collection
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError
@@ -41,51 +40,33 @@ def drop_closed(by_loop: WeakKeyDictionary[AbstractEventLoop, T]) -> None:
 
 
 _under_way: dict[asyncio.Future[Any], int] = {}
-"""What goes on although its caller may be gone, and the ``id`` of its store.
+"""What goes on although its caller may be gone, and the ``id`` of its owner.
 
 An event loop holds only weak references to its tasks.
 """
 
 
-def keep(store: Any, future: F) -> F:
-    """Keep a task or future of a store until it is done; returns it."""
-    _under_way[future] = id(store)
+def keep(owner: object, future: F) -> F:
+    """Keep a task or future of a store, or of a part of it, until it is done; returns it. Nobody need see its error."""
+    _under_way[future] = id(owner)
     future.add_done_callback(_forget)
     return future
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
     _under_way.pop(future, None)
+    if not future.cancelled():
+        future.exception()
 
 
-async def see_all_through(store: Any) -> None:
-    """Wait until all is done that is under way for a store on this event loop of asyncio, and what follows from it."""
+async def see_all_through(owner: object) -> None:
+    """Wait until all is done that ``keep`` has for an owner on this event loop, and what follows, but not for long."""
     try:
-        loop, identity = asyncio.get_running_loop(), id(store)
+        loop, identity = asyncio.get_running_loop(), id(owner)
     except RuntimeError:  # another one runs
         return
-    await until_done(
-        lambda: [each for each, of in list(_under_way.items()) if of == identity and each.get_loop() is loop]
-    )
-
-
-UnderWay: TypeAlias = Callable[[], Collection["asyncio.Future[Any]"]]
-
-
-async def until_done(under_way: UnderWay) -> None:
-    """Wait until nothing is ``under_way`` any more, but not for long; nothing is cancelled."""
-    loop = asyncio.get_running_loop()
     until = loop.time() + LONGEST
-    while pending := [each for each in under_way() if not each.done()]:
+    while pending := [each for each, of in list(_under_way.items()) if of == identity and each.get_loop() is loop]:
         if loop.time() >= until:
             return
         await asyncio.wait(pending, timeout=until - loop.time())
-
-
-async def until_done_in_any_case(under_way: UnderWay) -> None:
-    """As ``until_done``, for a task of its own: for as long as it takes; and if that is cancelled, for a while more."""
-    try:
-        while pending := [each for each in under_way() if not each.done()]:
-            await asyncio.wait(pending)
-    except asyncio.CancelledError:
-        await until_done(under_way)

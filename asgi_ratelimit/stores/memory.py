@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,10 +13,10 @@ from weakref import WeakSet
 
 from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read, reset_us, settle, stamp_of
 from ..argument_errors import checked_clock, shows_use
-from ..clock import Clock, SystemClock, monotonic_us, ns_of
+from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
 from ..errors import ConfigurationError
-from ..logs import REPORT_EVERY_US, see
+from ..logs import FailureLog
 from ..quotas import Quota
 from .base import Decisions, Store
 from .documents import MemoryDocuments
@@ -31,8 +30,6 @@ MOST_LOOKS = 64
 
 FULL, REFUSES = 0.0, 2.0
 """The use of a bucket that is full again, and of one without room for a unit."""
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 class MemoryStore(Store):
@@ -68,7 +65,7 @@ class MemoryStore(Store):
         self._settled: Remembered[int] = Remembered(max_keys)
         self._ids = count(getrandbits(48))  # random, so that tickets of an earlier process are not given back here
         self._documents = MemoryDocuments(self._clock.now_us)
-        self._warned_us = -float("inf")
+        self._log = FailureLog()
         self.replace_locks()
         _stores.add(self)
 
@@ -111,7 +108,7 @@ class MemoryStore(Store):
             now = float(self._now_ns() // 1000)
             if take.operation is not None and (earlier := self._taken.get(operation_text(take), now)) is not None:
                 return replace(repeated(earlier, take, now), id=0)
-            states = self._read(take.charges, now)
+            states = [read(charge.quota, self._values.get(charge.bucket), now) for charge in take.charges]
             asked = granting(take, most_at_once(take.charges, states, now)) if take.best_effort else take
             wait_us, after = decide(asked.charges, states, now, take.max_wait_us)
             return Decision(asked, after is not None, wait_us, states, now)
@@ -183,10 +180,6 @@ class MemoryStore(Store):
             self._write(charge, after, now)
         return Settled(True, now, after)
 
-    def _read(self, charges: Sequence[Charge], now: float) -> list[State]:
-        values = self._values
-        return [read(charge.quota, values.get(charge.bucket), now) for charge in charges]
-
     def _write(self, charge: Charge, state: State, now: float) -> None:
         values, quota = self._values, charge.quota
         if len(values) >= self._max_keys and charge.bucket not in values:
@@ -228,16 +221,12 @@ class MemoryStore(Store):
 
     def _warn(self) -> None:
         """Log that a refusing bucket goes, at most once a minute."""
-        now = monotonic_us()
-        if now - self._warned_us >= REPORT_EVERY_US:
-            self._warned_us = now
-            logger.warning(
-                "nearly all of the %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is "
-                "then as good as never used: raise it, MemoryStore(max_keys=%d), or use Redis %s",
-                self._max_keys,
-                10 * self._max_keys,
-                see("memory-that-is-full"),
-            )
+        self._log.warn(
+            "memory-that-is-full",
+            f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and a new one replaces one of them, "
+            f"which is then as good as never used: raise it, MemoryStore(max_keys={10 * self._max_keys}), or use Redis",
+            self,
+        )
 
 
 _stores: WeakSet[MemoryStore] = WeakSet()

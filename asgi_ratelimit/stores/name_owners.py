@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError
 from ..logs import warn_once
@@ -15,22 +13,19 @@ from ..quotas import Quota
 from . import Store
 from .base import reference
 
-_Buckets: TypeAlias = tuple[Hashable, str, str]
-"""The place of a store, the name of a limit, and the name of a quota."""
-
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """A quota that an owner uses; both the owner and, where possible, the store are held weakly."""
+class _Uses:
+    """What an owner uses on a store, by the names of limits and quotas; the store is held weakly, where possible."""
 
-    owner: ref[object]
     store: Callable[[], object]
-    quota: Quota
-    is_listed: bool
-    """Whether ``owned`` yields it."""
+    listed: dict[tuple[str, str], Quota]
+    unlisted: dict[tuple[str, str], Quota]
+    """What ``owned`` does not yield."""
 
 
-_uses: dict[_Buckets, list[_Use]] = {}
+_uses: WeakKeyDictionary[object, dict[Hashable, _Uses]] = WeakKeyDictionary()
+"""What each living owner uses, by the places of its stores."""
 
 
 def register(
@@ -50,37 +45,43 @@ def register(
     another quota of the same name under the same limit's name, and then changes nothing. If its store is another object
     that leads to the same buckets, this is only logged: a program may stand in for two versions of an app.
     """
-    place, new = _place_of(store), dict[_Buckets, _Use]()
-    for is_listed, named in ((False, unlisted), (True, quotas)):
-        for name, quota in named:
-            buckets = place, name, quota.name
-            owner_ref = ref(owner, partial(_remove_dead, buckets))
-            new[buckets] = _Use(owner_ref, reference(store), quota, is_listed)
-    others = {buckets: _living(buckets, owner) for buckets in new}
+    place = _place_of(store)
+    listed, hidden = ({(name, quota.name): quota for name, quota in each} for each in (quotas, unlisted))
+    new = hidden | listed
     differing = [
-        (name, use.quota, other)
-        for (_, name, quota_name), use in new.items()
-        for other in others[place, name, quota_name]
-        if other.quota != use.quota and not is_peer(other.owner())
+        (names[0], quota, other.store() is store, new[names])
+        for other_owner, other in _living_at(place)
+        if other_owner is not owner and not is_peer(other_owner)
+        for names, quota in (other.unlisted | other.listed).items()
+        if new.get(names, quota) != quota
     ]
-    for name, quota, other in differing:
-        if other.store() is store:
+    for name, before, is_same_store, quota in differing:
+        if is_same_store:
             raise ConfigurationError(
                 f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, "
-                f"{readable(other.quota)} and {readable(quota)}, which would share buckets: give one of them another "
+                f"{readable(before)} and {readable(quota)}, which would share buckets: give one of them another "
                 'name, name="uploads", or, in tests that build several apps, a store of its own'
             )
-    for name, quota, other in differing:
+    for name, before, _, quota in differing:
         warn_once(
             "a-name-with-two-quotas",
-            f"two limits named {name!r} have different quotas named {quota.name!r}, {readable(other.quota)} and "
+            f"two limits named {name!r} have different quotas named {quota.name!r}, {readable(before)} and "
             f"{readable(quota)}, and share their buckets, because their stores are at the same Redis: give one of them "
             'another name, name="uploads", or its store a prefix, RedisStore(url, prefix="shop")',
         )
-    for buckets in [each for each in _uses.copy() if instead and each[0] == place and each not in new]:
-        _set_uses(buckets, _living(buckets, owner))
-    for buckets, use in new.items():
-        _uses[buckets] = [*others[buckets], use]
+    own = _uses.setdefault(owner, {})
+    if place in own and not instead:
+        listed, hidden = own[place].listed | listed, own[place].unlisted | hidden
+    own[place] = _Uses(reference(store), listed, hidden)
+
+
+def owned(store: object) -> Iterator[tuple[str, Quota]]:
+    """The quotas that living owners use on a store, each under the name of its limit."""
+    listed: dict[tuple[str, str], Quota] = {}
+    for _, uses in _living_at(_place_of(store)):
+        if uses.store() is store:
+            listed = uses.listed | listed
+    return iter([(name, quota) for (name, _), quota in listed.items()])
 
 
 def _place_of(store: object) -> Hashable:
@@ -89,32 +90,10 @@ def _place_of(store: object) -> Hashable:
     return id(store) if place is None else place
 
 
-def _living(buckets: _Buckets, owner: object = None) -> list[_Use]:
-    """The uses of a quota by owners that live, except this one, on stores that live: identities are used again."""
-    living = []
-    for use in _uses.get(buckets, ()):
-        other, store = use.owner(), use.store()
-        if other is not None and other is not owner and store is not None and _place_of(store) == buckets[0]:
-            living.append(use)
-    return living
-
-
-def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
-    """Remove the owners that are gone."""
-    _set_uses(buckets, _living(buckets))
-
-
-def _set_uses(buckets: _Buckets, uses: list[_Use]) -> None:
-    if uses:
-        _uses[buckets] = uses
-    else:
-        _uses.pop(buckets, None)
-
-
-def owned(store: object) -> Iterator[tuple[str, Quota]]:
-    """The quotas that living owners use on a store, each under the name of its limit."""
-    place = _place_of(store)
-    for buckets in [each for each in _uses.copy() if each[0] == place]:  # while making a list, owners could go
-        living = [use.quota for use in _living(buckets) if use.is_listed and use.store() is store]
-        if living:
-            yield buckets[1], living[0]
+def _living_at(place: Hashable) -> Iterator[tuple[object, _Uses]]:
+    """The living owners with living stores at a place: an identity is used again."""
+    for owner_ref in list(_uses.keyrefs()):  # other threads may add owners
+        owner = owner_ref()
+        uses = None if owner is None else _uses.get(owner, {}).get(place)
+        if owner is not None and uses is not None and uses.store() is not None:
+            yield owner, uses

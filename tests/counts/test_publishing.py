@@ -13,7 +13,15 @@ from unittest import mock
 import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, StoreTimeout
-from asgi_ratelimit.counts import counts_of, outbound_sources, part_of, publish, publish_in_process, stop_publishing
+from asgi_ratelimit.counts import (
+    counts_of,
+    document_of,
+    outbound_sources,
+    part_of,
+    publish,
+    publish_in_process,
+    stop_publishing,
+)
 from asgi_ratelimit.counts.publishing import Publisher
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
@@ -122,7 +130,7 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     await take(store)
     await publish_in_process(store)
     minute = int(clock.now) // 60
-    ((_, content),) = (await store.documents.read_parts(f"counts:{minute % 64}")).items()
+    ((_, content),) = (await store.documents.read_parts(document_of(minute))).items()
     part = part_of(content, minute)
     assert part is not None
     assert len(content) < 100_000

@@ -113,7 +113,7 @@ async def test_minutes_that_come_late_are_found(processes: list[Store], clock: S
 async def test_what_cannot_be_read_is_left_out(clock: SteppedClock, content: bytes) -> None:
     """A part that a newer version has written, or nobody, hides nothing else."""
     store = MemoryStore(clock=clock)
-    await documents(store).write_part(document_of(int(clock.now) // 60), "other", content)
+    await documents(store).write_part(document_of(int(clock.now) // 60), "other", content, seconds=3600)
     clock.advance(10)
     await take(store)
     assert [rule.admitted for rule in (await summary(store)).rules] == [1]

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from asgi_ratelimit.clock import Clock
 from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
 from asgi_ratelimit.stores import MemoryStore, Store
-from asgi_ratelimit.stores.base import Decisions
-from asgi_ratelimit.stores.documents import Documents
+from asgi_ratelimit.stores.base import Decisions, Documents
 from asgi_ratelimit.testing import SteppedClock
 
 

@@ -1,7 +1,7 @@
 """Group commit: while one batch is under way the next one gathers, and is sent as soon as the first is back.
 
-It knows nothing about Redis. There is no timer that waits for more items, and no added wait when nothing is under way:
-an item goes with the others of the same iteration of the event loop or, if the last batch was a single item, at once.
+It knows nothing about Redis. There is no timer that waits for more items: when nothing is under way, an item goes with
+the others of the same iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from ..event_loops import keep
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,47 +52,47 @@ class GroupCommit(Generic[T, R]):
         self._most_weight = most_weight
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
-        self._under_way: list[Entry[T, R]] | None = None
-        self._scheduled: asyncio.Handle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._idle: asyncio.Future[None] | None = None
-        self._last_was_single = False
+        self._under_way: list[Entry[T, R]] = []
+        self._sender: asyncio.Task[None] | None = None
 
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = self._loop.create_future()
         self._waiting.append((item, result, self._loop.time(), self._weight_of(item)))
-        if self._under_way is None and self._scheduled is None:
-            if self._last_was_single:
-                self._send_next()
-            else:  # with the others of this iteration of the loop
-                self._scheduled = self._loop.call_soon(self._send_next)
+        if self._sender is None:
+            self._begin()
         return result
 
-    def expect_several(self) -> None:
-        """Send what is submitted next with the others of this iteration of the loop."""
-        self._last_was_single = False
-
     async def drain(self) -> None:
-        """Return when nothing is waiting or under way."""
-        while self._waiting or self._under_way is not None:
-            self._idle = self._idle or self._loop.create_future()
-            await asyncio.wait([self._idle])
+        """Return when nobody waits for a result."""
+        while results := [entry[1] for entry in (*self._under_way, *self._waiting) if not entry[1].done()]:
+            await asyncio.wait(results)
 
-    def _send_next(self) -> None:
-        """Send the next batch of items whose callers still wait."""
-        self._scheduled = None
-        batch = self._next_batch()
-        if batch:
-            self._under_way, self._last_was_single = batch, len(batch) == 1
-            task = self._loop.create_task(self._run(batch))
-            self._tasks.add(task)  # an event loop holds only a weak reference
-            task.add_done_callback(self._tasks.discard)
-            self._deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch, task)
-        elif self._idle is not None:
-            self._idle.set_result(None)
-            self._idle = None
+    def _begin(self) -> None:
+        """Send from the next iteration of the loop on, so that the other items of this one go too."""
+        self._sender = keep(self, self._loop.create_task(self._send_all()))
+
+    async def _send_all(self) -> None:
+        """Send batches, one after the other, until nobody waits, or until one of them expires."""
+        sender = self._sender
+        results: Sequence[R | Exception] | BaseException
+        try:
+            while batch := self._next_batch():
+                self._under_way = batch
+                deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch)
+                try:
+                    results = await self._send([entry[0] for entry in batch])
+                except GeneratorExit:  # the event loop is gone, and nobody waits
+                    raise
+                except BaseException as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
+                    results = error
+                deadline.cancel()
+                if self._sender is not sender:  # the batch has expired, and another sender goes on
+                    break
+                self._end(batch, results)
+        finally:
+            if self._sender is sender:
+                self._sender = None
 
     def _next_batch(self) -> list[Entry[T, R]]:
         batch: list[Entry[T, R]] = []
@@ -105,28 +107,15 @@ class GroupCommit(Generic[T, R]):
         del self._waiting[:taken]
         return batch
 
-    async def _run(self, batch: list[Entry[T, R]]) -> None:
-        """Send a batch, and end it, unless it has expired meanwhile."""
-        results: Sequence[R | Exception] | BaseException
-        try:
-            results = await self._send([entry[0] for entry in batch])
-        except GeneratorExit:  # the event loop is gone, and nobody waits
-            raise
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
-            results = error
-        self._end(batch, results)
-
-    def _expire(self, batch: list[Entry[T, R]], task: asyncio.Task[Any]) -> None:
-        """Fail a batch whose deadline is over. Its task may swallow the cancellation; nobody waits for it."""
-        task.cancel()
+    def _expire(self, batch: list[Entry[T, R]]) -> None:
+        """Fail a batch whose deadline is over. Its sender may swallow the cancellation; nobody waits for it."""
+        if self._sender is not None:
+            self._sender.cancel()
+        self._begin()
         self._end(batch, self._timed_out())
 
     def _end(self, batch: list[Entry[T, R]], results: Sequence[R | Exception] | BaseException) -> None:
-        if self._under_way is not batch:  # it has expired
-            return
-        self._under_way = None
-        if self._deadline is not None:
-            self._deadline.cancel()
+        """Give each caller of a batch its result."""
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
         for at, (item, future, _, _) in enumerate(batch):
@@ -141,4 +130,3 @@ class GroupCommit(Generic[T, R]):
                 future.set_exception(result)
             else:
                 future.set_result(result)
-        self._send_next()

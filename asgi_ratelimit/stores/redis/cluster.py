@@ -11,6 +11,7 @@ from ...algorithms import State
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting, settlements_of, with_charges
 from ...errors import ConfigurationError, StoreError
 from ..base import Decisions
+from ..event_loops import keep, see_all_through
 from .clients import Connection
 from .node import Context, Node
 from .wire import PEEK_ID, Action, Answer, NumberedTake, charges_of
@@ -30,8 +31,6 @@ class ClusterNodes:
         self._nodes: dict[str, Node] = {}
         self._unknown = Node(context, self._connection, context.server.name, lambda bucket: True, by_key)
         """Stands for all nodes until one has said which slot is where."""
-        self._under_way = 0
-        """How many takes of several keys are under way."""
 
     def node_of(self, bucket: str) -> Node:
         """The node that has a bucket."""
@@ -53,9 +52,14 @@ class ClusterNodes:
             del self._nodes[name]
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
-        """The decision on a take, of one key or of several; the outage decides if a node does not answer."""
+        """The decision on a take, of one key or of several; the outage decides if a node does not answer.
+
+        A caller that gives up does not end a take of several keys, of which some may be charged.
+        """
         parts = _parts_of(take)
-        return self.node_of(take.take.charges[0].bucket).take(take) if len(parts) == 1 else self._take(take, parts)
+        if len(parts) == 1:
+            return self.node_of(take.take.charges[0].bucket).take(take)
+        return asyncio.shield(keep(self, asyncio.ensure_future(self._take(take, parts))))
 
     async def answer(self, action: Action) -> Answer:
         """The answer to an action of one key, or to a peek of several. Raises ``StoreError``."""
@@ -76,21 +80,15 @@ class ClusterNodes:
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
-        while True:
-            await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
-            if not self._under_way:
-                break
-            await asyncio.sleep(0.001)  # until a take of several keys has sent its next part
+        await see_all_through(self)
+        await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
         await self._connection.aclose()
 
     async def _take(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decisions:
-        self._under_way += 1
         try:
             return Decisions((await self._take_parts(numbered, parts),))
         except StoreError:  # the node has logged it
             return Decisions((self._context.outage.decide(numbered.take),))
-        finally:
-            self._under_way -= 1
 
     async def _take_parts(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from ...buckets import escaped
 from ...errors import StoreTimeout, StoreUnavailable
-from ..documents import checked_content, checked_seconds
 from ..event_loops import drop_closed, running_loop
 from .clients import Connection
 from .errors import store_error_of
@@ -24,55 +23,16 @@ LEAST_TIMEOUT = 1.0
 REPLACE = """
 local current = redis.call('GET', KEYS[1])
 if (current and '=' .. current or '') ~= ARGV[1] then return 0 end
-if ARGV[2] == '' then
-  redis.call('DEL', KEYS[1])
-elseif ARGV[3] == '' then
-  redis.call('SET', KEYS[1], string.sub(ARGV[2], 2))
-else
-  redis.call('SET', KEYS[1], string.sub(ARGV[2], 2), 'PX', ARGV[3])
-end
+redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
-"""ARGV: the old and the new content, each behind "=", or nothing if there is none; milliseconds to live, or nothing.
-Replies whether the content was the old one."""
+"""ARGV: the old content behind "=", or nothing if there is none, and the new one. Replies whether it was replaced."""
 
-_LIVING = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local living, dead, all = {}, {}, redis.call('HGETALL', KEYS[1])
-for at = 1, #all, 2 do
-  local until_ms, content = string.match(all[at + 1], '^(%d+) (.*)$')
-  if until_ms == '0' or tonumber(until_ms) > now_ms then
-    living[#living + 1] = all[at]
-    living[#living + 1] = content
-  else
-    dead[#dead + 1] = all[at]
-  end
-end
+WRITE_PART = """
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 """
-
-READ_PARTS = f"{_LIVING} return living"
-"""Replies the names and contents of the parts that have not expired."""
-
-WRITE_PART = f"""
-local left_ms = redis.call('PTTL', KEYS[1])
-local until_ms = '0'
-if ARGV[3] ~= '' then
-  local time = redis.call('TIME')
-  until_ms = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3])
-end
-local is_new = redis.call('HSET', KEYS[1], ARGV[1], until_ms .. ' ' .. ARGV[2])
-if ARGV[3] == '' then
-  redis.call('PERSIST', KEYS[1])
-elseif left_ms ~= -1 and left_ms < tonumber(ARGV[3]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-end
-if is_new == 1 then
-  {_LIVING}
-  for _, part in ipairs(dead) do redis.call('HDEL', KEYS[1], part) end
-end
-"""
-"""ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
+"""ARGV: the part, its content, and the milliseconds for which all parts live from now on."""
 
 
 class RedisDocuments:
@@ -94,22 +54,21 @@ class RedisDocuments:
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
-        time_to_live = _milliseconds(seconds)
-        options = ("PX", time_to_live) if time_to_live else ()
-        await self._call(_nothing, "SET", self._key(name), checked_content(content), *options)
+        options = () if seconds is None else ("PX", _milliseconds(seconds))
+        await self._call(_nothing, "SET", self._key(name), content, *options)
 
-    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
-        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
-        contents = [b"" if each is None else b"=" + checked_content(each) for each in (old, new)]
-        return await self._call(_flag, "EVAL", REPLACE, 1, self._key(name), *contents, _milliseconds(seconds))
+    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
+        before = b"" if old is None else b"=" + old
+        return await self._call(_flag, "EVAL", REPLACE, 1, self._key(name), before, new)
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
-        return await self._call(_parts, "EVAL", READ_PARTS, 1, self._key(name))
+        return await self._call(_parts, "HGETALL", self._key(name))
 
-    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
-        """Replace one part, whatever it was; the others stay."""
-        value = part.encode(), checked_content(content), _milliseconds(seconds)
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
+        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
+        value = part.encode(), content, _milliseconds(seconds)
         await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
     async def now_us(self) -> float:
@@ -150,13 +109,12 @@ class RedisDocuments:
             raise store_error_of(error, self._timeout) from error
 
     async def _send(self, connection: Connection, command: tuple[str | bytes | int, ...]) -> Any:
-        client = connection.client or await connection.open()
-        if not self._context.server.is_cluster:
-            return await client.execute_command(*command)
-        if command[0] == "TIME":
-            return await client.execute_command(*command, target_nodes=client.get_default_node())
-        key = command[3] if command[0] == "EVAL" else command[1]
-        return await client.execute_command(*command, target_nodes=client.get_node_from_key(key))
+        async with connection.turn:
+            client = connection.client or await connection.open()
+            options = {}
+            if self._context.server.is_cluster and command[0] == "TIME":
+                options["target_nodes"] = client.get_default_node()
+            return await client.execute_command(*command, **options)
 
 
 _NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"
@@ -182,10 +140,9 @@ def _flag(answer: Any) -> bool:
 
 
 def _parts(answer: Any) -> dict[str, bytes]:
-    return {part.decode(): content for part, content in zip(answer[::2], answer[1::2], strict=True)}
+    return {part.decode(): content for part, content in answer.items()}
 
 
-def _milliseconds(seconds: float | None) -> bytes:
-    """A time to live as an argument, at least a millisecond; empty for no end."""
-    seconds = checked_seconds(seconds)
-    return b"" if seconds == math.inf else b"%d" % math.ceil(seconds * 1000)
+def _milliseconds(seconds: float) -> int:
+    """A time to live as an argument, at least a millisecond."""
+    return math.ceil(seconds * 1000)

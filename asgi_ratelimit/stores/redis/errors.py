@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import re
 
-from redis.exceptions import (
-    AuthenticationError,
-    ClusterDownError,
-    MovedError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis import exceptions
 
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 
@@ -62,34 +50,29 @@ def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> St
     """
     if isinstance(error, StoreError):
         return error
-    if isinstance(error, (TimeoutError, RedisTimeoutError)):
+    text = str(error)
+    if isinstance(error, (TimeoutError, exceptions.TimeoutError)):
         return StoreTimeout(f"Redis did not answer within {timeout} s")
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, exceptions.AuthenticationError):
         return StoreError(f"Redis rejected the credentials: {_advised(error, _CREDENTIALS)}")
-    if isinstance(error, (RedisConnectionError, RedisClusterException, OSError)):
+    if isinstance(error, (exceptions.ConnectionError, exceptions.RedisClusterException, OSError)):
         return StoreUnavailable(f"Redis cannot be reached: {_advised(error)}")
-    if prefix and _OF_A_KEY.search(str(error)) and (isinstance(error, NoPermissionError) or "NOPERM" in str(error)):
-        needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"
-        return StoreError(f"Redis answered with an error: {error}: {needed}")
-    if isinstance(error, ResponseError):
-        return _error_of_response(error)
-    if not isinstance(error, RedisError):
+    if not isinstance(error, exceptions.RedisError):
         return StoreUnavailable(f"Redis answered what redis-py cannot read: {error!r:.200}")
+    if isinstance(error, (exceptions.OutOfMemoryError, exceptions.ReadOnlyError)) or _NOT_WRITABLE.search(text):
+        return NotWritable(f"Redis cannot serve: {text}")
+    if isinstance(error, exceptions.ClusterDownError) or _OUT_OF_SERVICE.search(text):
+        return StoreUnavailable(f"Redis cannot serve: {text}")
+    if prefix and _OF_A_KEY.search(text) and (isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text):
+        needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"
+        return StoreError(f"Redis answered with an error: {text}: {needed}")
     return StoreError(f"Redis answered with an error: {_advised(error)}")
 
 
 def _advised(error: BaseException, otherwise: str = "") -> str:
     """The text of an error, with what to change if it cannot go away by itself."""
     text = _SENTINEL_IN_TEXT.sub(r"\1:\2", str(error))
-    if isinstance(error, MovedError):
+    if isinstance(error, exceptions.MovedError):
         return f"MOVED {text}: it is a node of a cluster, redis+cluster://host:6379"
     advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, text)), otherwise)
     return f"{text.rstrip('., ')}: {advice}" if advice else text
-
-
-def _error_of_response(error: ResponseError) -> StoreError:
-    if isinstance(error, (OutOfMemoryError, ReadOnlyError)) or _NOT_WRITABLE.search(str(error)):
-        return NotWritable(f"Redis cannot serve: {error}")
-    if isinstance(error, ClusterDownError) or _OUT_OF_SERVICE.search(str(error)):
-        return StoreUnavailable(f"Redis cannot serve: {error}")
-    return StoreError(f"Redis answered with an error: {_advised(error)}")

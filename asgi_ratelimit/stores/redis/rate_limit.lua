@@ -7,8 +7,9 @@
 -- ARGV[1]  the quotas, 53 bytes each: B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a
 --          rolling window), burst (the number of parts, for a rolling window), rate, slow rate, slack
 -- ARGV[2]  the actions, one behind the other, little-endian:
---          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait, d id;
---               then for each charge: H number of its quota, d cost (0: only waits for room)
+--          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait;
+--               then for each charge: H number of its quota, d cost (0: only waits for room);
+--               then for an operation: d id
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
 --               d milliseconds to live of the mark, d the time from which it is too late (0: never),
 --               B whether an operation is undone
@@ -19,8 +20,9 @@
 -- ARGV[6]  a mark of this call, 8 bytes
 --
 -- Replies one text: the mark, d the time, and the answers to the actions, in order.
---   take        B verdict (0 refused, 1 allowed, 2 allowed before, under the same operation), d time, d wait, d granted
---               units of each charge (0: the cost), d id; then for each charge: H length, and the value that now holds
+--   take        B verdict (0 refused, 1 allowed, 2 allowed before, under the same operation), d wait, d granted units of
+--               each charge (0: the cost); for verdict 2, d time and d id of then; then for each charge: H length, and
+--               the value that now holds
 --   settlement  B whether it is the first, d time; H length, and the value that now holds
 --   reset       B 1
 --   any         B 9: Redis refused a command; H length, and the text of the error. Nothing was changed.
@@ -28,12 +30,12 @@
 
 local unpack, pack = struct.unpack, struct.pack
 local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-local pcall_redis = redis.pcall
+local byte, format, call, pcall_redis = string.byte, string.format, redis.call, redis.pcall
 
 local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW = 20, 21, 22
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
-local LONGEST_TTL_MS = 2 ^ 42
+local LONGEST_TTL_MS, LONGEST_VALUE = 2 ^ 42, 65535
 
 local now
 
@@ -327,29 +329,31 @@ end
 
 local ALGORITHMS = { [TOKEN_BUCKET] = token_bucket, [FIXED_WINDOW] = fixed_window, [ROLLING_WINDOW] = rolling_window }
 
--- take.py: charges are their quotas and their costs
+-- take.py: charges are their quotas and their costs; the states after them go into `after`
 
-local function decide(quotas, costs, states, max_wait)
-  local longest, after = 0, {}
-  for i = 1, #quotas do
-    local taken, wait = quotas[i].algorithm.take(quotas[i], states[i], costs[i], max_wait, 0)
+local function decide(count, quotas, costs, states, max_wait, after)
+  local longest = 0
+  for i = 1, count do
+    local quota = quotas[i]
+    local taken, wait = quota.algorithm.take(quota, states[i], costs[i], max_wait, 0)
     after[i] = taken
     if wait > longest then longest = wait end
   end
-  if longest > max_wait or longest == NEVER then return longest, nil end
-  if longest > 0 and #quotas > 1 then
-    for i = 1, #quotas do
-      local taken, wait = quotas[i].algorithm.take(quotas[i], states[i], costs[i], NEVER, longest)
-      if wait > longest then return NEVER, nil end
+  if longest > max_wait or longest == NEVER then return longest, false end
+  if longest > 0 and count > 1 then
+    for i = 1, count do
+      local quota = quotas[i]
+      local taken, wait = quota.algorithm.take(quota, states[i], costs[i], NEVER, longest)
+      if wait > longest then return NEVER, false end
       after[i] = taken
     end
   end
-  return longest, after
+  return longest, true
 end
 
-local function most_at_once(quotas, costs, states)
+local function most_at_once(count, quotas, costs, states)
   local most = costs[1]
-  for i = 1, #quotas do
+  for i = 1, count do
     most = min(most, quotas[i].algorithm.available(quotas[i], states[i]))
   end
   return max(most, min(costs[1], 1))
@@ -394,8 +398,9 @@ local function unpack_state(quota, value)
   if quota.kind == TOKEN_BUCKET then
     if #value ~= 37 then return nil end
     local kind, stamp, used, at, since, returned = unpack('<BI4dddd', value)
-    local is_valid = kind == TOKEN_BUCKET and is_number(used) and is_number(returned) and is_number(at)
-    if is_valid and -LARGEST <= since and since <= LARGEST then return stamp, { used, at, since, returned }, at end
+    local is_valid = kind == TOKEN_BUCKET and used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
+      and since >= -LARGEST and since <= LARGEST and returned >= 0 and returned <= LARGEST
+    if is_valid then return stamp, { used, at, since, returned }, at end
   elseif quota.kind == FIXED_WINDOW then
     if #value ~= 21 then return nil end
     local kind, stamp, used, at = unpack('<BI4dd', value)
@@ -423,20 +428,14 @@ end
 
 -- The calls of Redis, the arguments and the reply
 
-local function call(...)
-  local answer = pcall_redis(...)
-  if type(answer) == 'table' and answer.err then error(answer.err, 0) end
-  return answer
-end
-
 local function get(key)
   local value = pcall_redis('GET', key)
-  if type(value) ~= 'table' then return value end
+  if not value or #value > 0 or type(value) ~= 'table' then return value end
   if string.find(value.err, 'WRONGTYPE', 1, true) then return false end -- it counts as never used
   error(value.err, 0)
 end
 
-local quotas, actions, at_byte, at_key = {}, ARGV[2], 1, 0
+local keys, quotas, actions, at_byte, at_key = KEYS, {}, ARGV[2], 1, 0
 local least_ttl_ms, operation_ttl_ms = tonumber(ARGV[4]), ARGV[5]
 
 for i = 1, #ARGV[1] / 53 do
@@ -450,27 +449,55 @@ end
 if ARGV[3] ~= '' then
   now = tonumber(ARGV[3])
 else
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
+local texts, lengths = {}, {} -- of times to live, as Redis takes long to write a number, and of the lengths of values
+
 local function write(quota, key, state)
   local value = pack_state(quota, state)
-  local ttl_ms = max(ceil(quota.algorithm.reset_us(quota, state) / 1000), least_ttl_ms)
-  call('SET', key, value, 'PX', min(ttl_ms, LONGEST_TTL_MS))
+  local ttl_ms = ceil(quota.algorithm.reset_us(quota, state) / 1000)
+  if ttl_ms < least_ttl_ms then ttl_ms = least_ttl_ms end
+  if ttl_ms > LONGEST_TTL_MS then ttl_ms = LONGEST_TTL_MS end
+  if not texts[ttl_ms] then texts[ttl_ms] = format('%d', ttl_ms) end
+  call('SET', key, value, 'PX', texts[ttl_ms])
   return value
 end
 
-local function with_length(value)
-  return value and pack('<Hc0', #value, value) or '\0\0'
+local reply, size = { ARGV[6], pack('<d', now) }, 2
+
+local function answer(text)
+  size = size + 1
+  reply[size] = text
 end
 
-local reply = { ARGV[6], pack('<d', now) }
+local function answer_value(value)
+  local length = value and #value or 0
+  if length > LONGEST_VALUE then value, length = '', 0 end -- it counts as never used
+  if not lengths[length] then lengths[length] = pack('<H', length) end
+  reply[size + 1], reply[size + 2] = lengths[length], value or ''
+  size = size + 2
+end
+
+local ALLOWED = pack('<Bdd', 1, 0, 0)
+
+local function is_answer(text, count) -- anything else counts as no answer
+  local at = 34
+  for _ = 1, count do
+    if at >= #text then return false end
+    at = at + 2 + unpack('<H', text, at)
+  end
+  return at == #text + 1 and byte(text) == 2
+end
+
+-- Of the take at hand: with new tables for each take, it would cost a quarter more.
+local own, costs, values, states, ahead, after = {}, {}, {}, {}, {}, {}
 
 local function take()
   local count, flags, max_wait, id
-  count, flags, max_wait, id, at_byte = unpack('<BBdd', actions, at_byte)
-  local own, costs, values, states, ahead, first_key, granted = {}, {}, {}, {}, {}, at_key, 0
+  count, flags, max_wait, at_byte = unpack('<BBd', actions, at_byte)
+  local first_key, granted = at_key, 0
   for i = 1, count do
     local number
     number, costs[i], at_byte = unpack('<Hd', actions, at_byte)
@@ -479,61 +506,79 @@ local function take()
   at_key = at_key + count
   local operation = flags % 4 >= 2
   if operation then
+    id, at_byte = unpack('<d', actions, at_byte)
     at_key = at_key + 1
-    local before = get(KEYS[at_key])
-    if before then return '\2' .. string.sub(before, 2) end
+    local before = get(keys[at_key])
+    if before and is_answer(before, count) then return answer(before) end
   end
   for i = 1, count do
-    values[i] = get(KEYS[first_key + i])
+    values[i] = get(keys[first_key + i])
     states[i], ahead[i] = read(own[i], values[i])
   end
   if flags % 2 == 1 then
-    granted = most_at_once(own, costs, states)
+    granted = most_at_once(count, own, costs, states)
     for i = 1, count do costs[i] = granted end
   end
-  local wait, after = decide(own, costs, states, max_wait)
+  local wait, is_allowed = decide(count, own, costs, states, max_wait, after)
   for i = 1, flags < 4 and count or 0 do
-    if after and costs[i] > 0 then
-      values[i] = write(own[i], KEYS[first_key + i], after[i])
+    if is_allowed and costs[i] > 0 then
+      values[i] = write(own[i], keys[first_key + i], after[i])
     elseif ahead[i] then -- or time would stand still until the clock has caught up
-      values[i] = write(own[i], KEYS[first_key + i], states[i])
+      values[i] = write(own[i], keys[first_key + i], states[i])
     end
   end
-  local answer = pack('<Bdddd', after and 1 or 0, now, wait, granted, id)
-  for i = 1, count do answer = answer .. with_length(values[i]) end
-  if operation and after and flags < 4 then call('SET', KEYS[at_key], answer, 'PX', operation_ttl_ms) end
-  return answer
+  local is_plain = is_allowed and wait == 0 and granted == 0
+  answer(is_plain and ALLOWED or pack('<Bdd', is_allowed and 1 or 0, wait, granted))
+  local first = size + 1
+  for i = 1, count do answer_value(values[i]) end
+  if operation and is_allowed and flags < 4 then
+    local head = pack('<Bdddd', 2, wait, granted, now, id)
+    call('SET', keys[at_key], head .. table.concat(reply, '', first, size), 'PX', operation_ttl_ms)
+  end
 end
 
 local function settlement()
   local number, at, slot, place, cost, actual, token, ttl_ms, until_us, undone
   number, at, slot, place, cost, actual, token, ttl_ms, until_us, undone, at_byte = unpack('<HddddddddB', actions, at_byte)
-  local quota, bucket, mark = quotas[number], KEYS[at_key + 1], KEYS[at_key + 2]
+  local quota, bucket, mark = quotas[number], keys[at_key + 1], keys[at_key + 2]
   at_key = at_key + 2 + undone
   local value, marked = get(bucket), get(mark)
   if not marked and until_us > 0 and now >= until_us then marked = '' end
   if marked then
-    return pack('<Bd', token > 0 and marked == string.format('%.0f', token) and 1 or 0, now) .. with_length(value)
+    answer(pack('<Bd', token > 0 and marked == format('%.0f', token) and 1 or 0, now))
+    return answer_value(value)
   end
-  call('SET', mark, string.format('%.0f', token), 'PX', ttl_ms)
-  if undone == 1 then call('DEL', KEYS[at_key]) end
+  call('SET', mark, format('%.0f', token), 'PX', ttl_ms)
+  if undone == 1 then call('DEL', keys[at_key]) end
   local state = read(quota, value)
-  local after = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual)
-  if after ~= state then value = write(quota, bucket, after) end
-  return pack('<Bd', 1, now) .. with_length(value)
+  local settled = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual)
+  if settled ~= state then value = write(quota, bucket, settled) end
+  answer(pack('<Bd', 1, now))
+  answer_value(value)
 end
 
 local function reset()
   at_key = at_key + 1
-  call('DEL', KEYS[at_key])
-  return '\1'
+  call('DEL', keys[at_key])
+  answer('\1')
 end
 
-local ACTIONS = { take, settlement, reset }
-while at_byte <= #actions do
-  local action
-  action, at_byte = unpack('<B', actions, at_byte)
-  local is_done, answer = pcall(ACTIONS[action])
-  reply[#reply + 1] = is_done and answer or '\9' .. with_length(tostring(answer))
+local ACTIONS, before = { take, settlement, reset }, 0
+
+local function carry_out()
+  while at_byte <= #actions do
+    before = size
+    at_byte = at_byte + 1
+    ACTIONS[byte(actions, at_byte - 1)]()
+  end
 end
-return table.concat(reply)
+
+repeat
+  local is_done, problem = pcall(carry_out)
+  if not is_done then -- this action has failed; the others go on
+    size = before
+    answer('\9')
+    answer_value(type(problem) == 'table' and problem.err or tostring(problem))
+  end
+until is_done
+return table.concat(reply, '', 1, size)

@@ -7,10 +7,9 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from ...algorithms import used_units
-from ...buckets import as_key, bucket, escaped
+from ...buckets import bucket, escaped, key_in, unescaped
 from ...errors import ConfigurationError
 from ...quotas import SECOND_US
 from .clients import RedisLike, server_of
@@ -19,11 +18,8 @@ from .errors import store_error_of
 COUNT = 1000
 """Keys that Redis looks at for one command."""
 
-_BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:([fr][^:{}]*):)?\{([^{}]*)\}")
-"""The name, the quota's name, its kind, and the key in the text of a bucket."""
-
-_EMPTY, _HASHED = "%", "%#"
-"""The texts that stand for an empty key, and before the hash of a long one."""
+_BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:[fr][^:{}]*:)?\{([^{}]*)\}")
+"""The name, the quota's name, and the key in the text of a bucket; its kind may stand before the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +65,10 @@ class Scan:
         pattern = f"{self._prefix}:{'*' if name is None else escaped(name)}:*{tag}"
         client: Any = self._server.client()
         try:
-            if not self._server.is_cluster:
-                return [each async for each in self._of_node(client, pattern, most)]
-            await self._within(client.initialize())
-            return [each for node in client.get_primaries() async for each in self._of_node(node, pattern, most)]
+            if self._server.is_cluster:
+                await self._within(client.initialize())
+            nodes = client.get_primaries() if self._server.is_cluster else [client]
+            return [each for node in nodes async for each in self._of_node(node, pattern, most)]
         finally:
             await client.aclose()
 
@@ -111,16 +107,8 @@ def stored_bucket(text: str, value: bytes, now_us: float, left: float) -> Stored
     units = used_units(value, now_us, left * SECOND_US)
     if match is None or units is None or units <= 0.0:
         return None
-    name, quota, _, tag = match.groups(default="")
-    return StoredBucket(text, _unescaped(name), _unescaped(quota), key_of(tag), units, max(left, 0.0))
-
-
-def key_of(tag: str) -> str:
-    """The key in a bucket's hash tag, or the text that stands for it."""
-    if tag.startswith(_HASHED):
-        return tag[1:]
-    return "" if tag == _EMPTY else _unescaped(tag)
-
-
-def _unescaped(text: str) -> str:
-    return as_key(unquote_to_bytes(text))
+    try:
+        name, quota, key = unescaped(match[1]), unescaped(match[2]), key_in(text)
+    except ValueError:  # it is not text
+        return None
+    return StoredBucket(text, name, quota, match[3][1:] if key is None else key, units, max(left, 0.0))

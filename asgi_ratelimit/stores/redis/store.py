@@ -70,8 +70,8 @@ class RedisStore(Store):
         lookup = NameLookup(server.hosts)
         self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage, lookup)
         self._documents = RedisDocuments(self._context)
-        self._begun: Callable[[], None] = _nothing_begins
-        self._ended: Callable[[], Awaitable[None]] = _nothing_ends
+        self._begun: Callable[[], None] | None = None
+        self._ended: Callable[[], Awaitable[None]] | None = None
         self.begin_anew()
         _stores.add(self)
 
@@ -161,7 +161,7 @@ class RedisStore(Store):
         if nodes is not None:
             await nodes.aclose()
         drop_closed(self._nodes)
-        if not self._nodes:
+        if not self._nodes and self._ended is not None:
             await self._ended()
         await self._documents.aclose()
 
@@ -177,8 +177,6 @@ class RedisStore(Store):
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
         nodes = self._open()
-        if type(nodes) is Node:
-            nodes.group.expect_several()
         answers = [asyncio.ensure_future(nodes.take(NumberedTake(take, next(self._ids)))) for take in takes]
         decisions = cast("list[Decisions]", await asyncio.gather(*answers))
         return [decision for (decision,) in decisions]
@@ -190,13 +188,13 @@ class RedisStore(Store):
         if settlement.degraded:  # Redis keeps the mark, and this process what was charged
             sent = replace(settlement, actual=settlement.booked.cost, degraded=False)
         nodes = self._open()
-        settlement, sent = nodes.within_slot(settlement), nodes.within_slot(sent)
+        sent = nodes.within_slot(sent)
         try:
             settled = cast("Settled", await nodes.answer(sent))
         except StoreError:
             if settlement.token:
                 raise
-            self._context.outage.ledger.postpone(settlement)
+            self._context.outage.ledger.postpone(sent)
             now = float((self._context.clock or SystemClock()).now_us())
             return Settled(True, now, unused(settlement.charge.quota, now))
         if settlement.degraded and settled.is_first:
@@ -215,7 +213,8 @@ class RedisStore(Store):
                 nodes = self._nodes[loop] = ClusterNodes(self._context, connection)
             else:
                 nodes = self._nodes[loop] = Node(self._context, connection, server.name)
-            self._begun()
+            if self._begun is not None:
+                self._begun()
         return nodes
 
 
@@ -231,14 +230,6 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
-
-
-def _nothing_begins() -> None:
-    """Called when a store is used; does nothing."""
-
-
-async def _nothing_ends() -> None:
-    """Called when a store is closed; does nothing."""
 
 
 _NEEDS_ASYNCIO = (

@@ -38,12 +38,13 @@ SKEW_US = 86_400_000_000.0
 
 _KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22}
 _QUOTA = struct.Struct("<BI6d")
-_TAKE = struct.Struct("<BBBdd")
+_TAKE = struct.Struct("<BBBd")
 _CHARGE = struct.Struct("<Hd")
 _SETTLEMENT = struct.Struct("<BH8dB")
-_TAKEN = struct.Struct("<B4d")
+_TAKEN = struct.Struct("<Bdd")
+_REPEATED = struct.Struct("<dd")
 _SETTLED = struct.Struct("<Bd")
-_NOW = struct.Struct("<d")
+_DOUBLE = struct.Struct("<d")
 _RESET = b"\x03"
 
 
@@ -81,10 +82,7 @@ def weight_of(action: Action) -> int:
     """As how many charges of a token bucket an action counts, for the work that the script has with it."""
     if type(action) is Reset:  # it needs no more of a charge than the bucket
         return 1
-    weight = 0
-    for charge in charges_of(action):
-        weight += charge.quota.weight
-    return weight
+    return sum([charge.quota.weight for charge in charges_of(action)])
 
 
 def encode(
@@ -111,9 +109,10 @@ def encode(
             take = action.take
             flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
             flags += PEEK * (action.id == PEEK_ID)
-            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
+            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us))
             parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
             if take.operation is not None:
+                parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}")
         elif type(action) is Settlement:
             bucket, booked, undone = action.charge.bucket, action.booked, action.undone
@@ -139,19 +138,22 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
     Raises ``StoreUnavailable`` for anything else.
     """
     answers: list[Answer] = []
-    at = len(mark) + _NOW.size
+    at = len(mark) + _DOUBLE.size
     if not (isinstance(reply, bytes) and len(reply) >= at and reply.startswith(mark)):
         raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is not the reply to this call")
-    (asked_us,) = _NOW.unpack_from(reply, len(mark))
+    (called_us,) = _DOUBLE.unpack_from(reply, len(mark))
     try:
         for action in actions:
             if reply[at] == FAILED:
                 text, at = _value(reply, at + 1)
                 answers.append(StoreUnavailable((text or b"").decode("utf-8", "replace")))
             elif type(action) is NumberedTake:
-                take, stored = action.take, []
-                verdict, now, wait, granted, identity = _TAKEN.unpack_from(reply, at)
+                take, stored, now, own_id = action.take, [], called_us, action.id
+                verdict, wait, granted = _TAKEN.unpack_from(reply, at)
                 at += _TAKEN.size
+                if verdict == REPEATED:
+                    now, own_id = _REPEATED.unpack_from(reply, at)
+                    at += _REPEATED.size
                 for charge in take.charges:
                     value, at = _value(reply, at)
                     stored.append(read(charge.quota, value, now))
@@ -160,9 +162,9 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
                 if granted:
                     take = granting(take, granted)
                 allowed, is_repeated = verdict != REFUSED, verdict == REPEATED
-                own_id = int(identity) if allowed and action.id != PEEK_ID else 0
-                asked = asked_us if is_repeated else 0.0
-                decision = Decision(take, allowed, wait, stored, now, own_id, repeated=is_repeated, asked_us=asked)
+                own_id = int(own_id) if allowed and action.id != PEEK_ID else 0
+                asked_us = called_us if is_repeated else 0.0
+                decision = Decision(take, allowed, wait, stored, now, own_id, repeated=is_repeated, asked_us=asked_us)
                 answers.append(Decisions((decision,)))
             elif type(action) is Settlement:
                 is_first, now = _SETTLED.unpack_from(reply, at)

@@ -14,21 +14,22 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_documents_and_parts_expire(clock: SteppedClock) -> None:
-    """Exactly after their seconds; a later write without them lives on."""
+    """Exactly after their seconds; a replaced document lives on, and so do parts to which another one comes."""
     shared = documents(MemoryStore(clock=clock))
     await shared.write("name", b"1", seconds=10)
     await shared.write("other", b"1", seconds=10)
-    assert await shared.replace("other", b"1", b"2", seconds=20)
-    await shared.write_part("parts", "short", b"1", seconds=10)
-    await shared.write_part("parts", "long", b"2")
+    assert await shared.replace("other", b"1", b"2")
+    await shared.write_part("parts", "first", b"1", seconds=10)
     clock.advance(9.999999)
     assert await shared.read("name") == b"1"
-    assert await shared.read_parts("parts") == {"short": b"1", "long": b"2"}
+    await shared.write_part("parts", "second", b"2", seconds=10)
     clock.advance(0.000001)
     assert await shared.read("name") is None
     assert await shared.replace("name", None, b"3")
     assert await shared.read("other") == b"2"
-    assert await shared.read_parts("parts") == {"long": b"2"}
+    assert await shared.read_parts("parts") == {"first": b"1", "second": b"2"}
+    clock.advance(10)
+    assert await shared.read_parts("parts") == {}
 
 
 async def test_what_has_expired_takes_no_memory(clock: SteppedClock) -> None:

@@ -63,18 +63,6 @@ async def test_items_gather_while_a_batch_is_under_way() -> None:
     assert [result.result() for result in results] == [f"result of {item}" for item in range(6)]
 
 
-async def test_an_item_after_a_single_one_is_sent_at_once() -> None:
-    """Without the turn of the event loop that gathers the others."""
-    server = Server()
-    server.group.submit(1)
-    await settle_down()
-    await server.answer()
-    server.group.submit(2)
-    server.group.submit(3)
-    await settle_down()
-    assert server.batches == [[1], [2]]
-
-
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [({}, [MAX_ITEMS, 2]), ({"weight_of": lambda item: 10, "most_weight": 45}, [4] * 32 + [2])],

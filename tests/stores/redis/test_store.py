@@ -233,6 +233,31 @@ async def test_a_key_of_another_type_counts_as_never_used(redis_url: str, client
     assert client.type(KEY) == b"string"
 
 
+async def test_a_huge_value_counts_as_never_used(redis_url: str, client: redis.Redis) -> None:
+    """Whoever has written it: a peek of it fails nobody, and does not read it."""
+    client.set(KEY, bytes(10_000_000), ex=60)
+    async with limiter_on(redis_url) as limiter:
+        peeked, other = await asyncio.gather(limiter.peek("key"), limiter.rate_limit("other"))
+        assert (peeked.remaining, other.degraded) == (10, False)
+        assert (await limiter.rate_limit("key")).remaining == 9
+
+
+@pytest.mark.parametrize("answer", [b"", b"garbage", b"\x02" + bytes(32) + b"\xff\xff", bytes(72)], ids=repr)
+async def test_the_answer_of_an_operation_that_cannot_be_read(
+    redis_url: str, client: redis.Redis, answer: bytes
+) -> None:
+    """The operation counts as a new one, and the takes beside it in the batch are decided."""
+    async with limiter_on(redis_url) as limiter:
+        assert (await limiter.rate_limit("key", operation="id")).remaining == 9
+        (operation,) = set(client.keys()) - {KEY}
+        client.set(operation, answer, ex=60)
+        again, other = await asyncio.gather(limiter.rate_limit("key", operation="id"), limiter.rate_limit("other"))
+        assert [(each.remaining, each.degraded, each.repeated) for each in (again, other)] == [
+            (8, False, False),
+            (9, False, False),
+        ]
+
+
 async def test_a_missing_script_is_sent_again(redis_url: str, client: redis.Redis) -> None:
     """Each take is charged once, also where many find it missing at the same time."""
     async with limiter_on(redis_url, TokenBucket(100, 3600)) as limiter:

@@ -355,6 +355,20 @@ async def test_a_reset_beside_a_refused_take_over_several_slots(
     assert (await take(store, *of(full, SHARED))).allowed
 
 
+async def test_a_caller_that_gives_up_in_the_middle_of_a_refusal(cluster: RedisCluster) -> None:
+    """What other keys have given is given back all the same."""
+    full, well = keys_on(cluster, 0)[0], keys_on(cluster, 1)[0]
+    async with open_on(cluster) as store:
+        await take(store, *of(full, SHARED, cost=5))
+        for iterations in range(20):
+            taking = asyncio.ensure_future(take(store, *of(well, HOURLY, cost=10), *of(full, SHARED)))
+            for _ in range(iterations):
+                await asyncio.sleep(0)
+            taking.cancel()
+    async with open_on(cluster) as store:
+        assert await left(store, HOURLY, well) == 10
+
+
 async def test_a_cluster_that_does_not_answer() -> None:
     """This process decides takes, and a peek raises the reason."""
     store = RedisStore("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=30)
