@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import StoreError
-from ..inbound.functions.function_arguments import require_function
+from ..inbound.functions import require_function
 from ..logs import FailureLog
 from ..overrides import checked_by
 from ..stores import Store

@@ -1,4 +1,4 @@
-"""The headers that report a client's limits.
+"""The headers that report a client's limits, in several dialects, and their options.
 
 The syntax is that of draft-ietf-httpapi-ratelimit-headers-10: structured fields (RFC 9651), whole seconds, rounded up.
 No ``await``, no clock, no lock, no logging in this module.
@@ -6,15 +6,20 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache, partial
 from itertools import chain, count
 from math import ceil
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..algorithms import ALGORITHMS
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, tightness
 from ..errors import ConfigurationError
@@ -31,17 +36,36 @@ MAX_QUOTAS = 4096
 Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 """Renders the decisions on one request as headers of its answer."""
 
+DialectName: TypeAlias = Literal["draft-10", "legacy", "both"]
+"""The headers of answers: those of the IETF draft, ``X-RateLimit-*``, or both."""
 
-def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
-    """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
-    policies = _policies_of(decisions)
+Partition: TypeAlias = Callable[[str], bytes]
+"""The partition key ``pk`` for a key, in base64."""
+
+
+def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequence[Header]:
+    """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name.
+
+    With a ``pk`` the items name the bucket that they are about.
+    """
+    key: list[object] = []
+    for decision in decisions:
+        for charge in decision.take.charges:
+            key.append(id(charge.quota))  # a comprehension is one more call
+            key.append(charge.name)
+    found = tuple(key)
+    policies = _policies.get(found) or _stored_policies(found, decisions)
     limits, forms = [], iter(policies.forms)
     for decision in decisions:
         now = decision.asked_us or decision.now_us
         for state, (form, quota, available) in zip(decision.stored, forms):
             units, more_us = available(quota, state, now)
             limits.append(form % (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)))
-    return policies.header, (b"ratelimit", b", ".join(limits))
+    if pk is None:
+        return policies.header, (b"ratelimit", b", ".join(limits))
+    parts = [b";pk=:%b:" % pk(charge.key) for decision in decisions for charge in decision.charges]
+    items = zip((b"ratelimit-policy", b"ratelimit"), (policies.items, limits))
+    return [(name, b", ".join(map(bytes.__add__, each, parts))) for name, each in items]
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -62,54 +86,30 @@ LEGACY_NAMES = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ra
 """The names of the headers of ``legacy``."""
 
 
-def both(decisions: Sequence[Decision]) -> list[Header]:
+def both(decisions: Sequence[Decision], pk: Partition | None = None) -> list[Header]:
     """The headers of ``draft`` and ``legacy``."""
-    return [*draft(decisions), *legacy(decisions)]
+    return [*draft(decisions, pk), *legacy(decisions)]
 
 
 DIALECTS: dict[str, Dialect] = {"draft-10": draft, "legacy": legacy, "both": both}
 
-Partition: TypeAlias = Callable[[str], bytes]
-"""The partition key ``pk`` for a key, in base64."""
 
-
-def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
-    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for an unknown name.
-
-    With a ``pk`` the items of the draft's headers name the bucket that they are about.
-    """
+def dialect(name: str | None) -> Dialect | None:
+    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for an unknown name."""
     if name is None:
         return None
     if not isinstance(name, str) or name not in DIALECTS:
         raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
-    return DIALECTS[name] if pk is None else partial(_with_partitions, DIALECTS[name], pk)
-
-
-def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decision]) -> Sequence[Header]:
-    """The headers of a dialect, in which the draft's items have their ``pk``."""
-    if dialect is legacy:
-        return dialect(decisions)
-    (_, policies), (_, limits), *others = dialect(decisions)
-    parts = [b";pk=:%b:" % pk(charge.key) for decision in decisions for charge in decision.charges]
-    return [
-        (b"ratelimit-policy", b", ".join(map(bytes.__add__, _items(policies), parts))),
-        (b"ratelimit", b", ".join(map(bytes.__add__, _items(limits), parts))),
-        *others,
-    ]
-
-
-def _items(value: bytes) -> list[bytes]:
-    """The items of a list that ``draft`` has joined: each begins with a quoted name, and has parameters that do not."""
-    return [b'"' + item for item in value[1:].split(b', "')]
+    return DIALECTS[name]
 
 
 def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as in the headers, of the quotas that refused."""
-    refused, names = [], iter(_policies_of(decisions).names)
+    refused, named = [], iter(names(decisions))
     for decision in decisions:
         refusing = decision.refusing
         for charge in decision.take.charges:
-            name = next(names)
+            name = next(named)
             if charge in refusing:
                 refused.append(name)
     return tuple(refused)
@@ -117,12 +117,15 @@ def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
+    charges = [charge for decision in decisions for charge in decision.take.charges]
+    own = [charge.quota.name for charge in charges]
+    if len(set(own)) == len(own):
+        return own
     distinct: list[str] = []
-    for decision in decisions:
-        for charge in decision.charges:
-            longer = f"{_printable(charge.name or DEFAULT_NAME)} {charge.quota.name}"
-            each = chain([charge.quota.name, longer], (f"{longer} {n}" for n in count(2)))
-            distinct.append(next(name for name in each if name not in distinct))
+    for charge in charges:
+        longer = f"{_printable(charge.name or DEFAULT_NAME)} {charge.quota.name}"
+        each = chain([charge.quota.name, longer], (f"{longer} {n}" for n in count(2)))
+        distinct.append(next(name for name in each if name not in distinct))
     return distinct
 
 
@@ -166,11 +169,12 @@ def _integer(number: float) -> int:
 class _Policies(NamedTuple):
     """What the headers of decisions over the same quotas have in common.
 
-    For each quota, ``forms`` has the form of its item in ``RateLimit``, the quota, and the function that fills it.
+    For each quota, ``items`` has its item in ``RateLimit-Policy``, and ``forms`` the form of that in ``RateLimit``, the
+    quota, and the function that fills the form.
     """
 
     header: Header
-    names: Sequence[str]
+    items: list[bytes]
     forms: tuple[tuple[bytes, Quota, Callable[[Quota, Any, float], tuple[int, float]]], ...]
 
 
@@ -178,26 +182,88 @@ _policies: dict[tuple[object, ...], _Policies] = {}
 """By the identities of the quotas, which are kept alive here, and the names of their limits."""
 
 
-def _policies_of(decisions: Sequence[Decision]) -> _Policies:
-    key: list[object] = []
-    for decision in decisions:
-        for charge in decision.take.charges:
-            key.append(id(charge.quota))  # a comprehension is one more call
-            key.append(charge.name)
-    found = tuple(key)
-    return _policies.get(found) or _stored_policies(found, decisions)
-
-
 def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> _Policies:
     """What the headers of these decisions have in common, which is stored under this key."""
     quotas = [charge.quota for decision in decisions for charge in decision.charges]
-    named = names(decisions)
-    texts = list(map(quoted, named))
-    policies = [f"{text};q={policy(quota)[0]};w={policy(quota)[1]}".encode() for text, quota in zip(texts, quotas)]
+    texts = list(map(quoted, names(decisions)))
+    items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
     forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
     functions = [ALGORITHMS[type(quota)].available for quota in quotas]
     if len(_policies) >= MAX_QUOTAS:
         with suppress(RuntimeError):  # another thread is replacing it
             _policies.pop(next(iter(_policies)), None)
-    stored = _Policies((b"ratelimit-policy", b", ".join(policies)), named, tuple(zip(forms, quotas, functions)))
-    return _policies.setdefault(key, stored)
+    header = (b"ratelimit-policy", b", ".join(items))
+    return _policies.setdefault(key, _Policies(header, items, tuple(zip(forms, quotas, functions))))
+
+
+EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
+
+
+@shows_use(EXAMPLE)
+@dataclass(frozen=True, slots=True)
+class HeaderOptions:
+    """The headers of every answer: ``dialect`` as in ``headers=``, and options that are off by default.
+
+    ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` once no more than a fifth of what a quota grants at once is
+    left. ``spread=0.1`` makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that clients that
+    are refused together do not come back together. With a ``partition_secret``, the items of ``RateLimit-Policy`` and
+    ``RateLimit`` identify their bucket in ``pk``: a hash of the key under that secret, which is the same in all
+    processes.
+
+    Raises ``ConfigurationError`` for invalid options.
+    """
+
+    dialect: DialectName | None = "draft-10"
+    _: KW_ONLY
+    near_limit: float | None = None
+    spread: float = 0.0
+    partition_secret: str | bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        dialect(self.dialect)
+        if self.near_limit is not None:
+            _require_fraction("near_limit", self.near_limit)
+        _require_fraction("spread", self.spread)
+        secret = self.partition_secret
+        if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
+            raise ConfigurationError(f"partition_secret is a text that is not empty, not {secret!r}")
+
+    def request_dialect(self) -> Dialect | None:
+        """The dialect that renders the decisions on a request, with these options."""
+        base = dialect(self.dialect)
+        if base is not None and base is not legacy and self.partition_secret is not None:
+            base = partial(base, pk=_partition(self.partition_secret))  # type: ignore[call-arg]  # draft, or both
+        return base if self.near_limit is None else partial(_with_near_limit, base, self.near_limit)
+
+    def retry_after(self, decision: Decision) -> list[Header]:
+        """``Retry-After`` of a refusal, spread out."""
+        return retry_after(decision, self.spread * random.random() if self.spread else 0.0)
+
+
+def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions:
+    """The options of a ``headers`` argument; ``ConfigurationError`` for anything else."""
+    return headers if isinstance(headers, HeaderOptions) else HeaderOptions(headers)
+
+
+def _partition(secret: str | bytes) -> Partition:
+    """A function from keys to their ``pk``, which reveals nothing about the key."""
+    data = secret if isinstance(secret, bytes) else as_bytes(secret)
+    under = hashlib.blake2b(data, digest_size=32).digest()
+
+    @lru_cache(maxsize=16_384)
+    def pk(key: str) -> bytes:
+        return base64.b64encode(hashlib.blake2b(as_bytes(key), digest_size=9, key=under).digest())
+
+    return pk
+
+
+def _with_near_limit(base: Dialect | None, near: float, decisions: Sequence[Decision]) -> Sequence[Header]:
+    headers = base(decisions) if base is not None else ()
+    states = [state for decision in decisions for state in decision.states]
+    is_near = any(state.remaining <= near * state.quota.most for state in states)
+    return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers
+
+
+def _require_fraction(what: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ConfigurationError(f"{what} is a part from 0 to 1, not {value!r}: {EXAMPLE}")

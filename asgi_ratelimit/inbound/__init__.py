@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from ..headers import HeaderOptions
+from .app_stores import app_stores
 from .dependency import RateLimit
-from .limits import Limits, limits
+from .limits import Limits, RateLimited, limits
 from .middleware import RateLimitMiddleware
-from .penalties.blocks import Blocks
-from .penalties.penalty import Penalty
-from .refusals import RateLimited
-from .responses.header_options import HeaderOptions
-from .responses.openapi import limited_responses
+from .penalties import Blocks, Penalty
+from .refusals import limited_responses
 from .rules import Rule
-from .startup.app_stores import app_stores
 
 __all__ = [
     "Blocks",

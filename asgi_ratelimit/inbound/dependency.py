@@ -1,9 +1,18 @@
-"""``Depends(RateLimit("5/minute"))``: limits written next to the routes of FastAPI, which is not imported here."""
+"""``Depends(RateLimit("5/minute"))``: limits written next to the routes of FastAPI, which is not imported here.
 
-from collections.abc import Sequence
+A limit without a name of its own is named after its route. The annotations of this module are evaluated, because
+FastAPI reads them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from inspect import Parameter, Signature
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias
+from uuid import UUID
+from weakref import WeakSet
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -14,48 +23,79 @@ from ..buckets import UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
-from ..keys import KeyFunction
-from ..keys.base import is_dependency
+from ..keys import Key, KeyFunction, client_ip
+from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store, checked_name
 from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store
 from ..stores.name_owners import register
+from .app_stores import INHERITED_KEY, app_stores, enforcer_of
+from .checks import require_agreement, warn_of_workers
 from .delays import receiving_of
 from .enforcer import Enforcer
-from .functions.dependency_key import DependencyKey, store_values
-from .functions.function_arguments import CostFunction, QuotaFunction, address_key
-from .functions.injected_parameters import InjectedParameters
-from .functions.lacking_depends import (
-    require_called_keys,
-    require_no_default,
-    require_no_factory,
-)
-from .penalties.penalty import Penalty
+from .functions import CostFunction, QuotaFunction, address_key, signature_of
+from .limits import SCOPE_KEY, RateLimited, RequestLimits, own_answer_of, request_limits
+from .penalties import Penalty
 from .plan import Plan
-from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, RequestLimits, request_limits
-from .responses.refusal_answers import LimitUnavailable, OnLimited, checked_on_limited
-from .rule_table import Defaults, overridden
-from .rules import CompiledRule, owned_quotas
-from .startup.app_routes import walk
-from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
-from .startup.name_conflicts import require_agreement
-from .startup.route_names import NamedLimit, RouteNames, names_by_limit
-from .startup.startup_warnings import warn_of_workers
+from .refusals import LimitUnavailable, OnLimited, checked_on_limited
+from .routes import AppRoute, mounts_of, place_text, walk
+from .rules import CompiledRule, Defaults, overridden, owned_quotas
 
 _MOST_PLANS = 16
 """The most apps with one limit whose plans are kept."""
 
-_QUOTA_OF_A_DEPENDENCY = (
-    "let the dependency that returns the key set request.state.plan, and a function of the request return the quota, "
-    "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
+_checked: WeakSet[Any] = WeakSet()
+"""The apps whose limits all stand where FastAPI calls them."""
+
+_KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
+_BY_PLAN = "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
+_NAMED = 'RateLimit("5/minute", name="login")'
+_TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
+_WITH_DEPENDS = (
+    'dependencies=[Depends(RateLimit("5/minute"))], or limit: Annotated[Any, Depends(RateLimit("5/minute"))]'
 )
 
-_TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
+
+class DependencyKey:
+    """``key=Depends(current_user_id)``: the key that a dependency returns; FastAPI calls it once for each request."""
+
+    VALUES = "asgi_ratelimit.keys"
+    """The entry in the scope of a request that stores the values of dependencies."""
+
+    def __init__(self, dependency: Any) -> None:
+        if dependency.dependency is None:
+            raise ConfigurationError(f"key={dependency!r} names no dependency: {_KEYED}")
+        _require_called_key(dependency.dependency)
+        self.dependency = dependency
+
+    def __repr__(self) -> str:
+        function = self.dependency.dependency
+        return f"Depends({getattr(function, '__name__', repr(function))})"
+
+    def __call__(self, connection: HTTPConnection) -> Key:
+        value = connection.scope[self.VALUES][self]
+        if value is None or isinstance(value, (str, bytes, int, UUID)):
+            return value
+        kind = type(value).__qualname__  # not the value, which may be what an app knows of a user
+        raise TypeError(f"{self!r} returned a {kind}, but a key is a str, bytes, an int, a UUID or None: {_KEYED}")
 
 
-class RateLimit(NamedLimit):
+class _LacksItsCall:
+    """A mark on the quota of ``RateLimit``, which FastAPI reads if ``Depends(RateLimit)`` lacks the call."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> NoReturn:
+        raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
+
+
+if TYPE_CHECKING:
+    QuotaArgument: TypeAlias = QuotaLike | QuotaFunction
+else:
+    QuotaArgument = Annotated[Any, _LacksItsCall()]
+
+
+class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
     ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, including functions. A ``key`` may also be the
@@ -72,14 +112,10 @@ class RateLimit(NamedLimit):
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
 
-    __signature__ = InjectedParameters()
-
-    @shows_use(
-        'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
-    )
+    @shows_use('RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")')
     def __init__(
         self,
-        quota: "QuotaLike | QuotaFunction",
+        quota: QuotaArgument,
         *,
         key: "KeyFunction | Any | None" = None,
         cost: "float | CostFunction" = 1,
@@ -93,15 +129,15 @@ class RateLimit(NamedLimit):
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
-            raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
+            raise ConfigurationError(f"{quota!r} is not a quota: where a dependency sets the plan, {_BY_PLAN}")
         name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
         rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
-        if self._own is not None and not self.names.unnamed:
-            self._plan_with(self._own)
+        if self._own is not None and not self.unnamed:
+            self._new_plan(self._own)
 
     @staticmethod
     def set_store(store: "Store | str | None") -> None:
@@ -133,12 +169,25 @@ class RateLimit(NamedLimit):
 
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.names = RouteNames([rule.name for rule in rules])
+        self.unnamed = sum([rule.name == UNNAMED for rule in rules])
+        """How many of its rules are named after their route."""
+        self._names = [rule.name for rule in rules]
+        """The names of its rules, as of the route of the last request."""
+        self._route: tuple[object, object] | None = None
+        """The router and the route of the last request, if there are rules without a name."""
         self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
         """The plan of the limit behind the enforcer of each app, and the enforcer's key at that time."""
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
-        self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
+        self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
+        kind = Parameter.KEYWORD_ONLY
+        self.__signature__ = Signature(
+            [
+                Parameter("connection", kind, annotation=HTTPConnection),
+                Parameter("response", kind, annotation=Response),
+                *[Parameter(name, kind, default=key.dependency) for name, key in self._keys.items()],
+            ]
+        )
 
     def __repr__(self) -> str:
         names = ["" if rule.name == UNNAMED else f", name={rule.name!r}" for rule in self.rules]
@@ -154,26 +203,30 @@ class RateLimit(NamedLimit):
         ``values`` are the keys that dependencies have returned.
         """
         scope = connection.scope
-        store_values(scope, {self.dependency_keys[name]: value for name, value in values.items()})
+        if values:
+            by_key = {self._keys[name]: value for name, value in values.items()}
+            scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
         limits = request_limits(scope) or _started(scope)
         enforcer = self._own or limits.enforcer
         if limits.server_send is None and app_stores.replacement is not None:
             enforcer = app_stores.replacement
-        if self.names.unnamed:
-            self.names.follow(self, scope)
+        if self.unnamed:
+            self._follow(scope)
         key, plan = self._plans.get(enforcer, (None, None))
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer, scope.get("app"))
         try:
-            planned = None if limits.is_exempt else await plan.evaluate(scope)
+            planned = ([], []) if limits.is_exempt else plan.evaluate(scope)
+            takes, _ = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable as error:
             await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error
-        if planned is None:
+        if not takes:
             return None
-        receiving = receiving_of(connection) if planned[0].max_delays else None
-        decision, *_ = await enforcer.take(planned, scope, receiving, limits.enforcer)
-        if not planned[0].is_enforced:
+        receiving = receiving_of(connection) if plan.may_wait else None
+        answer = enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        decision, *_ = answer if isinstance(answer, list) else await answer
+        if decision.shadow:
             return None
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
@@ -187,22 +240,18 @@ class RateLimit(NamedLimit):
         """The error for the last decision, after everything that the request had taken by then was given back."""
         decision = limits.decisions[-1]
         await limits.refund_all()
-        own = {name: rule.on_limited for name, rule in zip(self.names.current, self.rules) if rule.on_limited}
+        own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited}
         return RateLimited(limits, decision, own_answer_of(decision, own))
 
-    def _new_plan(self, enforcer: Enforcer, app: Any) -> Plan:
-        """The plan of the first request of an app, or of the first one under new overrides or another key.
+    def _new_plan(self, enforcer: Enforcer, app: Any = None) -> Plan:
+        """The plan behind an enforcer, as of its first request, or of the first under new overrides or another key.
 
-        All limits of the app that share the store must agree.
+        A limit without a key takes over the enforcer's. All limits of the app that share the store must agree.
         """
         if app is not None:
             register_limits(app, enforcer)
-        return self._plan_with(enforcer)
-
-    def _plan_with(self, enforcer: Enforcer) -> Plan:
-        """The plan of the limit behind this enforcer; a limit without a key takes over the enforcer's."""
-        key, names = enforcer.key, self.names.current
-        rules = [_behind(enforcer, key, replace(rule, name=name)) for rule, name in zip(self.rules, names)]
+        key = enforcer.key
+        rules = [_behind(enforcer, key, replace(rule, name=name)) for rule, name in zip(self.rules, self._names)]
         require_agreement(rules)
         warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
@@ -218,7 +267,7 @@ class RateLimit(NamedLimit):
 
     def limit_texts(self) -> dict[str, str]:
         """The limits that the program itself sets, as text by name, for the log of an override."""
-        return {name: limit_text(rule.quota) for name, rule in zip(self.names.current, self.rules)}
+        return {name: limit_text(rule.quota) for name, rule in zip(self._names, self.rules)}
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
@@ -228,6 +277,54 @@ class RateLimit(NamedLimit):
         """Register its names behind this enforcer, except those after its route, unless it has its own store."""
         if self._own is None:
             register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != UNNAMED]))
+
+    # Names after routes
+
+    def names_at(self, place: str, number: int = 1) -> list[str]:
+        """A name for each rule: its own, or the place, with a number if other limits there are named after it too."""
+        numbered = (place if each == 1 else f"{place} {each}" for each in count(number))
+        return [next(numbered) if rule.name == UNNAMED else rule.name for rule in self.rules]
+
+    def _follow(self, scope: Scope) -> None:
+        """Name the limit after the route of this request; ``ConfigurationError`` if it is on several routes."""
+        router, route = scope.get("router"), scope.get("route")
+        if self._route is not None and self._route[0] is router and self._route[1] is route:
+            return
+        names = _names_by_limit(router).get(self) or self._names_on(route, scope)
+        place, own = _at_one_place(self, names)
+        if self._route is not None and self._names != own:
+            raise _needs_name(self, [self._names[0], place])
+        self._route, self._names = (router, route), own
+
+    def _names_on(self, route: Any, scope: Scope) -> "_NamesByPlace":
+        """The names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
+        path = getattr(route, "path", None)
+        if path is None:
+            raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_NAMED}")
+        place = place_text(mounts_of(scope) + path, getattr(route, "methods", None))
+        return {place: self.names_at(place)}
+
+    # What raises ConfigurationError where a limit stands without Depends, as early as FastAPI lets it
+
+    @property
+    def dependency(self) -> NoReturn:
+        """FastAPI looks for this attribute in a list of dependencies. Raises ``ConfigurationError``."""
+        raise _lacks_depends("in a list of dependencies")
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> NoReturn:
+        """FastAPI has pydantic read annotations: those with a limit, or with its class. Raises."""
+        raise _lacks_depends("in an annotation")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The limit itself, as a part of a router, say. FastAPI copies the default of a parameter alone."""
+        if not memo:
+            raise _lacks_depends("as the default of a parameter")
+        return self
+
+
+_NamesByPlace: TypeAlias = dict[str, list[str]]
+"""The names of a limit's rules at each place where it is used."""
 
 
 def _quota_text(rule: CompiledRule) -> str:
@@ -239,42 +336,18 @@ def _quota_text(rule: CompiledRule) -> str:
 def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> CompiledRule:
     """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
     key = inherited if rule.key is INHERITED_KEY else rule.key
-    return replace(rule, key=key, fallback=address_key([key, inherited]), failures=enforcer.failures)
-
-
-def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
-    """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
-    names = names_by_limit(app)
-    limits = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
-    named: dict[RateLimit, list[CompiledRule]] = {}
-    for limit in limits:
-        own, *others = names.get(limit, {}).values() or [limit.names.after(UNNAMED)]
-        named[limit] = [*limit.rules] if others else [replace(rule, name=name) for rule, name in zip(limit.rules, own)]
-    return named
-
-
-def require_depends(app: Any) -> None:
-    """Raise ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
-    for route in walk(app):
-        for function in (route.endpoint, *route.dependencies):
-            require_no_default(function)
-        for dependency in route.dependencies:
-            require_no_factory(dependency)
-            require_called_keys(dependency)
-
-
-def register_limits(app: Any, enforcer: Enforcer) -> None:
-    """Register all limits of an app that have no store of their own, whether or not they have had a request.
-
-    Raises ``ConfigurationError`` for limits that share a name but not their quotas.
-    """
-    calls = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
-    for limit in dict.fromkeys(calls):
-        limit.register(enforcer)
+    instead = None if enforcer.default is None else replace(enforcer.default, quota=())  # it is charged already
+    fallback = address_key([key, inherited])
+    return replace(rule, key=key, fallback=fallback, instead=instead, failures=enforcer.failures)
 
 
 def _started(scope: Scope) -> RequestLimits:
-    """Request limits for a request that no middleware has limited."""
+    """Request limits for a request that no middleware has limited; the first request of an app is its start."""
+    app = scope.get("app")
+    if app is not None and app not in _checked:
+        require_depends(app)
+        require_names(app)
+        _checked.add(app)
     limits = scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, [])
     return limits
 
@@ -284,3 +357,107 @@ def _report(limits: RequestLimits, response: Response) -> None:
     headers = [*draft(limits.reported), *([delay(limits.waited)] if limits.waited else [])]
     names = {name for name, _ in headers}
     response.raw_headers[:] = [*(each for each in response.raw_headers if each[0] not in names), *headers]
+
+
+# All limits of an app
+
+
+def limits_of(app: Any) -> list[RateLimit]:
+    """The limits on the routes of an app, in order, each once."""
+    return list(dict.fromkeys([limit for _, limit in _with_places(app)]))
+
+
+def has_limited_route(app: Any) -> bool:
+    """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
+    middlewares = (each.app for route in walk(app) for each in route.middlewares)
+    return bool(limits_of(app)) or any(hasattr(type(each), "limits_nothing") for each in middlewares)
+
+
+def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
+    """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
+    by_limit, named = _names_by_limit(app), {}
+    for limit in limits_of(app):
+        names, *others = by_limit.get(limit, {}).values() or [limit.names_at(UNNAMED)]
+        renamed = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
+        named[limit] = [*limit.rules] if others else renamed
+    return named
+
+
+def register_limits(app: Any, enforcer: Enforcer) -> None:
+    """Register all limits of an app that have no store of their own, whether or not they have had a request.
+
+    Raises ``ConfigurationError`` for limits that share a name but not their quotas.
+    """
+    for limit in limits_of(app):
+        limit.register(enforcer)
+
+
+def require_names(app: Any) -> None:
+    """Raise ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
+    for limit, names in _names_by_limit(app).items():
+        _at_one_place(limit, names)
+
+
+def require_depends(app: Any) -> None:
+    """Raise ``ConfigurationError`` for a limit, or a key, that stands in an app where FastAPI never calls it."""
+    for route in walk(app):
+        for function in (route.endpoint, *route.dependencies):
+            if isinstance(function, RateLimit):
+                continue
+            _require_called_key(function)
+            as_called = signature_of(function)
+            for parameter in as_called.parameters.values():
+                if isinstance(parameter.default, RateLimit):
+                    raise _lacks_depends(f"as the default of the parameter {parameter.name!r}")
+            if as_called.return_annotation is RateLimit:
+                name = getattr(function, "__name__", repr(function))
+                problem = f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody"
+                raise ConfigurationError(f"{problem}: Depends({name}())")
+
+
+def _require_called_key(dependency: Any) -> None:
+    """Raise for ``Depends(client_ip)``: FastAPI would make the key of each request, as its client says."""
+    if isinstance(dependency, type) and issubclass(dependency, ScopeKey):
+        name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
+        problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
+        raise ConfigurationError(f"{problem}: Depends({name}({arguments}))")
+
+
+def _lacks_depends(where: str) -> ConfigurationError:
+    return ConfigurationError(f"a RateLimit {where} lacks Depends, and limits nobody: {_WITH_DEPENDS}")
+
+
+def _with_places(app: Any) -> Iterator[tuple[AppRoute, RateLimit]]:
+    for route in walk(app):
+        for call in route.dependencies:
+            if isinstance(call, RateLimit):
+                yield route, call
+
+
+def _names_by_limit(app: Any) -> dict[RateLimit, _NamesByPlace]:
+    """The names of each limit that is named after its routes in an app, which no two limits share.
+
+    Routes of one path under several hosts are one place for a limit: that under the first of these hosts.
+    """
+    names: dict[RateLimit, _NamesByPlace] = {}
+    numbers: Counter[str] = Counter()
+    seen: set[tuple[RateLimit, str]] = set()
+    for route, limit in _with_places(app):
+        path = place_text(route.path, route.methods)
+        if limit.unnamed and (limit, path) not in seen:
+            seen.add((limit, path))
+            names.setdefault(limit, {})[route.place] = limit.names_at(route.place, numbers[route.place] + 1)
+            numbers[route.place] += limit.unnamed
+    return names
+
+
+def _at_one_place(limit: RateLimit, names: _NamesByPlace) -> tuple[str, list[str]]:
+    """The only place of a limit, and its names there. Raises ``ConfigurationError`` if there are several."""
+    if len(names) > 1:
+        raise _needs_name(limit, list(names))
+    return next(iter(names.items()))
+
+
+def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
+    several = " and ".join(map(repr, places[:2]))
+    return ConfigurationError(f"{limit!r} is used on several routes, such as {several}, and needs a name: {_NAMED}")

@@ -1,4 +1,4 @@
-"""The enforcer of a middleware, and of the dependencies behind it: it takes, counts, and calls the hooks."""
+"""The enforcer of a middleware, and of the dependencies behind it: it takes, waits, punishes, counts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..limiter import publish_counts
 from ..stores import Decisions, Store
-from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
-from .functions.connection_functions import Failures
-from .penalties.block_checks import BlockCheck
-from .penalties.strikes import apply_penalties
-from .plan import Layout, Planned, in_parts
-from .responses.refusal_answers import OnLimited, Refusal
+from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests
+from .functions import Failures
+from .penalties import BlockCheck, apply_penalties
+from .plan import Plan
+from .refusals import OnLimited, Refusal
+from .rules import CompiledRule
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """An exception handler, as in Starlette and FastAPI."""
@@ -49,6 +49,8 @@ class Enforcer:
     """Failures of the functions of dependencies are reported here."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
     """The ``on_limited`` of rules, by their names."""
+    default: CompiledRule | None = None
+    """The quota of the middleware, if it is no function: a dependency whose quota fails leaves it at that."""
     handler: Handler | None = None
     """The app's own handler for refusals."""
     route_of: RouteOf = lambda scope: None
@@ -66,23 +68,27 @@ class Enforcer:
         self.hooks.watch(self.store)
 
     def take(
-        self, planned: Planned, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
-    ) -> Decisions | Awaitable[list[Decision]]:
-        """The decision on each planned take. Penalties are applied, decisions are counted, and the hooks are called.
+        self,
+        plan: Plan,
+        takes: Sequence[Take],
+        scope: Scope,
+        receiving: Receiving | None = None,
+        outer: Enforcer | None = None,
+    ) -> list[Decision] | Awaitable[list[Decision]]:
+        """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
+        Decisions that a store in memory has made, and that stand as they are, are there at once.
         """
-        layout, _, takes = planned
-        if not takes:  # only its messages are limited
-            return Decisions()
         if not self.is_published:
             self.is_published = True
             publish_counts(self.store, by_app=True)
-        observer, since_ns = outer or self, monotonic_ns()
-        answer = self._take_parts(takes) if layout.is_split else self.store.take(takes)
-        if type(answer) is not Decisions or not layout.is_final:
-            return self._finished(layout, answer, scope, since_ns, receiving, observer)
+        since_ns = monotonic_ns()
+        answer = self.store.take(takes)
+        if type(answer) is not Decisions or not plan.is_final:
+            return self._finished(plan, answer, scope, since_ns, receiving, outer or self)
+        observer = outer or self
         self.counts.count(answer)
         if observer.is_observed:
             observer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
@@ -90,42 +96,55 @@ class Enforcer:
 
     async def _finished(
         self,
-        layout: Layout,
+        plan: Plan,
         answer: Awaitable[list[Decision]],
         scope: Scope,
         since_ns: int,
         receiving: Receiving | None,
-        observer: Enforcer,
+        outer: Enforcer,
     ) -> list[Decision]:
         """The decisions of a store on a server, or those that do not stand as they are."""
-        decisions = await answer
-        taken_ns, waited = monotonic_ns() - since_ns, None
+        decisions, waited = await answer, None
+        taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
-        if not layout.is_final:
-            decisions, waited = await self._changed(layout, decisions, receiving, observer)
+        if not plan.is_final:
+            decisions, waited = await self._changed(plan, decisions, receiving, outer)
         self.counts.count(decisions)
-        if observer.is_observed:
-            observer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
+        if outer.is_observed:
+            outer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
         return decisions
 
     async def _changed(
-        self, layout: Layout, decisions: Sequence[Decision], receiving: Receiving | None, outer: Enforcer
+        self, plan: Plan, decisions: Sequence[Decision], receiving: Receiving | None, outer: Enforcer
     ) -> tuple[list[Decision], float | None]:
         """The decisions after the wait, after penalties, and with those of shadow rules marked.
 
         Also the seconds that the request has waited, ``None`` if it has not.
         """
-        waited, finished = None, [replace(decision, shadow=True) for decision in decisions[layout.is_enforced :]]
-        if layout.is_enforced:
-            decision, has_gone = decisions[0], False
-            if receiving is not None and layout.max_delays and not decision.allowed:
-                decision, waited = await self._wait(decision, layout.max_delays, receiving, outer)
+        waited, changed = None, list[Decision]()
+        for answer in decisions:
+            if answer.charges[0].name in plan.shadows:
+                changed.append(replace(answer, shadow=True))
+                continue
+            decision, has_gone = answer, False
+            if receiving is not None and plan.may_wait and not decision.allowed:
+                decision, waited = await self._wait(decision, plan.max_delays(decision.take), receiving, outer)
                 has_gone, receiving.waited = receiving.is_gone, decision.delay or waited
-            if layout.checks_blocks:  # there is no reason to punish a client that has gone
+            if plan.punishes:  # there is no reason to punish a client that has gone
                 decision = without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
-            finished.insert(0, decision)
-        return finished, waited or None
+            changed.append(decision)
+        return changed, waited or None
+
+    async def _wait(
+        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
+    ) -> tuple[Decision, float]:
+        """Wait in the queue of the middleware around the app."""
+        outer.hooks.queued(outer.name, 1)
+        try:
+            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
+        finally:
+            outer.hooks.queued(outer.name, -1)
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -151,30 +170,3 @@ class Enforcer:
                 self.hooks(self.name, decision, latency, waited, request)
             else:
                 self.hooks(self.name, decision, request=request)
-
-    async def _wait(
-        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
-    ) -> tuple[Decision, float]:
-        """Wait in the queue of the middleware around the app."""
-        outer.hooks.queued(outer.name, 1)
-        try:
-            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
-        finally:
-            outer.hooks.queued(outer.name, -1)
-
-    async def _take_parts(self, takes: Sequence[Take]) -> list[Decision]:
-        """The decisions on takes of which the first is split over several: it is allowed if all of its parts are.
-
-        The first part that is refused decides, and what the parts before it took is given back. A request that is
-        cancelled in between gives everything back too.
-        """
-        (whole, *others), taken = takes, list[Taken]()
-        for part in in_parts(whole.charges):
-            decision = await self.successive_takes.take(self.store, replace(whole, charges=part), taken)
-            if not decision.allowed:
-                await self.successive_takes.give_back(taken)
-                break
-            taken.append((self.store, decision))
-        else:
-            decision = joined(whole, [each for _, each in taken])
-        return [decision, *(await self.store.take(others) if others else ())]

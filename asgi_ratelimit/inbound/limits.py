@@ -1,27 +1,301 @@
-"""``limits(request)``: the limits of a request, inside its endpoint.
+"""The limits of one request: its decisions, the headers of its answer, its refusal, and what its endpoint charges."""
 
-Annotations are evaluated, not strings: FastAPI reads them, so that ``Depends(limits)`` works.
-"""
+from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
-from starlette.requests import HTTPConnection
+from anyio import sleep_forever
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketState
 
+from ..algorithms import State
 from ..argument_errors import checked_flag, shows_use
-from ..decision import Charge, Decision, Take, checked_actual
-from ..errors import ConfigurationError, StoreError
+from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
+from ..errors import ConfigurationError, RateLimitError, StoreError
+from ..headers import LEGACY_NAMES, delay, draft, retry_after
 from ..logs import warn_once
 from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
 from ..stores.name_owners import owned
 from .delays import Taken
-from .plan import in_parts
-from .refusals import RateLimited
-from .request_limits import RequestLimits, request_limits
+from .enforcer import Enforcer, Handler
+from .penalties import is_blocked
+from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, refusing_name
+
+SCOPE_KEY: Final = "asgi_ratelimit"
+"""The entry in the scope that stores the limits of a request."""
+
+_MAX_DEPTH = 100
+"""How many nested middlewares are followed before they are taken for a cycle."""
+
+
+class RequestLimits:
+    """The decisions on one request so far; ``send`` adds headers about them to the start of the answer.
+
+    Inner limits add their decisions to the outermost request limits. Request limits that a dependency starts, without a
+    middleware around it, have no ``server_send``, and only collect decisions.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_stores",
+        "decisions",
+        "enforcer",
+        "has_started",
+        "is_exempt",
+        "reported",
+        "server_send",
+        "waited",
+    )
+
+    def __init__(self, enforcer: Enforcer, server_send: Send | None, decisions: list[Decision]) -> None:
+        self.enforcer = enforcer
+        self.server_send = server_send
+        self.decisions = decisions
+        """All decisions on this request, in order."""
+        self.reported = decisions
+        """Those that headers report, with the newest state of each bucket; the same list until one differs."""
+        self.has_started = False
+        self.is_exempt = False
+        """Whether the client is on the list of clients that are never limited, not even by dependencies."""
+        self.waited = 0.0
+        """How many seconds the request has waited for slots."""
+        self._answer: Callable[[], Awaitable[None]] | None = None
+        self._stores: list[Store] | None = None
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
+        if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
+            if self._answer is not None:
+                return self._answer_instead(self._answer)
+            self.has_started = True
+            dialect = self.enforcer.dialect
+            if dialect is not None and (self.reported or self.waited):
+                own = [*message.get("headers", ())]
+                headers = [*own, *dialect(self.reported)] if self.reported else [*own]
+                if self.waited:
+                    headers.append(delay(self.waited))
+                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
+                    headers[len(own) :] = [each for each in headers[len(own) :] if each[0] not in LEGACY_NAMES]
+                message = {**message, "headers": headers}
+        return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
+
+    def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
+        """Send the answer of the request by this function, whatever the app sends from now on."""
+        self._answer = None if self.has_started else answer
+
+    async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:
+        """Send an answer instead of the app's, of which nothing is sent."""
+        await answer()
+        self.server_send = _discard
+
+    @property
+    def stores(self) -> list[Store]:
+        """The store that made each of the decisions."""
+        if self._stores is None:
+            self._stores = [self.enforcer.store] * len(self.decisions)
+        return self._stores
+
+    def add(self, decisions: Sequence[Decision], store: Store) -> None:
+        """Add the decisions of an inner limit."""
+        self.stores.extend([store] * len(decisions))
+        if self.reported is not self.decisions:
+            self.reported = [*self.reported, *decisions]
+        self.decisions.extend(decisions)
+
+    def add_update(self, decision: Decision, store: Store) -> None:
+        """Add a decision on buckets that were charged before: headers report their new states."""
+        newer = {charge.bucket: state for charge, state in zip(decision.charges, decision.stored)}
+        reported = [_updated(each, newer) for each in self.reported]
+        if not decision.allowed:
+            reported = [_refused(each, decision) for each in reported]
+        self.add([decision], store)
+        self.reported = reported
+
+    async def refund_all(self) -> None:
+        """Give back everything that this request was charged; what a store cannot take back now stays charged.
+
+        Headers report these buckets as they are afterwards.
+        """
+        pairs = zip(self.decisions, self.stores)
+        taken = [(store, decision) for decision, store in pairs if decision.allowed and decision.id]
+        states = await self.enforcer.successive_takes.give_back(taken)
+        if states:
+            self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
+
+    async def refuse(self, connection: AppArguments, enforcer: Enforcer) -> None:
+        """Answer a request that the last decision, of this enforcer, refused; give back what earlier ones charged."""
+        decision = self.decisions[-1]
+        if len(self.decisions) > 1:
+            await self.refund_all()
+        await self.answer(decision, connection, enforcer)
+
+    async def answer(
+        self,
+        decision: Decision,
+        connection: AppArguments,
+        enforcer: Enforcer,
+        on_limited: OnLimited | None = None,
+    ) -> None:
+        """Answer a refused request, as the rule, the middleware or the app's own handler says."""
+        by_block = is_blocked(decision)
+        if by_block or is_outage(decision):
+            self.reported = [each for each in self.reported if each is not decision]
+        on_limited = on_limited or own_answer_of(decision, enforcer.on_limited)
+        if on_limited is None and enforcer.refusal.on_limited is None and enforcer.handler is not None:
+            on_limited = _handled_by(enforcer.handler, self, connection)
+        await enforcer.refusal.answer(self.reported, decision, connection, by_block, on_limited)
+
+
+async def _discard(message: Message) -> None:
+    """The ``send`` for the rest of an answer that another one has replaced."""
+
+
+def request_limits(scope: Scope) -> RequestLimits | None:
+    """The request limits that the outermost limit of a request has started, if there are any."""
+    return scope.get(SCOPE_KEY)
+
+
+def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
+    """An older decision, with the newer states of its buckets."""
+    stored = [newer.get(charge.bucket, state) for charge, state in zip(old.charges, old.stored)]
+    return replace(old, stored=stored)
+
+
+def _refused(old: Decision, refusal: Decision) -> Decision:
+    """An older decision, as the refusal of what was asked for later on the same buckets."""
+    asked = {charge.bucket: charge for charge in refusal.charges}
+    if asked.keys().isdisjoint([charge.bucket for charge in old.charges]):
+        return old
+    charges = tuple([asked.get(charge.bucket, charge) for charge in old.charges])
+    return replace(old, take=with_charges(old.take, charges), allowed=False, wait_us=refusal.wait_us, id=0)
+
+
+# Refusals
+
+
+def own_answer_of(decision: Decision, by_name: Mapping[str, OnLimited]) -> OnLimited | None:
+    """The ``on_limited`` of the rule that refused with the longest wait, if it has one."""
+    return by_name.get(refusing_name(decision) or "") if by_name else None
+
+
+def find_handler(enforcer: Enforcer, scope: Scope, app: Any) -> None:
+    """Let an app's own handler of such errors also answer the requests that the middleware refuses."""
+    handler = _handler_of(getattr(scope.get("app"), "exception_handlers", None))
+    for _ in range(_MAX_DEPTH):
+        handler = handler or _handler_of(getattr(app, "exception_handlers", None))
+        app = getattr(app, "app", None)
+    if handler is not None:
+        enforcer.handler = handler
+
+
+def _handler_of(*handlers: Any) -> Handler | None:
+    """The program's handler for ``RateLimited``, for 429 or for ``HTTPException``, of Starlette or FastAPI."""
+    found = [each[kind] for each in handlers if isinstance(each, dict) for kind in _HANDLED if kind in each]
+    return next((each for each in found if not _is_framework(each)), None)
+
+
+def _is_framework(handler: Any) -> bool:
+    return str(getattr(handler, "__module__", "")).partition(".")[0] in ("starlette", "fastapi")
+
+
+def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
+    """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
+    scope, receive, _ = connection
+    if scope["type"] != "http":
+        return None
+
+    async def answer(_: HTTPConnection, decision: Decision) -> Any:
+        arguments = Request(scope, receive), RateLimited(limits, decision)
+        if inspect.iscoroutinefunction(handler):
+            return await handler(*arguments)
+        return await run_in_threadpool(handler, *arguments)
+
+    return answer
+
+
+class RateLimited(RateLimitError, HTTPException):
+    """Raised when a request is refused inside the app: by ``Depends(RateLimit(...))``, or by ``limits().charge``.
+
+    It needs no handler: the request is answered like any refused request, unless the app has a handler for this class,
+    for 429 or for ``HTTPException``. Such a handler also answers the requests that a middleware refuses, unless that
+    has an ``on_limited``. ``decision`` is the refusal; ``None`` means that a function failed whose rule then lets
+    nobody pass.
+    """
+
+    def __init__(self, limits: RequestLimits, decision: Decision | None, on_limited: OnLimited | None = None) -> None:
+        headers = retry_after(decision) if decision is not None else [RETRY_SOON]
+        status = 503 if decision is None or is_outage(decision) else 429
+        detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
+        super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})
+        self.decision = decision
+        self._limits = limits
+        self._on_limited = on_limited
+
+    def with_handler(self, scope: Scope) -> RateLimited:
+        """This error, after giving the framework a handler for it, unless the app has one."""
+        if scope["type"] == "websocket" or self._handler_in(scope) is None:
+            by_class, _ = _handlers_in(scope)
+            by_class.setdefault(RateLimited, _handle)
+        return self
+
+    def answers_in_any_case(self, scope: Scope) -> RateLimited:
+        """This error, as the answer whatever a framework does with it, unless the app has a handler for it."""
+        self.with_handler(scope)
+        if self._handler_in(scope) in (None, _handle):
+            self._limits.answer_with(lambda: self(scope, _nothing_to_receive, self._limits.send))
+        return self
+
+    def _handler_in(self, scope: Scope) -> Handler | None:
+        by_class, by_status = _handlers_in(scope)
+        return _handler_of(by_class, by_status if self.status_code == 429 else None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, as an ASGI app."""
+        limits = self._limits
+        limits.answer_with(None)
+        if limits.server_send is None:
+            limits.server_send, send = send, limits.send
+        if self.decision is None:
+            await LimitUnavailable().answer(scope, send)
+        else:
+            await limits.answer(self.decision, (scope, receive, send), limits.enforcer, self._on_limited)
+
+
+_HANDLED: Final = (429, RateLimited, HTTPException)
+"""What an app may have a handler for that also answers refusals, in the order in which frameworks look for one."""
+
+
+def _handlers_in(scope: Scope) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """The exception handlers of the app by class and by status, to which one may be added."""
+    handlers: tuple[dict[Any, Any], dict[Any, Any]] = scope.get("starlette.exception_handlers") or ({}, {})
+    return handlers
+
+
+async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLimited | None:
+    """The handler of such an error, for Starlette and FastAPI."""
+    if isinstance(connection, WebSocket) and connection.application_state is WebSocketState.CONNECTED:
+        await connection.close(1008, "rate limit exceeded")
+        return None
+    return error
+
+
+async def _nothing_to_receive() -> Message:
+    """The ``receive`` of an answer, instead of the app's, which may have read everything."""
+    await sleep_forever()
+    raise AssertionError
+
+
+# What an endpoint charges
 
 _CHARGE = 'await limits(request).charge(3, name="login")'
 _REFUND = 'await limits(request).refund(3, name="login")'
@@ -151,17 +425,17 @@ class Limits:
         return list(zip(self._request_limits.decisions, self._request_limits.stores))
 
     def _takes(self, cost: float, name: str | None) -> list[tuple[Store, Take]]:
-        """One take for each store, of everything that this request is charged there, or several if that is too much.
+        """One take for each store, of everything that this request is charged there.
 
-        Where there are several, a later one may be refused, and the earlier ones are given back.
+        A later one may be refused, and the earlier ones are given back.
         """
         takes = []
         for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
             more = [replace(each, cost=cost) for each in charges.values() if _is_of(each, name)]
-            on_error = decisions[0].take.on_error
-            takes.extend([(store, Take(part, on_error=on_error)) for part in in_parts(more)])
+            if more:
+                takes.append((store, Take(tuple(more), on_error=decisions[0].take.on_error)))
         return takes
 
 

@@ -11,8 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
 from ..counts import counts_of
-from ..decision import Decision, OnError
+from ..decision import OnError
 from ..errors import ConfigurationError
+from ..headers import DialectName, HeaderOptions, header_options
 from ..hooks import Hook
 from ..hooks.calling import Hooks
 from ..keys import KeyFunction
@@ -20,36 +21,31 @@ from ..keys.path_patterns import own_root_path
 from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
-from ..stores import Decisions, Store
+from ..stores import Store
 from ..stores.name_owners import register
-from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import register_limits, require_depends
-from .enforcer import Enforcer
-from .functions.connection_functions import Failures
-from .functions.function_arguments import CostFunction, QuotaFunction
-from .penalties.allow_deny_lists import ListFunction, Lists
-from .penalties.penalty import Penalty
-from .plan import Plan, Planned
-from .refusals import RateLimited, find_handler, refuse
-from .request_limits import SCOPE_KEY, RequestLimits, request_limits
-from .responses.header_options import DialectName, HeaderOptions, header_options
-from .responses.refusal_answers import AccessDenied, AppArguments, LimitUnavailable, OnLimited, Refusal
-from .rule_table import Defaults, RuleTable, checked_rules
-from .rules import Rule, message_quotas, owned_quotas, repeatable
-from .settling import Settling
-from .startup.app_routes import place_of, root_of
-from .startup.construction import checked_app, logs_errors, require_usable
-from .startup.lifespan import closing, draining
-from .startup.route_names import require_names
-from .startup.route_templates import RouteTemplates
-from .startup.startup_warnings import (
-    has_limited_route,
+from .checks import (
+    checked_app,
+    closing,
+    draining,
+    logs_errors,
+    require_usable,
     warn_of_evadable_rules,
     warn_of_no_limits,
     warn_of_rules,
     warn_of_workers,
 )
+from .config import AT_START, USUAL, LimitsFile, Options
+from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
+from .dependency import has_limited_route, register_limits, require_depends, require_names
+from .enforcer import Enforcer
+from .functions import CostFunction, Failures, QuotaFunction
+from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
+from .penalties import ListFunction, Lists, Penalty
+from .plan import RuleTable
+from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
+from .routes import RouteTemplates, place_of, root_of
+from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .settling import Settling
 from .websockets import MessageLimits, Throttled
 
 
@@ -174,8 +170,12 @@ class RateLimitMiddleware:
             self._take_over_table(table)
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table
-        warn_of_rules(table.rules if self._has_started else (), self.app)
-        warn_of_evadable_rules(table.rules, table.charging)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Warn about rules that never apply, as soon as the app is complete, and about limits that clients evade."""
+        warn_of_rules(self.rule_table.rules if self._has_started else (), self.app)
+        warn_of_evadable_rules(self.rule_table.rules, self.rule_table.charging)
 
     @used_as(
         'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
@@ -186,71 +186,53 @@ class RateLimitMiddleware:
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
         app, decisions, receiving, is_exempt = self.app, [], None, False
-        plan, outer = self._plan_for(scope), scope.get(SCOPE_KEY)
+        outer: RequestLimits | None = scope.get(SCOPE_KEY)
+        if not self._has_started:
+            self._start(scope, outer.enforcer if outer else None)
+        plan = self.rule_table.plan_for(scope)
         try:
             if self._lists is not None:
                 is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
             if self._may_limit_messages and kind == "websocket" and not is_exempt:
                 app = Throttled(app, self._enforcer, scope, MessageLimits(self, scope))
             if plan is not None and not is_exempt:
-                if plan.may_wait:
-                    receive = receiving = Receiving(scope, receive)
-                planned = plan.evaluate_constant(scope) if plan.is_constant else await plan.evaluate(scope)
-                if planned is not None:
-                    answer = self._enforcer.take(planned, scope, receiving)
-                    decisions = answer if type(answer) is Decisions else await answer
-                    if not planned[0].is_plain:
-                        app, decisions = self._around(app, planned, decisions)
+                planned = plan.evaluate(scope)
+                takes, keys = planned if isinstance(planned, tuple) else await planned
+                if plan.limits_messages and isinstance(app, Throttled):
+                    app.limits.use_keys(plan.message_keys(keys))
+                if takes:
+                    if plan.may_wait:
+                        receive = receiving = Receiving(scope, receive)
+                    answer = self._enforcer.take(plan, takes, scope, receiving)
+                    decisions = answer if isinstance(answer, list) else await answer
+                    if plan.settling:
+                        app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
+                    if plan.shadows:
+                        decisions = [decision for decision in decisions if not decision.shadow]
         except (AccessDenied, LimitUnavailable) as error:
             if outer is not None:
                 await outer.refund_all()
             return await error.answer(scope, send)
-        if outer is not None and outer.server_send is not None:
-            outer.waited += receiving.waited if receiving is not None else 0.0
-            return await self._continue_within(outer, decisions, app, (scope, receive, send))
-        limits = scope[SCOPE_KEY] = RequestLimits(self._enforcer, send, decisions)
-        if is_exempt or receiving is not None:
-            limits.is_exempt, limits.waited = is_exempt, receiving.waited if receiving is not None else 0.0
-        try:
-            if not decisions or decisions[0].allowed:
-                await app(scope, receive, limits.send)
-            else:
-                await refuse(self._enforcer, limits, (scope, receive, limits.send))
-        except RateLimited as error:
-            if limits.has_started:
-                raise
-            await error(scope, receive, limits.send)
-        finally:
-            scope.pop(SCOPE_KEY, None)
-
-    def _around(self, app: ASGIApp, planned: Planned, decisions: list[Decision]) -> tuple[ASGIApp, list[Decision]]:
-        """The app with what settles the request around it, and the enforced decisions."""
-        layout, keys, _ = planned
-        if isinstance(app, Throttled):
-            app.limits.use_keys([(rule, keys[number]) for rule, number in layout.messages])
-        if layout.settle_rules:
-            app = Settling(app, self._store, layout.settle_rules, decisions)
-        return app, decisions[: layout.is_enforced]
-
-    async def _continue_within(
-        self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: AppArguments
-    ) -> None:
-        """Delegate or refuse as a limit within another one, whose headers report these decisions too."""
-        outer.add(decisions, self._store)
-        if not decisions or decisions[0].allowed:
-            await app(*connection)
+        if outer is not None and outer.server_send is not None:  # its answer reports these decisions too
+            limits, is_inner = outer, True
+            limits.add(decisions, self._store)
         else:
-            await refuse(self._enforcer, outer, connection)
-
-    def _plan_for(self, scope: Scope) -> Plan | None:
-        """The plan of the first request, which shows where this middleware stands.
-
-        Later requests go directly to the rule table: no attribute holds a method of this object, so the object is
-        deleted, and its names are free, as soon as the program drops it.
-        """
-        outer = request_limits(scope)
-        self._start(scope, outer.enforcer if outer else None)
-        return self.rule_table.plan_for(scope)
+            limits, is_inner = RequestLimits(self._enforcer, send, decisions), False
+            scope[SCOPE_KEY], limits.is_exempt, send = limits, is_exempt, limits.send
+        if receiving is not None:
+            limits.waited += receiving.waited
+        try:
+            if decisions and not decisions[0].allowed:
+                await limits.refuse((scope, receive, send), self._enforcer)
+            else:
+                await app(scope, receive, send)
+        except RateLimited as error:
+            if is_inner or limits.has_started:
+                raise
+            await error(scope, receive, send)
+        finally:
+            if not is_inner:
+                scope.pop(SCOPE_KEY, None)
 
     def _defaults(self, options: Options) -> Defaults:
         """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
@@ -259,9 +241,7 @@ class RateLimitMiddleware:
 
     def _take_over_table(self, table: RuleTable) -> None:
         """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
-        self.rule_table, self._enforcer.on_limited = table, table.on_limited
-        if self._has_started:
-            self._plan_for = table.plan_for  # type: ignore[method-assign]
+        self.rule_table, self._enforcer.on_limited, self._enforcer.default = table, table.on_limited, table.default
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
@@ -278,7 +258,7 @@ class RateLimitMiddleware:
         warn_of_workers(self._store)
         publish_counts(self._store, by_app=True)
         self._has_started = True
-        self.overrides_changed()
+        self._warn()
         if self._file is not None:
             self._file.watch(self)
 

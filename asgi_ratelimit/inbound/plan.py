@@ -1,270 +1,308 @@
-"""Plans: what a request is charged under the rules that match it.
+"""Which rules apply to a request, and what it is charged under them.
 
-A plan is made once for each set of rules, and knows what does not depend on the request: which rules share a key, and
-the layout of the takes. A request only fills in its keys and costs, and nothing is cached for a client.
+The table finds the rules by path and method. A plan is made once for each set of rules, and fills in what depends on
+the request: keys, and the quotas and costs that functions return. Nothing is kept for a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
+from functools import lru_cache
+from itertools import chain, count
 from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import bucket_prefix, tag_of
-from ..decision import Charge, OnError, Take
-from ..quotas import MAX_CHARGES, Quota
-from .functions.connection_functions import Results, connection_of
-from .penalties.block_checks import BLOCK, BlockCheck, block_check
-from .rules import CompiledRule
+from ..buckets import tag_of
+from ..decision import Charge, Take
+from ..errors import ConfigurationError
+from ..keys.path_patterns import normalised, readings, route_path
+from ..limiter import checked_name
+from ..overrides import NO_OVERRIDES, Override, limit_text
+from ..quota_text import QuotaLike
+from ..quotas import MAX_CHARGES, require_few
+from .checks import require_agreement
+from .functions import QuotaFunction, Results, connection_of
+from .penalties import BLOCK, BlockCheck, Penalty, block_check
+from .refusals import LimitUnavailable
+from .rules import STRICTNESS, Charged, CompiledRule, Defaults, Rule, name_of_messages, under_overrides
 
-MAX_LAYOUTS = 256
-"""The most layouts that a plan stores: a function may return any quotas."""
+MAX_CACHED = 4096
+"""The number of paths whose plans are kept, and of sets of rules."""
 
-Keys: TypeAlias = "Sequence[str | None]"
+LONGEST_CACHED = 256
+"""The most characters of a method and path that are kept beside their plan; longer ones are matched each time."""
 
-Planned: TypeAlias = "tuple[Layout, Keys, tuple[Take, ...]]"
-"""Everything that one request takes: the layout, the keys that are numbered in it, and the takes."""
+Planned: TypeAlias = "tuple[Sequence[Take], Sequence[str | None]]"
+"""The takes of a request, first the enforced one, and the keys that were found."""
 
-
-class Plan:
-    """What a request is charged under these rules."""
-
-    def __init__(self, rules: Sequence[CompiledRule]) -> None:
-        self.rules = tuple(rules)
-        self.is_constant = all(rule.is_constant for rule in rules)
-        """Whether only keys depend on the request, and are read from its scope, so that nothing is awaited."""
-        self.may_wait = any(rule.max_delay > 0.0 and not rule.shadow for rule in rules)
-        """Whether a request may wait for its slot instead of being refused."""
-        functions: list[Any] = list(dict.fromkeys([rule.key for rule in rules])) if self.is_constant else []
-        self._numbers = tuple([functions.index(rule.key) if functions else at for at, rule in enumerate(rules)])
-        """The number of each rule's key."""
-        self._keys = [(function.of, rules[self._numbers.index(at)]) for at, function in enumerate(functions)]
-        """The functions of a constant plan that read its keys, each with the first rule that has it."""
-        self._watched = list(zip(rules, self._numbers)) if self.is_constant else []
-        """The rules whose keys are still watched, and the numbers of these."""
-        self._costs: list[Any] = [rule.cost for rule in rules]
-        self._quotas: tuple[Any, ...] = tuple([rule.quota for rule in rules])
-        self._layout_of = lru_cache(MAX_LAYOUTS)(partial(Layout, self.rules, self._numbers))
-        self._layout = self._layout_of(self._quotas, tuple(range(len(functions)))) if self.is_constant else None
-        """The layout if all rules have a key, and no two functions have found the same one."""
-        self._may_repeat = len(functions) > 1 and len({rule.name for rule in rules}) < len(rules)
-        """Whether two functions that find the same key charge the same bucket."""
-
-    def evaluate_constant(self, scope: Scope) -> Planned | None:
-        """Everything that the request with this scope takes, under a constant plan; ``None`` for nothing."""
-        keys, tags = [], []
-        for key_of, rule in self._keys:
-            try:
-                key = key_of(scope)
-            except Exception:  # noqa: BLE001  # an object of the app's may do anything
-                key = rule.key_of(scope)
-            keys.append(key)
-            tags.append("" if key is None else tag_of(key))
-        if self._watched:
-            self._watch(keys)
-        layout = self._layout
-        if layout is None or self._may_repeat or None in keys:
-            quotas = [None if keys[number] is None else own for own, number in zip(self._quotas, self._numbers)]
-            layout = self._layout_of(tuple(quotas), tuple([keys.index(key) for key in keys]))
-        return layout.planned(keys, tags, self._costs)
-
-    async def evaluate(self, scope: Scope) -> Planned | None:
-        """Everything that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
-        if self.is_constant:
-            return self.evaluate_constant(scope)
-        connection, results = connection_of(scope), Results()
-        keys, quotas, costs = [], [], []
-        for rule in self.rules:
-            key, own, cost = None, None, 1.0
-            try:
-                key, own, cost = await rule.evaluate(connection, results)
-            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-                rule.fail(error)
-            keys.append(key)
-            quotas.append(own)
-            costs.append(cost)
-        layout = self._layout_of(tuple(quotas), tuple([keys.index(key) for key in keys]))
-        return layout.planned(keys, ["" if key is None else tag_of(key) for key in keys], costs)
-
-    def _watch(self, keys: Keys) -> None:
-        """Watch the key of each rule until it has come once, or until a warning; after that, it costs nothing."""
-        for rule, number in self._watched:
-            rule.watch(keys[number])
-        self._watched = [(rule, number) for rule, number in self._watched if not rule.key_watch.is_over]
-
-
-@dataclass(slots=True, eq=False)
-class SettleRule:
-    """A rule with ``settle``, and the charges that it settles: their places in the take of that number."""
-
-    rule: CompiledRule
-    take_number: int
-    places: list[int]
-
-
-_Charge: TypeAlias = tuple[Quota, str, str, int, int]
-"""A charge without its key and cost: the quota, the start of the bucket's text, and the name; then the numbers of its
-key and of its rule."""
-
-_Take: TypeAlias = "tuple[list[_Charge], list[tuple[CompiledRule, int]], float, OnError | None]"
-"""The charges of a take; the rules whose blocks it checks, with the numbers of their keys; how long it may wait."""
-
-_Applied: TypeAlias = tuple[int, CompiledRule, int, tuple[Quota, ...]]
-"""A rule that applies, with its number, the number of its key, and its quotas."""
-
+_Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
+"""A rule, the number of its key, what it charges, and the cost of each charge."""
 
 _new = object.__new__
 
 
-class Layout:
-    """Everything about the takes of a request but its keys and costs.
+class Plan:
+    """What a request is charged under these rules, and what follows from its decisions."""
 
-    ``numbers`` are those of the rules' keys. ``quotas`` are those of each rule, or ``None`` for one that does not
-    apply. ``same`` is, for each key, the number of the first one that equals it.
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
+        self.rules = tuple(rules)
+        evaluated = [*rules, *[rule.instead for rule in rules if callable(rule.quota) and rule.instead is not None]]
+        first = {id(rule.key): rule for rule in reversed(evaluated)}
+        self._keyed = list(first.values())
+        """The first rule of each key function: each function is called once."""
+        self._numbers = {function: number for number, function in enumerate(first)}
+        """The numbers of the key functions, by their identities."""
+        self._rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
+        self._watched = list(rules)
+        """The rules of which no key has come yet."""
+        self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
+        """Whether functions of the program are called."""
+        self._may_repeat = len({rule.name for rule in evaluated}) < len(evaluated)
+        """Whether several rules may charge one bucket, which is charged once."""
+        weight = sum([quota.weight for rule in rules for quota, _ in rule.charged]) + BLOCK.weight * len(rules)
+        self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
+        self.shadows = {rule.name for rule in rules if rule.shadow}
+        """The names of the rules in shadow, which share no name with others."""
+        settling = [rule for rule in reversed(rules) if rule.settle is not None]
+        self.settling: dict[str | None, CompiledRule] = {rule.name: rule for rule in settling}
+        """The first rule with ``settle`` of each name."""
+        self.settles_by_bytes = any(rule.settles_by_bytes for rule in settling)
+        self.settles_at_once = all(rule.settles_at_once for rule in settling)
+        self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
+        self.may_wait = any(self._max_delays.values())
+        """Whether a request may wait for its slot instead of being refused."""
+        self.punishes = any(rule.penalty is not None for rule in rules)
+        self.limits_messages = any(rule.messages for rule in rules)
+        self.is_final = not (self.may_wait or self.punishes or self.shadows)
+        """Whether the decision of the store stands as it is."""
+
+    def evaluate(self, scope: Scope) -> Planned | Awaitable[Planned]:
+        """The takes of the request with this scope, and its keys. May raise ``LimitUnavailable``.
+
+        Where no function of the program is called, they are there at once, else with an awaitable.
+        """
+        keys: list[str | None] = []
+        for rule in self._keyed:
+            key = None
+            if rule.reads_scope:
+                try:
+                    key = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
+                except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
+                    key = rule.address(scope, error)
+            keys.append(key)
+        return self._called(scope, keys) if self._calls else (self._takes(keys, self._rows), keys)
+
+    async def _called(self, scope: Scope, keys: list[str | None]) -> Planned:
+        """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
+        connection = connection_of(scope)
+        results: Results = {}
+        rows: list[_Row] = []
+        for number, rule in enumerate(self._keyed):
+            if not rule.reads_scope:
+                keys[number] = await rule.key_of(connection)
+        for row in self._rows:
+            rule, number, charged, cost = row
+            if keys[number] is not None and rule.has_functions:
+                try:
+                    charged, cost = await rule.charges(connection, results)
+                except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                    instead = rule.without_quota(error)
+                    if instead is None:
+                        continue
+                    rule, charged, cost = instead, instead.charged, instead.base_cost
+                number = self._numbers[id(rule.key)]
+            rows.append((rule, number, charged, cost))
+        return self._takes(keys, rows), keys
+
+    def _takes(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> list[Take]:
+        """The enforced take, if there is one, and one for each rule in shadow."""
+        if self._watched:
+            self._watch(keys)
+        tags: list[str] = []
+        for key in keys:
+            tags.append("" if key is None else tag_of(key))  # noqa: PERF401  # a comprehension is one more call
+        charges: list[Charge] = []
+        checks: list[Charge] = []
+        shadows: list[Take] = []
+        seen: set[str] = set()
+        strictest = 0
+        for rule, number, charged, cost in rows:
+            key = keys[number]
+            if key is None:
+                continue
+            own = [] if rule.shadow else charges
+            for quota, prefix in charged:
+                bucket = f"{prefix}{tags[number]}}}"
+                if self._may_repeat:
+                    if bucket in seen:
+                        continue
+                    seen.add(bucket)
+                charge: Charge = _new(Charge)  # its cost and bucket are known to be right, and not checked again
+                charge.quota, charge.key, charge.cost, charge.name, charge.bucket = quota, key, cost, rule.name, bucket
+                own.append(charge)
+            if rule.shadow:
+                if own:
+                    shadows.append(Take(tuple(own), rule.max_delay, on_error=rule.on_error))
+            elif charged:
+                if rule.strictness > strictest:
+                    strictest = rule.strictness
+                if rule.penalty is not None:
+                    checks.append(block_check(rule.name, key, rule.penalty))
+        if not charges:
+            return shadows
+        if checks:
+            charges += {check.bucket: check for check in checks}.values()
+        if self._may_be_too_much:
+            self._require_few(charges)
+        take: Take = _new(Take)
+        take.charges, take.max_wait, take.max_wait_us = tuple(charges), 0.0, 0.0
+        take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
+        return [take, *shadows]
+
+    def _require_few(self, charges: Sequence[Charge]) -> None:
+        """Report more than one take may charge, and raise ``LimitUnavailable``."""
+        try:
+            require_few(sum([charge.quota.weight for charge in charges]))
+        except ConfigurationError as error:
+            rule = self.rules[0]
+            rule.failures.report(rule.name, "quota", "requests are refused", error)
+            raise LimitUnavailable from error
+
+    def _watch(self, keys: Sequence[str | None]) -> None:
+        """Watch the key of each rule until it has come once, or until a warning."""
+        for rule in self._watched:
+            if not rule.key_watch.is_over:
+                rule.key_watch.see(keys[self._numbers[id(rule.key)]], rule.name, rule.key)
+        self._watched = [rule for rule in self._watched if not rule.key_watch.is_over]
+
+    def max_delays(self, take: Take) -> list[float]:
+        """The seconds that a request may wait for each charge of its enforced take; nobody waits for a block to end."""
+        return [
+            0.0 if isinstance(charge, BlockCheck) else self._max_delays.get(charge.name or "", 0.0)
+            for charge in take.charges
+        ]
+
+    def message_keys(self, keys: Sequence[str | None]) -> list[tuple[CompiledRule, str | None]]:
+        """The rules with ``messages``, each with its key."""
+        return [(rule, keys[number]) for rule, number, _, _ in self._rows if rule.messages]
+
+
+class RuleTable:
+    """All rules, including the middleware's own quota, and the plan of each request.
+
+    ``root`` is the root path that the app sets by itself: a request may carry it or not, and so may a rule.
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for an invalid rule, and names the rule.
     """
 
     def __init__(
         self,
-        rules: tuple[CompiledRule, ...],
-        numbers: tuple[int, ...],
-        quotas: tuple[tuple[Quota, ...] | None, ...],
-        same: tuple[int, ...],
+        quota: QuotaLike | QuotaFunction | None,
+        rules: Iterable[Rule],
+        defaults: Defaults,
+        penalty: Penalty | None = None,
+        root: str = "",
+        overrides: Mapping[str, Override] = NO_OVERRIDES,
     ) -> None:
-        applied = [(at, rule, numbers[at], own) for at, (rule, own) in enumerate(zip(rules, quotas)) if own is not None]
-        self._same = same
-        self._takes: list[_Take] = []
-        self.messages = [(rule, number) for _, rule, number, _ in applied if rule.messages]
-        """The rules with ``messages``, and the numbers of their keys."""
-        self.settle_rules: list[SettleRule] = []
-        self.max_delays: list[float] = []
-        """The seconds that a request may wait for each charge of the enforced take; empty if it never waits."""
-        self.is_split = False
-        """Whether the enforced take is too much for one take."""
-        self._enforce([each for each in applied if each[3] and not each[1].shadow])
-        self.is_enforced = len(self._takes)
-        """1 if the first take is enforced, or else 0; all others belong to shadow rules."""
-        self.checks_blocks = any(checks for _, checks, _, _ in self._takes)
-        """Whether the enforced take has charges that check for blocks."""
-        self._count([each for each in applied if each[3] and each[1].shadow])
-        self.is_final = not (self.max_delays or self.checks_blocks) and len(self._takes) == self.is_enforced
-        """Whether the decisions of the store stand as they are."""
-        self.is_plain = self.is_final and not (self.settle_rules or self.messages or self.is_split)
-        """Whether there is at most one take, which is enforced, and nothing else to do."""
+        compiled = defaults.compiled(quota, penalty)
+        own = [] if compiled.is_exemption else [compiled]
+        self._own = _charging(under_overrides(own, overrides))
+        self.default = next((each for each in self._own if not callable(each.quota) and not each.shadow), None)
+        """The middleware's own quota, if it is no function: it applies where the quota of a rule fails."""
+        declared: list[CompiledRule] = []
+        names = {defaults.name}
+        for rule in rules:
+            name = _name_of(rule, defaults.name, names)
+            names |= _names_with(rule, name)
+            declared.append(defaults.compiled_rule(rule, name, root, self.default))
+        self.declared = (*own, *declared)
+        """The rules as the program sets them, its own quota first."""
+        self.rules = under_overrides(declared, overrides)
+        self.charging = _charging([*self._own, *self.rules])
+        """The rules that charge anything, the middleware's own quota first."""
+        if defaults.max_delay and not _charging(self.declared):
+            raise ConfigurationError(
+                f"max_delay={defaults.max_delay!r} without a quota or rules has nothing to wait for, and is not that "
+                f'of dependencies, which have their own: RateLimit("5/minute", max_delay={defaults.max_delay!r})'
+            )
+        self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
+        """The ``on_limited`` of rules, by the names of the rules."""
+        require_agreement(_charging(self.declared))
+        self._plan_of = lru_cache(MAX_CACHED)(Plan)
+        self._cached = lru_cache(MAX_CACHED)(self._matched)
+        self._root = root
 
-    def planned(self, keys: Keys, tags: Sequence[str], costs: Sequence[float]) -> Planned | None:
-        """Everything that a request with these keys and costs takes; ``tags`` are those of the keys.
+    def limit_texts(self) -> dict[str, str]:
+        """The limits of the rules as the program sets them, as text by name."""
+        texts: dict[str, dict[str, None]] = {}
+        for rule in self.declared:
+            text = limit_text(rule.quota) + (", shadow" if rule.shadow else "")
+            texts.setdefault(rule.name, {})[text] = None
+        return {name: " and ".join(several) for name, several in texts.items()}
 
-        Costs and buckets are known to be right, so charges and takes are made without checking them again.
+    def plan_for(self, scope: Scope) -> Plan | None:
+        """The plan of a request with this scope; ``None`` if it is charged nothing.
+
+        Newlines at the end of the path are taken out of the scope. Starlette ignores one in most routes, but finds
+        another path below a mount, so that an endpoint behind it would be reached past its rules.
         """
-        takes = []
-        for layouts, checks, max_wait, on_error in self._takes:
-            charges = []
-            for quota, prefix, name, number, rule in layouts:  # a comprehension is one more call
-                charge: Charge = _new(Charge)
-                charge.quota, charge.key, charge.cost, charge.name = quota, keys[number], costs[rule], name  # type: ignore[assignment]  # it has a key
-                charge.bucket = f"{prefix}{tags[number]}}}"
-                charges.append(charge)
-            for checked, number in checks:
-                charges.append(block_check(checked.name, keys[number], checked.penalty))  # type: ignore[arg-type]  # it has one
-            if max_wait:
-                takes.append(Take(tuple(charges), max_wait, on_error=on_error))
-            else:
-                take: Take = _new(Take)
-                take.charges, take.max_wait, take.max_wait_us = tuple(charges), 0.0, 0.0
-                take.best_effort, take.operation, take.on_error = False, None, on_error
-                takes.append(take)
-        return (self, keys, tuple(takes)) if takes or self.messages else None
+        method: str = scope.get("method", "")
+        if self._root:
+            scope["root_path"] = self._root  # as the app does as soon as it is called
+        path: str = "/" if not self.rules else route_path(scope) if scope.get("root_path") else scope["path"]
+        if path[-1:] == "\n":
+            path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")
+        if method == "OPTIONS" and any(name == b"access-control-request-method" for name, _ in scope["headers"]):
+            return self._plan_for_preflight(path)
+        if len(path) + len(method) > LONGEST_CACHED:
+            return self._matched(path, method)
+        return self._cached(path, method)
 
-    def _enforce(self, applied: Sequence[_Applied]) -> None:
-        """Lay out the take of all rules that are enforced."""
-        buckets = self._buckets(applied)
-        checks: dict[tuple[str, int], tuple[CompiledRule, int]] = {}
-        for _, rule, number, _ in applied:
-            if rule.penalty:
-                checks.setdefault((rule.name, self._same[number]), (rule, number))
-        weight = sum([each.charge[0].weight for each in buckets.values()]) + BLOCK.weight * len(checks)
-        self.is_split = weight > MAX_CHARGES
-        if any(rule.max_delay for _, rule, _, _ in applied) and not self.is_split:
-            waits = [each.rule.max_delay for each in buckets.values()]
-            self.max_delays = waits + [0.0] * len(checks)  # nobody waits for the end of a block
-        self._add(buckets, list(checks.values()), 0.0, strictest([rule for _, rule, _, _ in applied]))
+    def exempts(self, scope: Scope) -> bool:
+        """Whether a rule exempts a request with this scope."""
+        if self._root:
+            scope = {**scope, "root_path": self._root}
+        final = self._final(route_path(scope), scope.get("method", "").upper())
+        return final is not None and not final.quota
 
-    def _count(self, applied: Sequence[_Applied]) -> None:
-        """Lay out a take for each shadow rule, of the buckets that no earlier one counts."""
-        counted: set[tuple[str, int]] = set()
-        for each in applied:
-            buckets = {bucket: own for bucket, own in self._buckets([each]).items() if bucket not in counted}
-            counted.update(buckets)
-            self._add(buckets, [], each[1].max_delay, each[1].on_error)
+    def _matched(self, path: str, method: str) -> Plan | None:
+        """The plan of the rules that match: a rule charges the path in any of the ways in which apps read it."""
+        paths, method = readings(path), method.upper()
+        final = self._final(path, method)
+        matching = [rule for rule in self.rules if any(rule.matches(each, method) for each in paths)]
+        if final is None:
+            matching = [*self._own, *matching]
+        else:
+            matching = [rule for rule in matching if rule is final or rule.shadow]
+        charging = _charging(matching)
+        return self._plan_of(charging) if charging else None
 
-    def _buckets(self, applied: Sequence[_Applied]) -> dict[tuple[str, int], _Bucket]:
-        """The buckets of these rules, each once, by the start of their texts and the numbers of their keys."""
-        buckets: dict[tuple[str, int], _Bucket] = {}
-        for at, rule, number, quotas in applied:
-            for quota in quotas:
-                prefix = bucket_prefix(rule.name, quota.name, quota.kind) + "{"
-                charge = quota, prefix, rule.name, number, at
-                bucket = buckets.setdefault((prefix, self._same[number]), _Bucket(charge, rule))
-                if rule.settle and not bucket.settling:
-                    bucket.settling = rule
-        return buckets
+    def _final(self, path: str, method: str) -> CompiledRule | None:
+        """The first rule that decides alone, also where the app reads the path as normalised."""
+        final = [rule for rule in self.rules if rule.is_final and rule.matches(path, method)]
+        return next((rule for rule in final if rule.matches(normalised(path), method)), None)
 
-    def _add(
-        self,
-        buckets: Mapping[tuple[str, int], _Bucket],
-        checks: list[tuple[CompiledRule, int]],
-        max_wait: float,
-        on_error: OnError | None,
-    ) -> None:
-        """Add a take, if it has any charges, and the rules that settle them."""
-        if not buckets:
-            return
-        settling = [each.settling for each in buckets.values()]
-        for rule in dict.fromkeys(settling):
-            if rule is not None:
-                places = [place for place, other in enumerate(settling) if other is rule]
-                self.settle_rules.append(SettleRule(rule, len(self._takes), places))
-        self._takes.append(([each.charge for each in buckets.values()], checks, max_wait, on_error))
+    def _plan_for_preflight(self, path: str) -> Plan | None:
+        """The plan of a CORS preflight, which a browser sends by itself: it has only rules that name OPTIONS."""
+        named = [rule for rule in self.rules if rule.methods and rule.matches(path, "OPTIONS")]
+        final = next((rule for rule in named if rule.is_final), None)
+        charging = _charging([rule for rule in named if final in (None, rule) or rule.shadow])
+        return self._plan_of(charging) if charging else None
 
 
-@dataclass(slots=True, eq=False)
-class _Bucket:
-    """What is charged to a bucket, the first rule that charges it, and the first one that settles it."""
-
-    charge: _Charge
-    rule: CompiledRule
-    settling: CompiledRule | None = None
+def _charging(rules: Iterable[CompiledRule]) -> tuple[CompiledRule, ...]:
+    return tuple([rule for rule in rules if not rule.is_exemption])
 
 
-def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
-    """The charges split over several takes, in order, each with no more than one take may charge.
-
-    The check for a block is in each take that charges its rule and key, as the last charge.
-    """
-    listed = tuple(charges)
-    checks = {(each.name, each.key): each for each in listed if isinstance(each, BlockCheck)}
-    parts: list[list[Charge]] = [[]]
-    weight = 0
-    for charge in [each for each in listed if not isinstance(each, BlockCheck)]:
-        check = checks.get((charge.name, charge.key))
-        added = [charge] if check is None else [charge, check]
-        own = sum([each.quota.weight for each in added])
-        weight += own
-        if weight > MAX_CHARGES:
-            parts.append([])
-            weight = own
-        parts[-1].extend(added)
-    in_order = [sorted(part, key=lambda each: isinstance(each, BlockCheck)) for part in parts if part]
-    return [tuple({charge.bucket: charge for charge in part}.values()) for part in in_order]
+def _name_of(rule: Rule, name: str, others: Set[str]) -> str:
+    """The name of a rule, or else one made of its methods and path that no other rule has by accident."""
+    if rule.name is not None:
+        return checked_name(rule.name)
+    text = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
+    numbered = chain([text], (f"{text} {n}" for n in count(2)))
+    return next(each for each in numbered if others.isdisjoint(_names_with(rule, each)))
 
 
-def strictest(rules: Iterable[CompiledRule]) -> OnError | None:
-    """What to do without the store if the rules of a request differ."""
-    return max((rule.on_error for rule in rules), key=_STRICTNESS.index, default=None)
-
-
-_STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
-"""From the mildest to the strictest; ``None`` leaves it to the store."""
+def _names_with(rule: Rule, name: str) -> Set[str]:
+    """The names that a rule has with this name: its own, and that of its messages, if it limits any."""
+    return {name} if rule.messages is None else {name, name_of_messages(name)}

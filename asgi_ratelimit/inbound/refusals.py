@@ -1,149 +1,239 @@
-"""Answers to refused requests: refused by a middleware before the app runs, or by an exception in the app."""
+"""Answers to refused requests: problem details (RFC 9457) of the types that the IETF draft names, or the program's own.
+
+And the exceptions that refuse a request without a decision, and the description of the answers for OpenAPI.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Mapping
-from typing import Any
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, cast
 
-from anyio import sleep_forever
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
-from starlette.types import Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketState
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..buckets import DEFAULT_NAME
 from ..decision import Decision, is_outage
-from ..errors import RateLimitError
-from ..headers import retry_after
-from .enforcer import Enforcer, Handler
-from .penalties.block_checks import is_blocked
-from .request_limits import RequestLimits
-from .responses.refusal_answers import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, refusing_name
+from ..headers import Header, HeaderOptions, violated
+from ..keys.base import called
+from .functions import Failures, connection_of, require_function
+
+OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
+
+OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
+"""The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
+
+AppArguments: TypeAlias = tuple[Scope, Receive, Send]
+"""The arguments of an ASGI app."""
+
+Problem: TypeAlias = tuple[int, bytes, list[Header]]
+"""Status, body and headers of problem details."""
+
+FINAL: Final = 200
+"""The lowest status of an answer; a message with a status of 1xx only announces that the answer will come."""
+
+STARTS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+"""The types of messages that start an answer."""
+
+RETRY_SOON: Final[Header] = (b"retry-after", b"1")
+"""For a 503: nobody knows when the function will work again."""
+
+_USUAL = HeaderOptions()
+_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
-def refuse(enforcer: Enforcer, limits: RequestLimits, connection: AppArguments) -> Awaitable[None]:
-    """Answer a request that the last decision refused, and give back what earlier decisions had charged for it."""
-    if len(limits.decisions) > 1:
-        return _refund_and_refuse(enforcer, limits, connection)
-    return _answer(enforcer, limits, limits.decisions[0], connection)
+class Refusal:
+    """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
-
-async def _refund_and_refuse(enforcer: Enforcer, limits: RequestLimits, connection: AppArguments) -> None:
-    decision = limits.decisions[-1]
-    await limits.refund_all()
-    await _answer(enforcer, limits, decision, connection)
-
-
-def _answer(
-    enforcer: Enforcer,
-    limits: RequestLimits,
-    decision: Decision,
-    connection: AppArguments,
-    on_limited: OnLimited | None = None,
-) -> Awaitable[None]:
-    by_block = is_blocked(decision)
-    if by_block or is_outage(decision):
-        limits.leave_out(decision)
-    on_limited = on_limited or own_answer_of(decision, enforcer.on_limited)
-    if on_limited is None and enforcer.refusal.on_limited is None and enforcer.handler is not None:
-        on_limited = _handled_by(enforcer.handler, limits, connection)
-    return enforcer.refusal.answer(limits.reported, decision, connection, by_block, on_limited)
-
-
-def own_answer_of(decision: Decision, by_name: Mapping[str, OnLimited]) -> OnLimited | None:
-    """The ``on_limited`` of the rule that refused with the longest wait, if it has one."""
-    return by_name.get(refusing_name(decision) or "") if by_name else None
-
-
-def find_handler(enforcer: Enforcer, scope: Scope, app: Any) -> None:
-    """Let an app's own handler for ``RateLimited`` also answer the requests that the middleware refuses."""
-    handler = _handler_of(scope.get("app"))
-    for _ in range(_MAX_DEPTH):
-        handler = handler or _handler_of(app)
-        app = getattr(app, "app", None)
-    if handler is not None:
-        enforcer.handler = handler
-
-
-_MAX_DEPTH = 100
-"""How many nested middlewares are followed before they are taken for a cycle."""
-
-
-def _handler_of(app: Any) -> Handler | None:
-    handlers = getattr(app, "exception_handlers", None)
-    return handlers.get(RateLimited) if isinstance(handlers, dict) else None
-
-
-def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
-    """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
-    scope, receive, _ = connection
-    if scope["type"] != "http":
-        return None
-
-    async def answer(_: HTTPConnection, decision: Decision) -> Any:
-        arguments = Request(scope, receive), RateLimited(limits, decision)
-        if inspect.iscoroutinefunction(handler):
-            return await handler(*arguments)
-        return await run_in_threadpool(handler, *arguments)
-
-    return answer
-
-
-class RateLimited(RateLimitError, HTTPException):
-    """Raised when a request is refused inside the app: by ``Depends(RateLimit(...))``, or by ``limits().charge``.
-
-    It needs no handler: the request is answered like any refused request, unless the app has a handler for this class,
-    or for 429. A handler for this class also answers the requests that a middleware refuses, unless that has an
-    ``on_limited``. ``decision`` is the refusal; ``None`` means that a function failed whose rule then lets nobody pass.
+    The status is 429. During an outage of the store, if no quota refused, it is 503, and ``on_limited`` is not called.
+    A handshake is closed if the server cannot answer it.
     """
 
-    def __init__(self, limits: RequestLimits, decision: Decision | None, on_limited: OnLimited | None = None) -> None:
-        headers = retry_after(decision) if decision is not None else [RETRY_SOON]
-        status = 503 if decision is None or is_outage(decision) else 429
-        detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
-        super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})
-        self.decision = decision
-        self._limits = limits
-        self._on_limited = on_limited
+    def __init__(
+        self,
+        on_limited: OnLimited | None = None,
+        options: HeaderOptions = _USUAL,
+        name: str = DEFAULT_NAME,
+        failures: Failures | None = None,
+    ) -> None:
+        self.on_limited = checked_on_limited(on_limited)
+        self._options = options
+        self.name = name
+        """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
+        self._failures = Failures() if failures is None else failures
 
-    def with_handler(self, scope: Scope) -> RateLimited:
-        """This error, after giving the framework a handler for it, unless the app has one."""
-        by_class: dict[Any, Any] = (scope.get("starlette.exception_handlers") or ({}, {}))[0]
-        by_class.setdefault(RateLimited, _handle)
-        return self
+    async def answer(
+        self,
+        reported: Sequence[Decision],
+        decision: Decision,
+        connection: AppArguments,
+        by_block: bool = False,
+        on_limited: OnLimited | None = None,
+    ) -> None:
+        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
 
-    def answers_in_any_case(self, scope: Scope) -> RateLimited:
-        """This error, as the answer whatever a framework does with it, unless the app has a handler for it."""
-        self.with_handler(scope)
-        handlers: tuple[dict[Any, Any], dict[Any, Any]] = scope.get("starlette.exception_handlers") or ({}, {})
-        by_class, by_status = handlers
-        if self.status_code not in by_status and by_class.get(RateLimited) in (None, _handle):
-            self._limits.answer_with(lambda send: self(scope, _nothing_to_receive, send))
-        return self
+        ``on_limited`` is that of the rule or dependency, which replaces the middleware's.
+        """
+        scope, receive, send = connection
+        on_limited, own, more = on_limited or self.on_limited, None, self._options.retry_after(decision)
+        if on_limited is not None and _can_answer(scope) and not is_outage(decision):
+            own = await self._own(on_limited, scope, decision)
+        if own is not None:
+            await own(scope, receive, _adding(more, send))
+            return
+        close = _UNAVAILABLE if is_outage(decision) else _EXCEEDED
+        await _send(_problem(violated(reported), by_block), more, close, scope, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, as an ASGI app."""
-        limits = self._limits
-        limits.answer_with(None)
-        if limits.server_send is None:
-            limits = limits.sending_to(send)
-            send = limits.send
-        if self.decision is None:
-            await LimitUnavailable().answer(scope, send)
-        else:
-            await _answer(limits.enforcer, limits, self.decision, (scope, receive, send), self._on_limited)
+    async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
+        try:
+            answer = await called(on_limited, connection_of(scope), decision)
+            return None if answer is None else _as_app(answer)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            name = None if on_limited is self.on_limited else refusing_name(decision)
+            self._failures.report(name or self.name, "on_limited", "the usual answer is given", error)
+            return None
 
 
-async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLimited | None:
-    """The handler of such an error, for Starlette and FastAPI."""
-    if isinstance(connection, WebSocket) and connection.application_state is WebSocketState.CONNECTED:
-        await connection.close(1008, "rate limit exceeded")
+def _as_app(answer: object) -> ASGIApp:
+    """An ``on_limited``'s answer as an app; ``TypeError`` for anything that is not an answer."""
+    if callable(answer):
+        return cast("ASGIApp", answer)
+    if isinstance(answer, (Mapping, list)):
+        return JSONResponse(answer, 429)
+    raise TypeError(f"on_limited returns a response, a dict or None, not {answer!r}: JSONResponse({{...}}, 429)")
+
+
+def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
+    """A function that answers refused requests, or ``None``; ``ConfigurationError`` for anything else."""
+    if on_limited is None:
         return None
-    return error
+    example = "on_limited=lambda request, decision: ..."
+    return cast("OnLimited", require_function("on_limited", on_limited, 2, example))
 
 
-async def _nothing_to_receive() -> Message:
-    """The ``receive`` of an answer, instead of the app's, which may have read everything."""
-    await sleep_forever()
-    raise AssertionError
+def refusing_name(decision: Decision) -> str | None:
+    """The name of the rule that refused with the longest wait, if there is one."""
+    pairs = [pair for pair in zip(decision.states, decision.charges) if not pair[0].allowed]
+    return max(pairs, key=lambda pair: pair[0].retry_after)[1].name if pairs else None
+
+
+def _can_answer(scope: Scope) -> bool:
+    return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or ())
+
+
+def _adding(headers: list[Header], send: Send) -> Send:
+    """A ``send`` that adds those headers that the start of the answer does not have."""
+
+    async def adding_send(message: Message) -> None:
+        if message["type"] in STARTS:
+            own = [(name, value) for name, value in message.get("headers", ())]
+            own_names = {name.lower() for name, _ in own}
+            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in own_names)]}
+        await send(message)
+
+    return adding_send
+
+
+async def _send(problem: Problem, more: list[Header], close: tuple[int, str], scope: Scope, send: Send) -> None:
+    """Send problem details, or close a handshake that the server cannot answer with this code and reason."""
+    if not _can_answer(scope):
+        code, reason = close
+        await send({"type": "websocket.close", "code": code, "reason": reason})
+        return
+    status, body, headers = problem
+    kind = "http" if scope["type"] == "http" else "websocket.http"
+    await send({"type": f"{kind}.response.start", "status": status, "headers": [*headers, *more]})
+    await send({"type": f"{kind}.response.body", "body": body})
+
+
+_EXCEEDED = (1008, "rate limit exceeded")
+_UNAVAILABLE = (1013, "rate limit unavailable")
+
+
+@lru_cache(maxsize=4096)
+def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
+    """The problem details for a block, for quotas that refused, or for an outage of the store."""
+    status, problem = 503, _REDUCED_CAPACITY
+    if is_blocked:
+        status, problem = 429, _ABNORMAL_USAGE
+    elif violated:
+        status, problem = 429, _quota_exceeded(violated)
+    body = json.dumps({**problem, "status": status}).encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
+    return status, body, headers
+
+
+def _quota_exceeded(violated: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "type": _TYPES + "quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "violated-policies": violated,
+    }
+
+
+_ABNORMAL_USAGE: dict[str, object] = {
+    "type": _TYPES + "abnormal-usage-detected",
+    "title": "Request not satisfied due to detection of abnormal request pattern",
+}
+_REDUCED_CAPACITY: dict[str, object] = {
+    "type": _TYPES + "temporary-reduced-capacity",
+    "title": "Request cannot be satisfied due to temporary server capacity constraints",
+}
+
+
+class Refused(Exception):
+    """Raised within the package for a request that is refused without a decision of the store."""
+
+    problem: Problem
+    headers: list[Header]
+    close: tuple[int, str]
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer with the problem, or close a handshake."""
+        await _send(self.problem, self.headers, self.close, scope, send)
+
+
+class AccessDenied(Refused):
+    """For a client on the list of those that never get in: 429, without a time to come back."""
+
+    problem, headers, close = _problem((), True), [], (1008, "access denied")
+
+
+class LimitUnavailable(Refused):
+    """If a function failed, and its rule then lets nobody pass: 503."""
+
+    problem, headers, close = _problem(()), [RETRY_SOON], _UNAVAILABLE
+
+
+def limited_responses() -> dict[int | str, dict[str, Any]]:
+    """The answers of a limited route for OpenAPI: pass ``responses=limited_responses()`` to a route, router or app."""
+    integer, text = {"schema": {"type": "integer"}}, {"schema": {"type": "string"}}
+    return {
+        429: {
+            "description": "Too many requests: a quota has been exceeded",
+            "headers": {
+                "Retry-After": {"description": "Seconds to wait", **integer},
+                "RateLimit-Policy": {"description": "The quotas, by name", **text},
+                "RateLimit": {"description": "What is left of them", **text},
+            },
+            "content": {"application/problem+json": {"schema": _PROBLEM}},
+        }
+    }
+
+
+_PROBLEM = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "violated-policies": {"type": "array", "items": {"type": "string"}},
+    },
+}

@@ -12,7 +12,7 @@ from ..buckets import short_key
 from ..errors import ConfigurationError
 from ..logs import warn_once
 from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, as_text, checked_name
-from .path_patterns import compile_rule_path, route_path
+from .path_patterns import compile_rule_path, readings, route_path
 
 
 class user(NamedKey):  # noqa: N801  # a function to its users
@@ -105,8 +105,9 @@ class _RulePathParam(ScopeKey):
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope; ``None`` if the path is not the rule's."""
-        match = self._pattern.match(route_path(scope))
+        matches = map(self._pattern.match, readings(route_path(scope)))
+        match = next((each for each in matches if each is not None), None)
         try:
-            return None if match is None else short_key(str(self._convertor.convert(match[self._key.name])))
+            return None if match is None else short_key(str(self._convertor.convert(match[self._key.name] or "")))
         except ValueError:  # a number of 5,000 digits, which is of no use to the route either
             return UNREADABLE

@@ -50,6 +50,33 @@ def route_path(scope: Scope) -> str:
     return below if not below or below.startswith("/") else path
 
 
+_OTHERWISE = re.compile(r"//|/\.|^[^/]")
+"""Finds what apps may read in another way than routers do."""
+
+_ABSOLUTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
+"""The start of a target in absolute form, as in ``http://shop/login``."""
+
+
+def normalised(path: str) -> str:
+    """A path as apps behind a router may read it: from a slash on, without doubled slashes or dot segments."""
+    if _OTHERWISE.search(path) is None:
+        return path
+    segments: list[str] = []
+    for segment in _ABSOLUTE.sub("", path).split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    is_folder = path.endswith(("/", "/.", "/..")) and segments
+    return "/" + "/".join(segments) + ("/" if is_folder else "")
+
+
+def readings(path: str) -> list[str]:
+    """The ways in which apps may read a path: as it came, normalised, and without the slash at its end."""
+    plain = normalised(path)
+    return list(dict.fromkeys([path, plain, plain[:-1] if len(plain) > 1 and plain.endswith("/") else plain]))
+
+
 def own_root_path(app: object) -> str:
     """The root path that an app behind any middlewares sets by itself, as ``FastAPI(root_path="/api")`` does."""
     for _ in range(100):
@@ -87,6 +114,9 @@ def compile_rule_path(path: str, root: str = "") -> tuple[PathPattern, Convertor
         root = ""
     parts = _parts(path.removeprefix(root), convertors)
     if _is_linear(parts):
+        rest = re.search(r"(?<!\^)/(\(\?P<\w+>\.\*\))\$$", pattern.pattern)  # the folder itself is in it, too
+        if rest is not None:
+            pattern = re.compile(f"{pattern.pattern[: rest.start()]}(?:/{rest[1]})?$", re.DOTALL)
         return pattern, convertors
     if all(wildcard.kind == _SEGMENT for wildcard in parts.wildcards):
         return _FromTheRight(parts, root), convertors

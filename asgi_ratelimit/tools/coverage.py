@@ -13,15 +13,14 @@ from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
 from ..errors import ConfigurationError
+from ..inbound.checks import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.dependency import RateLimit, named_rules, require_depends
-from ..inbound.functions.connection_functions import Failures
+from ..inbound.dependency import RateLimit, named_rules, require_depends, require_names
+from ..inbound.functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
-from ..inbound.rule_table import RuleTable
+from ..inbound.plan import RuleTable
+from ..inbound.routes import AppRoute, RouteMiddleware, example_path, walk
 from ..inbound.rules import CompiledRule
-from ..inbound.startup.app_routes import AppRoute, RouteMiddleware, example_path, walk
-from ..inbound.startup.route_names import require_names
-from ..inbound.startup.startup_warnings import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
 from ..quota_text import as_text
 from ..quotas import Quota
 

@@ -14,11 +14,11 @@ from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound import Rule
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.functions.connection_functions import Failures
-from ..inbound.penalties.strikes import apply_penalties
-from ..inbound.responses.refusal_answers import LimitUnavailable
-from ..inbound.rule_table import Defaults, RuleTable
-from ..inbound.rules import CompiledRule
+from ..inbound.functions import Failures
+from ..inbound.penalties import apply_penalties
+from ..inbound.plan import Plan, RuleTable
+from ..inbound.refusals import LimitUnavailable
+from ..inbound.rules import CompiledRule, Defaults
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US
@@ -172,28 +172,30 @@ class Replay:
         scope = scope_of(request)
         plan = self._limits.plan_for(scope)
         try:
-            planned = None if plan is None else await plan.evaluate(scope)
+            planned = ([], []) if plan is None else plan.evaluate(scope)
+            takes, _ = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
-            planned = None
-        if planned is None or not planned[2]:
+            takes = []
+        if plan is None or not takes:
             self.unlimited += 1
             self.keyless += not request[1]
             return False
-        layout, _, takes = planned
-        decisions = self._store.take(takes)
-        if layout.is_enforced:
-            decisions[0] = self._delayed(layout.max_delays, decisions[0])
-            if layout.checks_blocks:
-                await apply_penalties(self._store, decisions[0])  # a refusal stays one, and may block the key
-        for decision in decisions:
+        is_refused = False
+        for answer in self._store.take(takes):
+            decision = answer
+            if decision.charges[0].name not in plan.shadows:
+                decision = self._delayed(plan, decision)
+                is_refused = not decision.allowed
+                if plan.punishes:
+                    await apply_penalties(self._store, decision)  # a refusal stays one, and may block the key
             self._count(decision)
-        return bool(layout.is_enforced) and not decisions[0].allowed
+        return is_refused
 
-    def _delayed(self, max_delays: Sequence[float], decision: Decision) -> Decision:
+    def _delayed(self, plan: Plan, decision: Decision) -> Decision:
         """A decision after the wait that rules allow."""
-        if decision.allowed or not max_delays:
+        if decision.allowed or not plan.may_wait:
             return decision
-        refusing = zip(decision.states, max_delays)
+        refusing = zip(decision.states, plan.max_delays(decision.take))
         max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
         (decision,) = self._store.take([replace(decision.take, max_wait=max_wait)])
         self.delayed += decision.allowed

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from ..algorithms import ALGORITHMS, unused
-from ..inbound.rule_table import RuleTable
+from ..inbound.plan import RuleTable
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
 from .logs import LoggedRequest

@@ -12,6 +12,7 @@ import pytest
 from anyio import from_thread
 from fastapi import Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -272,8 +273,8 @@ async def test_an_answer_that_has_begun_is_not_replaced() -> None:
 
 
 async def test_a_handler_of_the_app_answers_a_refused_charge() -> None:
-    """One for the class of the error, or for 429, as for any other error."""
-    for kind in (RateLimited, 429):
+    """One for the class of the error, for 429 or for all such errors, as for any other error."""
+    for kind in (RateLimited, 429, HTTPException):
         app = an_app(lambda request: request.charge(100))
         app.add_exception_handler(kind, lambda request, error: PlainTextResponse("own", 418))
         assert (await ask(app)).status == 418
@@ -385,6 +386,13 @@ async def test_what_it_really_was_may_be_said() -> None:
     """Less or more than was charged."""
     app = an_app(lambda request: request.settle(4))
     assert [left(await ask(app)) for _ in range(2)] == [[9], [5]]
+
+
+async def test_what_an_endpoint_charges_is_not_settled_by_the_rule() -> None:
+    """The function of the rule says what its own charge really cost."""
+    rule = Rule("/", "10/minute", cost=2, settle=lambda status, headers: 1)
+    app = an_app(lambda request: request.charge(3), None, rules=[rule])
+    assert [left(await ask(app)) for _ in range(2)] == [[5], [1]]
 
 
 async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Rule, client_ip
-from asgi_ratelimit.inbound.rule_table import MAX_CACHED, Defaults, RuleTable
+from asgi_ratelimit.inbound.plan import RuleTable
+from asgi_ratelimit.inbound.rules import Defaults
 from tests.support.asgi import http
 
 RULES = (
@@ -59,10 +60,9 @@ def test_one_plan_for_each_set_of_rules() -> None:
 def test_without_rules_all_requests_have_one_plan() -> None:
     """It needs no look at the path, and there is none for a CORS preflight."""
     alone = table()
-    assert alone.plan_for(http("/any")) is alone.constant_plan is not None
+    assert alone.plan_for(http("/any")) is alone.plan_for(http("/")) is not None
     preflight = http(method="OPTIONS", headers=[(b"access-control-request-method", b"POST")])
     assert alone.plan_for(preflight) is None
-    assert table(*RULES).constant_plan is None
     assert table(own=None).plan_for(http()) is None
 
 
@@ -77,34 +77,6 @@ def test_long_paths_are_not_remembered() -> None:
         assert tracemalloc.get_traced_memory()[0] < 2_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_long_paths_are_matched_once() -> None:
-    """A client that sends a long path again and again makes nobody match it again, as long as few others come."""
-    several = table(Rule("/users/{id}", "1/s", name="users"))
-    matched: list[str] = []
-    (rule,) = several.rules
-    pattern, rule.pattern = rule.pattern, Recorder(matched)
-    path = "/users/" + "x" * 5_000
-    assert [names(several, path) for _ in range(3)] == [["own", "users"]] * 3
-    assert names(several, path, "POST") == ["own", "users"]
-    assert len(matched) == 2
-    for number in range(MAX_CACHED):
-        names(several, f"{path}{number}")
-    names(several, path)
-    assert len(matched) == MAX_CACHED + 3
-    assert pattern.match(path)
-
-
-class Recorder:
-    """A pattern that matches every path, and notes it."""
-
-    def __init__(self, matched: list[str]) -> None:
-        self._matched = matched
-
-    def match(self, path: str, /) -> Any:
-        self._matched.append(path)
-        return {}
 
 
 def test_long_methods_are_not_remembered() -> None:

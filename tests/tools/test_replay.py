@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, TokenBucket
-from asgi_ratelimit.inbound.rule_table import Defaults, RuleTable
+from asgi_ratelimit.inbound.plan import RuleTable
+from asgi_ratelimit.inbound.rules import Defaults
 from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.replay import LOGGED_KEY, Replay, limits_of

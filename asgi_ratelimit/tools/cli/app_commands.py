@@ -13,7 +13,7 @@ from traceback import extract_tb
 from typing import Any
 
 from ...decision import checked_cost
-from ...inbound.functions.function_arguments import takes
+from ...inbound.functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota
 from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file

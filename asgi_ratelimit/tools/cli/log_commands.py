@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...buckets import as_bytes, digest
-from ...inbound.rule_table import RuleTable
+from ...inbound.plan import RuleTable
 from ...inbound.rules import constant_quotas
 from ..logs import LogReader, fields_of
 from ..replay import Replay, limits_of, limits_of_file

@@ -17,10 +17,10 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('quota = "10/minit"', ", quota: \"10/minit\": 'minit' is not a unit of time, did you mean 'min'?"),
-        ("quota = 10", ", quota: 10: it must be a string"),
-        ("quota = []", ", quota: []: at least one quota is needed"),
-        ('quota = "0/s"', ', quota: "0/s": limit must be a finite number above 0'),
+        ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time, did you mean 'min'?"),
+        ("quota = 10", ", quota: a quota is a text or a quota, not 10"),
+        ("quota = []", ", quota: at least one quota is needed, not []"),
+        ('quota = "0/s"', ", quota: '0/s': limit must be a finite number above 0"),
         ('\nqouta = "1/s"', ": there is no key 'qouta', did you mean 'quota'?: the keys here are client_ip, cost"),
         ('quota = "1/s"\n\n[[rule]]\npath = "/x"', ": there is no key 'rule', did you mean 'rules'?"),
         (RULE + 'kye = "user"', ", rules[1]: there is no key 'kye', did you mean 'key'?"),
@@ -28,45 +28,59 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (RULE + 'headers = "both"', ", rules[1]: there is no key 'headers'"),
         (
             RULE + 'key = "usr"',
-            ", rules[1].key: \"usr\": there is no such key, did you mean 'user'?: client_ip, user, ",
+            ", rules[1].key: there is no such key as 'usr', did you mean 'user'?: client_ip, user, ",
         ),
         (
             RULE + 'key = "session"',
-            ', rules[1].key: "session": there is no such key: client_ip, user, header:',
+            ", rules[1].key: there is no such key as 'session': client_ip, user, header:",
         ),
-        (RULE + 'key = "header:"', ', rules[1].key: "header:": there is no such key'),
-        (RULE + f'key = "{HERE}:nothing"', "it cannot be imported (module"),
+        (RULE + 'key = "header:"', ", rules[1].key: there is no such key as 'header:'"),
+        (RULE + f'key = "{HERE}:nothing"', "nothing' cannot be imported (module"),
         (RULE + 'key = "no_such.module:key"', "No module named 'no_such'"),
         (RULE + f'key = "{HERE}:answer"', "which answer("),
-        (RULE + f'key = "{HERE}:"', "it does not name a function"),
-        (RULE + "cost = 0", ", rules[1].cost: 0: cost must be a finite number above 0, at most 2**53, not 0"),
-        (RULE + 'cost = "much"', ', rules[1].cost: "much": it is not a number'),
-        (RULE + "cost = true", ", rules[1].cost: true: it is not a number"),
-        (RULE + 'only = "maybe"', "it is neither true nor false"),
-        (RULE + 'methods = "GET"', 'it is not a list of methods: ["POST"]'),
-        (RULE + "methods = []", ", rules[1].methods: []: methods is a list of HTTP methods, not []"),
-        (RULE + 'on_error = "denny"', "it is not one of local, allow, deny, did you mean 'deny'?"),
-        (RULE + "on_error = 3", ", rules[1].on_error: 3: it is not one of"),
+        (RULE + f'key = "{HERE}:"', "does not name a function"),
+        (RULE + "cost = 0", ", rules[1].cost: cost must be a finite number above 0, at most 2**53, not 0"),
+        (RULE + "cost = true", ", rules[1].cost: it must be a number, not true"),
+        (RULE + 'cost = "much"', ", rules[1].cost: cost must be a finite number above 0, at most 2**53, not 'much'"),
+        (RULE + 'only = "maybe"', ", rules[1].only: only must be True or False, not 'maybe'"),
+        (RULE + 'methods = "GET"', ", rules[1].methods: methods is a list of HTTP methods, not 'GET'"),
+        (RULE + "methods = []", ", rules[1].methods: methods is a list of HTTP methods, not ()"),
+        (RULE + 'on_error = "denny"', "not 'denny'"),
+        (RULE + "on_error = 3", ", rules[1].on_error: on_error must be"),
         (RULE + "max_delay = -1", "max_delay must be seconds from 0"),
-        (RULE + 'messages = "1/x"', ', rules[1].messages: "1/x"'),
+        (RULE + 'messages = "1/x"', ", rules[1].messages: '1/x'"),
         (RULE + 'name = ""', ", rules[1].name"),
         (RULE + f'settle = "{HERE}:key_of"', "settle is a function of the status"),
         (RULE + f'on_limited = "{HERE}:key_of"', "on_limited is called with"),
-        (RULE + 'penalty = { block_for = "soon" }', ", rules[1].penalty: block_for: 'soon' is not a duration"),
+        (
+            RULE + 'penalty = { block_for = "soon" }',
+            "penalty.block_for: block_for: 'soon' is not a duration",
+        ),
         (RULE + "penalty = { after = 3 }", "'block_for': Penalty(\"10 minutes\", after=5)"),
-        (RULE + 'penalty = "1 hour"', ', rules[1].penalty: "1 hour": it is not a table'),
+        (RULE + 'penalty = "1 hour"', ", rules[1].penalty: '1 hour' is not a table"),
         (RULE + '[rules.penalty]\nblock_for = "1 hour"\nbefore = 3', ", rules[1].penalty: there is no key 'before'"),
         (RULE + "exempt = true", ", rules[1]: a rule has either a quota, or a tier, or exempt = true"),
         ('[[rules]]\npath = "/x"', ", rules[1]: a rule has either a quota"),
         ('[[rules]]\nquota = "1/s"', ', rules[1]: a rule has no path: path = "/login"'),
-        ('[[rules]]\npath = "x"\nquota = "1/s"', ', rules[1].path: "x": the path of a rule starts with "/"'),
+        ('[[rules]]\npath = "x"\nquota = "1/s"', ', rules[1].path: the path of a rule starts with "/"'),
         ('[[rules]]\npath = "/u/{id"\nquota = "1/s"', "'/u/{id' has a brace"),
         ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', ", rules[1]: max_delay"),
         ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', "cost=2 without a quota charges nothing"),
-        ('[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"', ", rules[1]: path_param('idd') needs"),
-        ('rules = "all"', ", rules: rules are tables: [[rules]]"),
-        (RULE + 'tier = "plan"', ', rules[1].tier: "plan": there is no such tier: [tiers.plan] with function ='),
-        ('[tier.plan]\nfree = "1/s"', ", tier: {'plan': {'free': '1/s'}}: it must be a string"),
+        (
+            '[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"',
+            "needs a parameter {idd}, which '/u/{id}'",
+        ),
+        (
+            '[[rules]]\npath = "/u/{id}"\nkey = "path_param:id"\nquota = "1/s"\ncost = 0',
+            ", rules[1].cost: cost must be",
+        ),
+        ('rules = "all"', ", rules[1]: 'all' is not a table"),
+        (RULE + 'exempt = "maybe"', ", rules[1].exempt: exempt must be True or False, not 'maybe'"),
+        (
+            '[[rules]]\npath = "/x"\ntier = "plan"',
+            ", rules[1].tier: there is no such tier as 'plan': [tiers.plan] with function =",
+        ),
+        ('[tier.plan]\nfree = "1/s"', ", tier: it must be a string, not {'plan': {'free': '1/s'}}"),
         (
             f'quota = "1/s"\ntier = "plan"\n[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/s"',
             "takes the place of",
@@ -74,15 +88,18 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (f'tier = "plam"\n[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/s"', "did you mean 'plan'?"),
         ('[tiers.plan]\nfree = "1/s"', ", tiers.plan: a tier has a function and quotas"),
         (f'[tiers.plan]\nfunction = "{HERE}:plan_of"', ", tiers.plan: a tier has a function and quotas"),
-        (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/x"', ', tiers.plan.free: "1/x"'),
+        (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/x"', ", tiers.plan.free: '1/x'"),
         (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
-        (f'[tiers.plan]\nfunction = "{HERE}:plan_by_header"\nfree = "1/s"', "only FastAPI can call it"),
-        (f'[tiers.plan]\nfunction = "{HERE}:plan_scheme"\nfree = "1/s"', "is a security scheme of FastAPI"),
-        ("tiers = 3", ", tiers: 3: it is not a table"),
-        ('headers = "draft-9"', "it is not one of draft-10, legacy, both, none, did you mean 'draft-10'?"),
+        (
+            f'[tiers.plan]\nfunction = "{HERE}:plan_by_header"\nfree = "1/s"',
+            "is a dependency of FastAPI",
+        ),
+        (f'[tiers.plan]\nfunction = "{HERE}:plan_scheme"\nfree = "1/s"', "is a dependency of FastAPI"),
+        ("tiers = 3", ", tiers: 3 is not a table"),
+        ('headers = "draft-9"', ', headers: headers must be "draft-10"'),
         ("max_waiting = 0", "max_waiting must be a whole number"),
-        ('[client_ip]\ntrusted_proxies = ["nowhere"]', ", client_ip: "),
-        ("[client_ip]\nforwarded_header = 5", ", client_ip.forwarded_header: 5: it must be a string"),
+        ('[client_ip]\ntrusted_proxies = ["nowhere"]', ", client_ip.trusted_proxies: 'nowhere'"),
+        ("[client_ip]\nforwarded_header = 5", ", client_ip.forwarded_header: a key needs a name"),
         ("max_delay = 2.0", "without a quota or rules has nothing to wait for"),
         ('[penalty]\nblock_for = "1 hour"', "has no quota"),
         (f'{RULE}name = "a"\n\n[[rules]]\nname = "a"\npath = "/y"\nquota = "4/s"', ", rules[2]: two rules named 'a'"),
@@ -115,7 +132,7 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.Mo
     """Whatever it raises, the error says which key names it."""
     (tmp_path / "broken_module.py").write_text(statement)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"limits.toml, rules\[1\].settle: .*it cannot be imported"):
+    with pytest.raises(ConfigurationError, match=r"limits.toml, rules\[1\].settle: .* cannot be imported"):
         limited(tmp_path / "limits.toml", RULE + 'settle = "broken_module:settle"')
 
 
@@ -139,7 +156,7 @@ def test_an_option_that_the_program_gives_too(tmp_path: Path) -> None:
     """Nobody has to guess which one counts."""
     with pytest.raises(
         ConfigurationError,
-        match=r"limits.toml, quota: \"1/s\": the program gives it, too, quota='2/s': remove one of them$",
+        match=r"limits.toml, quota: '1/s': the program gives it, too, quota='2/s': remove one of them$",
     ):
         limited(tmp_path / "limits.toml", 'quota = "1/s"', quota="2/s")
 

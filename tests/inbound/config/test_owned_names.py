@@ -12,7 +12,7 @@ from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, Overrides, 
 from tests.inbound.config.limits_of import app as app_of_nothing
 from tests.inbound.config.limits_of import limited
 from tests.inbound.config.test_reload import RULE, client_of, limit_of, lines_of, looks_often
-from tests.support.overriding import until
+from tests.support.overriding import rewrite, until
 
 pytestmark = pytest.mark.anyio
 
@@ -37,14 +37,14 @@ async def test_a_name_of_another_limit_is_refused(other: Any, tmp_path: Path, ca
     reading = limited(path, RULE.format("100/hour"), store=store)
     async with client_of(reading) as client:
         await client.get("/x")
-        path.write_text('quota = "7/s"\n' + MINE.format("100/hour"))
+        rewrite(path, 'quota = "7/s"\n' + MINE.format("100/hour"))
         await until(lambda: bool(lines_of(caplog, path)))
         assert (limit_of(reading, "x"), limit_of(reading, "mine"), limit_of(reading, "default")) == ([100], [], [])
         (line,) = lines_of(caplog, path)
         assert line.startswith(f"the limits stay as they were: {path}: two limits named 'mine' share a store")
         with pytest.raises(ConfigurationError, match="two limits named 'mine'"):
             await client_of(RateLimitMiddleware(app_of_nothing, config=path, store=store)).get("/x")
-        path.write_text(MINE.format("3/hour"))
+        rewrite(path, MINE.format("3/hour"))
         await until(lambda: limit_of(reading, "mine") == [3])
     assert owner is not None
 
@@ -62,7 +62,7 @@ async def test_a_name_of_a_dependency_is_refused(tmp_path: Path, caplog: pytest.
 
     async with client_of(app) as client:
         assert (await client.get("/y")).headers["ratelimit"].startswith('"per-hour";r=2')
-        path.write_text(MINE.format("50/hour"))
+        rewrite(path, MINE.format("50/hour"))
         await until(lambda: bool(lines_of(caplog, path)))
         assert (await client.get("/x")).headers["ratelimit-policy"] == '"per-hour";q=100;w=3600'
         assert (await client.get("/y")).headers["ratelimit"].startswith('"per-hour";r=1')
@@ -75,7 +75,7 @@ async def test_a_refused_file_takes_no_name(tmp_path: Path, caplog: pytest.LogCa
     reading = limited(path, RULE.format("100/hour"), store=store)
     async with client_of(reading) as client:
         await client.get("/x")
-        path.write_text(RULE.replace('"x"', '"free"').format("5/hour") + MINE.format("100/hour"))
+        rewrite(path, RULE.replace('"x"', '"free"').format("5/hour") + MINE.format("100/hour"))
         await until(lambda: bool(lines_of(caplog, path)))
         assert limit_of(reading, "free") == []
     others = [owner, Limiter("9/hour", name="free", store=store)]
@@ -89,7 +89,7 @@ async def test_names_are_owned_from_the_change_on(tmp_path: Path) -> None:
     reading = limited(path, RULE.format("100/hour") + MINE.format("5/hour"), store=store)
     async with client_of(reading) as client:
         await client.get("/x")
-        path.write_text(RULE.format("200/hour"))
+        rewrite(path, RULE.format("200/hour"))
         await until(lambda: limit_of(reading, "x") == [200])
     others = [limiter(store), Limiter("200/hour", name="x", store=store)]
     with pytest.raises(ConfigurationError, match="two limits named 'x'"):
@@ -105,7 +105,7 @@ async def test_an_override_is_no_reason_to_refuse(tmp_path: Path) -> None:
         await client.get("/x")
         await Overrides(store).set("mine", "50/hour")
         assert limit_of(reading, "mine") == [50]
-        path.write_text('quota = "9/hour"\n' + MINE.format("3/hour"))
+        rewrite(path, 'quota = "9/hour"\n' + MINE.format("3/hour"))
         await until(lambda: limit_of(reading, "default") == [9])
         assert limit_of(reading, "mine") == [50]
     assert owner is not None
@@ -117,7 +117,7 @@ async def test_middlewares_with_one_file_change_together(tmp_path: Path) -> None
     readers = [limited(path, RULE.format("3/hour"), store=store) for _ in range(3)]
     for reader in readers:
         await client_of(reader).get("/x")
-    path.write_text(RULE.format("5/hour"))
+    rewrite(path, RULE.format("5/hour"))
     await until(lambda: [limit_of(reader, "x") for reader in readers] == [[5]] * 3)
     with pytest.raises(ConfigurationError, match="two limits named 'x'"):
         Limiter("3/hour", name="x", store=store)

@@ -28,8 +28,8 @@ OTHER = '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n'
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at many times a second, so that tests are done sooner."""
-    monkeypatch.setattr("asgi_ratelimit.inbound.config.reload.EVERY", 0.02)
-    monkeypatch.setattr("asgi_ratelimit.inbound.config.reload.SETTLED_AFTER", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.inbound.config.EVERY", 0.02)
+    monkeypatch.setattr("asgi_ratelimit.inbound.config.SETTLED_AFTER", 0.01)
 
 
 def client_of(app: Any) -> httpx.AsyncClient:
@@ -59,11 +59,12 @@ async def test_a_change_applies_and_what_was_used_stays_used(tmp_path: Path, cap
         assert [(await client.get("/x")).status_code for _ in range(2)] == [200, 429]
         rewrite(path, 'quota = "200/hour"\n' + new)
         await until(lambda: limit_of(middleware, "x") == [])
-    await until(lambda: len(lines_of(caplog, path)) == 4)
+    await until(lambda: len(lines_of(caplog, path)) == 5)
     assert [line.removeprefix(f"{path}: ") for line in lines_of(caplog, path)] == [
         "quota 100/hour -> 200/hour",
+        "x: quota 3/hour -> 5/hour",
+        "x: cost none -> 2",
         "GET /y is new: 1/s",
-        "x: quota 3/hour -> 5/hour, cost none -> 2",
         "x is gone: 5/hour",
     ]
 
@@ -103,15 +104,14 @@ async def test_a_module_that_ends_the_program_ends_nothing(
 
 
 async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each version of it is reported once; neither does one that is gone or empty."""
+    """Each version of it is reported once; neither does one that is gone or without limits."""
     path = tmp_path / "limits.toml"
     middleware = limited(path, RULE.format("3/hour"), rules=[Rule("/z", "9/s", name="z")])
     async with client_of(middleware) as client:
         await client.get("/x")
         broken = {
             RULE.format("3/year"): "rules[1].quota",
-            "": "is empty",
-            '# quota = "2/minute"\n\n  # a note\n': "has nothing but comments: quota",
+            '# quota = "2/minute"\n\n  # a note\n': "is empty, or has nothing but comments: quota",
             RULE.format("4/hour")
             + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "rules[2]: two rules named 'z'",
             "a = [": "is not valid TOML",

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive, Send
 
-from asgi_ratelimit.inbound.delays.received_messages import MOST_BYTES, MOST_MESSAGES
+from asgi_ratelimit.inbound.delays import MOST_BYTES, MOST_MESSAGES
 from tests.support.visitors import Site, Visitor
 
 

@@ -186,6 +186,12 @@ def test_at_most_so_many_wait_at_a_time() -> None:
     assert one_more.headers["retry-after"] == "3"
 
 
+def test_one_client_leaves_places_for_others() -> None:
+    """A client may go without notice, so a quarter of the places is for others."""
+    site = Site("1/s burst 1", max_delay=10.0, max_waiting=4)
+    assert site.run(*visitors(6, client="ann"), *visitors(2, client="bob"))[3:] == [3.0, None, None, 0.0, 1.0]
+
+
 def test_hooks_see_how_long_a_request_has_waited() -> None:
     """One decision for each request, whatever it has waited for."""
     seen: list[Event] = []

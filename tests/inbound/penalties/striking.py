@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from asgi_ratelimit import Blocks, Charge, Decision, Penalty, Store, Take, TokenBucket
-from asgi_ratelimit.inbound.penalties.block_checks import RATE, BlockCheck, block_check
-from asgi_ratelimit.inbound.penalties.strikes import add_strike
+from asgi_ratelimit.inbound.penalties import RATE, BlockCheck, add_strike, block_check
 
 A_MOMENT = 1 / 1024
 """Seconds by which a block may be shorter."""

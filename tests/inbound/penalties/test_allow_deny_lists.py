@@ -183,7 +183,7 @@ async def test_a_list_may_answer_with_none(name: str, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize("name", ["allow", "deny"])
 def test_a_list_that_lacks_its_call_is_refused(name: str) -> None:
     """It would be on for everybody or for nobody."""
-    with pytest.raises(ConfigurationError, match=rf"lacks its call: {name}=client_ip\(\)\.within\("):
+    with pytest.raises(ConfigurationError, match=rf"lacks its call, and is not a list: {name}=client_ip\(\)\.within\("):
         RateLimitMiddleware(ok, "1/minute", **{name: client_ip().within})  # type: ignore[arg-type]
 
 
@@ -203,7 +203,9 @@ def test_lists_that_are_no_functions_are_refused(name: str, wrong: Any) -> None:
 def test_a_key_is_not_a_list(name: str, key: Any) -> None:
     """It is true for everybody who has one, so that nobody, or everybody, would be limited."""
     right = rf'{name}=client_ip\(\)\.within\("10\.0\.0\.0/8"\)'
-    with pytest.raises(ConfigurationError, match=rf"is a key, not a list: {right}") as refused:
+    with pytest.raises(
+        ConfigurationError, match=rf"is a key, or lacks its call, and is not a list: {right}"
+    ) as refused:
         RateLimitMiddleware(ok, "1/minute", **{name: key})
     assert repr(key) in str(refused.value)
 

@@ -6,7 +6,7 @@ import pytest
 
 from asgi_ratelimit import Blocks, Penalty, Store, Take
 from asgi_ratelimit.decision import without
-from asgi_ratelimit.inbound.penalties.block_checks import BLOCK, BlockCheck, block_check, is_blocked
+from asgi_ratelimit.inbound.penalties import BLOCK, BlockCheck, block_check, is_blocked
 from tests.inbound.penalties.striking import A_MOMENT, KEY, QUOTA, blocked_for, decide, strike
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import Blocks, Penalty, Store, Take
-from asgi_ratelimit.inbound.penalties.block_checks import block_check, is_blocked
-from asgi_ratelimit.inbound.penalties.strikes import add_strike
+from asgi_ratelimit.inbound.penalties import add_strike, block_check, is_blocked
 from asgi_ratelimit.testing import SteppedClock
 from tests.inbound.penalties.striking import A_MOMENT, KEY, blocked_for, check_of, decide, seconds_of_strike, strike
 

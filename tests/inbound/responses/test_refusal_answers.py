@@ -10,6 +10,7 @@ import pytest
 from anyio import lowlevel
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
@@ -275,8 +276,11 @@ def test_an_own_answer_of_a_rule_that_is_no_function_raises() -> None:
 
 @pytest.mark.parametrize("where", ["inside", "around", "around others"])
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_handler_of_the_app_answers_what_the_middleware_refuses(where: str, is_async: bool) -> None:
-    """One that the app has for ``RateLimited``, so that all refusals look alike; headers are added."""
+@pytest.mark.parametrize("handled", [RateLimited, 429, HTTPException])
+async def test_a_handler_of_the_app_answers_what_the_middleware_refuses(
+    where: str, is_async: bool, handled: Any
+) -> None:
+    """One that the app has for such errors, so that all refusals look alike; headers are added."""
 
     def answer(request: Request, error: RateLimited) -> Response:
         assert error.decision is not None
@@ -285,7 +289,8 @@ async def test_a_handler_of_the_app_answers_what_the_middleware_refuses(where: s
     async def answer_async(request: Request, error: RateLimited) -> Response:
         return answer(request, error)
 
-    app = FastAPI(exception_handlers={RateLimited: answer_async if is_async else answer})
+    app = FastAPI(exception_handlers={handled: answer_async if is_async else answer})
+    app.add_api_route("/none", lambda: "fine")
     store = MemoryStore(clock=SteppedClock())
     whole: Any = app
     if where == "inside":

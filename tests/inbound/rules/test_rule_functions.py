@@ -253,6 +253,28 @@ async def test_the_address_behind_a_proxy_stands_for_a_key_that_fails() -> None:
     assert [peer.status for peer in answers] == [200, 200, 429]
 
 
+async def test_the_address_that_stands_for_a_key_is_no_key_of_the_program() -> None:
+    """A user who is named like an address uses up no quota of that address."""
+
+    def key(request: Any) -> str:
+        return {b"of mallory": "203.0.113.9"}[dict(request.scope["headers"]).get(b"x-session")]
+
+    app = limited(ok, "1/hour", key=key)
+    assert (await ask(app, http(headers=[(b"x-session", b"of mallory")]))).status == 200
+    answers = [await ask(app, http(client=("203.0.113.9", 1))) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 429]
+
+
+async def test_more_than_one_take_may_charge_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why: no limit is off because there are too many of them."""
+    many = [TokenBucket(100, 60, name=f"q{number}") for number in range(40)]
+    for quotas in (many, lambda request: many):
+        app = rules(Rule("/", many, name="a"), Rule("/", quotas, name="b"))
+        assert (await ask(app)).status == 503
+    assert len(caplog.messages) == 2
+    assert all("a take has at most 50 charges" in message for message in caplog.messages)
+
+
 async def test_a_key_may_be_an_int() -> None:
     """It counts as its text."""
     app = limited(ok, key=lambda request: int(request.query_params["id"]))
@@ -283,7 +305,7 @@ async def test_a_failure_is_logged_at_most_once_a_minute(
         await ask(app)
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
     assert "key function of 'default /' failed, the client's address is the key: LookupError" in caplog.messages[0]
-    assert "quota function of 'tier' failed, requests are let through without it" in caplog.messages[1]
+    assert "quota function of 'tier' failed, requests are limited by 'default' instead" in caplog.messages[1]
     assert caplog.records[0].exc_info is not None
     now = 60e6
     for _ in range(3):
@@ -314,12 +336,23 @@ async def test_hooks_count_failures(failed: str) -> None:
     assert all(isinstance(event, Event) for event in events)
 
 
-async def test_a_broken_quota_of_the_own_rule_is_logged_and_lets_through() -> None:
-    """The middleware's own quota is a rule like others, and its on_error is the default of all."""
-    assert (await ask(limited(ok, breaks))).headers == {"x-own": "1"}
-    assert (await ask(limited(ok, breaks, on_error="deny"))).status == 503
-    assert (await ask(rules(Rule("/", breaks), on_error="deny"))).status == 503
-    assert (await ask(rules(Rule("/", breaks, on_error="allow"), on_error="deny"))).status == 200
+@pytest.mark.parametrize(("on_error", "status"), [(None, 503), ("local", 503), ("deny", 503), ("allow", 200)])
+async def test_a_quota_that_fails_lets_nobody_pass_where_there_is_no_other(on_error: Any, status: int) -> None:
+    """A client that can make it fail gains nothing, unless ``on_error`` says so, that of the rule before all others."""
+    assert (await ask(limited(ok, breaks, on_error=on_error))).status == status
+    assert (await ask(rules(Rule("/", breaks), on_error=on_error))).status == status
+    assert (await ask(rules(Rule("/", breaks, on_error=on_error), on_error="deny"))).status == status
+    assert (await ask(rules(Rule("/", breaks, shadow=True), on_error=on_error))).status == 200
+
+
+async def test_the_default_quota_limits_where_that_of_a_rule_fails_which_decides_alone() -> None:
+    """At its own cost and by its own key, once."""
+    rule = Rule("/", breaks, only=True, key=lambda request: "one for all", cost=7)
+    app = rules(rule, own="5/minute", cost=2)
+    answers = [await ask(app) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert answers[0].headers["ratelimit"] == '"per-minute";r=3;t=12'
+    assert (await ask(app, http(client=("192.0.2.2", 1)))).status == 200
 
 
 @pytest.mark.parametrize(

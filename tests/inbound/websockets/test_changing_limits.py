@@ -82,8 +82,8 @@ async def test_a_limit_that_was_off_at_the_handshake_applies_later() -> None:
 
 async def test_a_file_applies_to_open_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota that changes, one that is new, and one that is gone; what was used stays used."""
-    monkeypatch.setattr("asgi_ratelimit.inbound.config.reload.EVERY", 0.02)
-    monkeypatch.setattr("asgi_ratelimit.inbound.config.reload.SETTLED_AFTER", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.inbound.config.EVERY", 0.02)
+    monkeypatch.setattr("asgi_ratelimit.inbound.config.SETTLED_AFTER", 0.01)
     path = tmp_path / "limits.toml"
 
     async def write(messages: str) -> None:

@@ -1,0 +1,341 @@
+"""Who is blocked, never limited or always refused: penalties, their blocks, and the lists ``allow`` and ``deny``.
+
+A key that is refused again and again is blocked for a while. It has three buckets beside those of its quotas, so
+processes share them and no store needs to know about them:
+
+* ``penalty-block`` is checked in the same take as every request that may be blocked, at almost no cost. A block is one
+  charge that is larger than the bucket: the level stays above the burst for as long as the block lasts.
+* ``penalty-strikes`` counts refusals, and only those of a key that is not blocked, so their number is bounded.
+* ``penalty-blocks`` counts earlier blocks if blocks grow, and forgets one of them a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral, Real
+from typing import Any, Final, TypeAlias, cast
+
+from starlette.types import Scope
+
+from ..algorithms import wait
+from ..argument_errors import shows_use
+from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
+from ..decision import Charge, Decision, OnError, QuotaState, Take, with_charges, without
+from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
+from ..keys.base import PathKey, ScopeKey, ScopeTest, called
+from ..limiter import as_store, checked_name
+from ..logs import logger
+from ..quota_text import parse_period
+from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
+from ..stores import Store
+from ..stores.opening import store_of_limits
+from .functions import Failures, connection_of, require_function
+from .refusals import AccessDenied, LimitUnavailable
+
+LONGEST: Final = "1 day"
+"""The longest block by default, unless the first one is longer."""
+
+
+# Penalties as users write them
+
+
+@shows_use('Penalty("10 minutes", after=5)')
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a time.
+
+    Durations are texts such as ``"10 minutes"``, or seconds; ``within`` is by default as long as the block. With a
+    ``growth`` of 2, each further block is twice as long, up to ``longest``; one earlier block a day is forgotten.
+    Raises ``ConfigurationError`` for invalid arguments.
+    """
+
+    block_for: str | float
+    _: KW_ONLY
+    after: int = 1
+    within: str | float | None = None
+    growth: float = 1.0
+    longest: str | float = LONGEST
+
+    def __post_init__(self) -> None:
+        problem, shortest, longest = "", seconds_of("block_for", self.block_for), seconds_of("longest", self.longest)
+        if self.within is not None:
+            seconds_of("within", self.within)
+        if not _is_number(self.after, Integral) or self.after < 1:
+            problem = f"after must be a number of refusals, not {self.after!r}"
+        elif not _is_number(self.growth, Real) or not 1 <= self.growth <= 1000:
+            problem = f"growth must be from 1 to 1000, not {self.growth!r}"
+        elif longest < shortest and self.longest != LONGEST:
+            problem = f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}"
+        if problem:
+            raise ConfigurationError(f'{problem}: Penalty("10 minutes", after=5, growth=2, longest="1 day")')
+
+    @property
+    def strikes(self) -> Quota | None:
+        """The quota of refusals that go unpunished; ``None`` if the first one is punished."""
+        if self.after == 1:
+            return None
+        within = seconds_of("within", self.block_for if self.within is None else self.within)
+        return RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
+
+    def seconds(self, earlier: int) -> float:
+        """The length of a block after this many earlier ones."""
+        shortest = seconds_of("block_for", self.block_for)
+        return min(shortest * self.growth**earlier, max(shortest, seconds_of("longest", self.longest)))
+
+
+def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
+    """A penalty, or ``None``; ``ConfigurationError`` for anything else, and for a penalty without a quota."""
+    if penalty is None or (isinstance(penalty, Penalty) and quota is not None):
+        return penalty
+    if isinstance(penalty, Penalty):
+        raise ConfigurationError(f'{penalty!r} has no quota whose refusals it could count: quota="3/minute"')
+    raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
+
+
+def seconds_of(what: str, duration: str | float) -> float:
+    """The seconds of a duration, an argument named ``what``; ``ConfigurationError`` for an invalid one."""
+    try:
+        seconds = parse_period(duration) if isinstance(duration, str) else duration
+    except QuotaError as error:
+        raise ConfigurationError(f'{what}: {duration!r} is not a duration: {what}="10 minutes", or seconds') from error
+    if not _is_number(seconds, Real) or not 0.1 <= seconds <= MAX_PERIOD:
+        raise ConfigurationError(f'{what} must be from 0.1 s to 400 days, not {duration!r}: {what}="10 minutes"')
+    return float(seconds)
+
+
+def _is_number(value: object, kind: type[Integral | Real]) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+# Buckets of blocks
+
+
+RATE: Final = 1024.0
+"""Units that a block drains in a second."""
+
+BLOCK = TokenBucket(RATE, 1.0, burst=1, name="penalty-block")
+"""Its level is above the burst while a key is blocked; it drains from full to empty in less than a millisecond."""
+
+EARLIER_BLOCKS = TokenBucket(1, 86_400.0, burst=32, name="penalty-blocks")
+
+CHECK_COST: Final = 1 / 16_384
+"""Units that a check for a block takes: so few that thousands of checks at once do not fill the bucket."""
+
+STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
+"""A bucket is identified by the name of its quota, so this one is enough to reset strikes."""
+
+_SOON = 0.005
+"""Seconds after which the bucket of a key is certainly empty if it is not blocked, and not empty if it is blocked."""
+
+
+@dataclass(slots=True)
+class Strike(Charge):
+    """A charge for one refusal. Its bucket's text does not contain the penalty's period, so that ``lift`` finds it."""
+
+    def __post_init__(self) -> None:
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
+
+
+@dataclass(slots=True)
+class BlockCheck(Charge):
+    """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of its rule."""
+
+    penalty: Penalty | None = None
+
+
+def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockCheck:
+    """The check whether a key is blocked under a name."""
+    return BlockCheck(BLOCK, key, CHECK_COST, name, penalty)
+
+
+def is_blocked(decision: Decision) -> bool:
+    """Whether a block refused the take."""
+    if decision.allowed or not isinstance(decision.charges[-1], BlockCheck):
+        return False
+    return any(isinstance(charge, BlockCheck) for charge, _ in _refusing(decision))
+
+
+async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
+    """Charge as much as takes ``seconds`` to drain, unless the level is already above the burst.
+
+    The level is back at the burst a millisecond early, so any number of checks passes when the time is over.
+    """
+    return await _taken(store, (Charge(BLOCK, key, seconds * RATE, name),), _SOON)
+
+
+async def _taken(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:
+    return (await store.take((Take(charges, max_wait),)))[0]
+
+
+def _refusing(decision: Decision) -> list[tuple[Charge, QuotaState]]:
+    return [pair for pair in zip(decision.charges, decision.states) if not pair[1].allowed]
+
+
+# Strikes
+
+
+async def apply_penalties(store: Store, decision: Decision) -> Decision:
+    """A decision after its penalties: a refusal counts as a strike, and may become a refusal by a block.
+
+    All other decisions lose their checks for blocks. A refusal that the store cannot count goes unpunished, and so
+    does one that was decided without the store.
+    """
+    if is_blocked(decision):
+        return _by_block(decision)
+    if not decision.allowed and not decision.degraded:
+        refusing = {charge.name for charge, _ in _refusing(decision)}
+        for check in decision.charges:
+            if isinstance(check, BlockCheck) and check.name in refusing:
+                with suppress(StoreError):
+                    blocked = await add_strike(store, check)
+                    if blocked is not None:
+                        return _as_blocked(decision, check, blocked)
+    return without(decision, BlockCheck)
+
+
+async def add_strike(store: Store, check: BlockCheck) -> Decision | None:
+    """Count a refusal of a key that is not blocked; return the decision that has blocked it now, if it has."""
+    penalty, key, name = check.penalty, check.key, check.name
+    if penalty is None or not await _is_last_strike(store, check, penalty):
+        return None
+    earlier = Charge(EARLIER_BLOCKS, key, 1, name)
+    seconds = penalty.seconds(await _used(store, earlier) if penalty.growth > 1 else 0)
+    blocked = await block(store, name, key, seconds)
+    if not blocked.allowed:
+        return None
+    logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
+    if penalty.growth > 1:
+        await _taken(store, (earlier,))
+    await store.reset([Strike(STRIKES, key, 1, name)])
+    return blocked
+
+
+async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> bool:
+    """Count this refusal; return whether it is one more than goes unpunished."""
+    strikes = penalty.strikes
+    if strikes is None:
+        return True
+    decision = await _taken(store, (Strike(strikes, check.key, 1, check.name), check))
+    return not decision.allowed and not is_blocked(decision)
+
+
+async def _used(store: Store, charge: Charge) -> int:
+    """How many units of a charge's quota are used."""
+    state = (await store.peek(Take((charge,)))).states[0]
+    return round(charge.quota.most) - state.remaining
+
+
+def _as_blocked(decision: Decision, check: BlockCheck, blocked: Decision) -> Decision:
+    """A refusal by quotas, turned into one by the block that it has caused; its wait is the longest of these waits."""
+    stored = [
+        blocked.stored[0] if charge is check else state for charge, state in zip(decision.charges, decision.stored)
+    ]
+    until_us = wait(BLOCK, blocked.stored[0], decision.now_us, CHECK_COST, 0.0)
+    return _by_block(replace(decision, stored=stored, wait_us=max(decision.wait_us, until_us)))
+
+
+def _by_block(decision: Decision) -> Decision:
+    """A refusal by a block as one by that alone; its wait is the longest of all waits."""
+    kept = [at for at, charge in enumerate(decision.charges) if isinstance(charge, BlockCheck)]
+    charges = tuple([decision.charges[at] for at in kept])
+    stored = [decision.stored[at] for at in kept]
+    return replace(decision, take=with_charges(decision.take, charges), stored=stored)
+
+
+# Blocks by hand
+
+
+class Blocks:
+    """The blocks under the name of a rule or middleware: to see them, to lift them, and to block by hand.
+
+    ``store`` is its store or URL, and ``name`` its name. Keys are what its key function returns: an address, or the
+    key of a header, ``header("x-api-key").of(scope)``. Every method may raise ``StoreError``.
+    """
+
+    @shows_use('Blocks(store=store, name="login")')
+    def __init__(self, *, store: Store | str, name: str = DEFAULT_NAME) -> None:
+        self._store = as_store(store_of_limits(store, 'Blocks(store=store, name="login")'))
+        self._name = checked_name(name)
+
+    async def blocked_for(self, key: str | bytes) -> float:
+        """The seconds for which ``key`` is still blocked; 0.0 if it is not."""
+        return (await self._store.peek(Take((block_check(self._name, as_key(key)),)))).retry_after
+
+    async def block(self, key: str | bytes, block_for: str | float) -> bool:
+        """Block ``key`` for a duration such as ``"1 day"``, or seconds; false if it already was blocked."""
+        seconds = seconds_of("block_for", block_for)
+        decision = await block(self._store, self._name, as_key(key), seconds)
+        if decision.degraded:
+            raise StoreUnavailable(f"the store does not answer, so {key!r} is not blocked")
+        return decision.allowed
+
+    async def lift(self, key: str | bytes) -> None:
+        """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
+        text, name = as_key(key), self._name
+        earlier = Charge(EARLIER_BLOCKS, text, 1, name)
+        await self._store.reset([block_check(name, text), Strike(STRIKES, text, 1, name), earlier])
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await self._store.aclose()
+
+
+# Lists
+
+
+ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
+"""Whether a connection is on a list, sync or async."""
+
+
+class Lists:
+    """Clients that are never limited, and clients that are always refused; ``deny`` is evaluated first.
+
+    Raises ``ConfigurationError`` for a list that is not a function. A function that fails, or returns anything but
+    ``True``, ``False`` or ``None``, is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
+    ``on_error`` is ``"deny"``.
+    """
+
+    def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
+        self._allow = _checked("allow", allow)
+        self._deny = _checked("deny", deny)
+        self._failures = failures
+
+    async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:
+        """Whether a request is exempt; the middleware has this name, and this ``on_error``.
+
+        Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
+        """
+        if self._deny is not None and await self._is_on("deny", self._deny, scope, name, on_error):
+            raise AccessDenied
+        return self._allow is not None and await self._is_on("allow", self._allow, scope, name, None)
+
+    async def _is_on(
+        self, argument: str, function: ListFunction, scope: Scope, name: str, on_error: OnError | None
+    ) -> bool:
+        """Whether a request is on the list that this argument of the middleware named ``name`` is."""
+        try:
+            if isinstance(function, ScopeTest):
+                return function.of_host(scope) if argument == "deny" else function.of(scope)
+            answer = await called(function, connection_of(scope))
+            if answer is None or answer is True or answer is False:
+                return answer is True
+            right = f"{argument}=lambda request: request.headers.get('x-client') in CLIENTS"
+            kind = type(answer).__name__  # not the answer, which may be a credential
+            raise TypeError(f"{argument} returns True or False, not {kind}: {right}")
+        except Exception as error:  # a user's function may raise anything
+            refuses = on_error == "deny"
+            self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
+            if refuses:
+                raise LimitUnavailable from error
+            return False
+
+
+def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
+    if test is None or isinstance(test, ScopeTest):
+        return test
+    right = f'{name}=client_ip().within("10.0.0.0/8")'
+    if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever the client is
+        raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
+    return cast("ListFunction", require_function(name, test, 1, right))

@@ -1,1 +1,0 @@
-"""The answers to refused clients, and the headers that every answer carries."""

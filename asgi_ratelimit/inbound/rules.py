@@ -1,0 +1,447 @@
+"""Rules: as users write them, and compiled: ready to be matched, with what they charge worked out beforehand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import lru_cache
+from inspect import iscoroutinefunction, isfunction
+from typing import Any, TypeAlias
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from ..argument_errors import checked_flag, shows_use
+from ..buckets import bucket_prefix
+from ..decision import OnError, checked_cost, checked_on_error
+from ..errors import ConfigurationError
+from ..keys import KeyFunction, client_ip
+from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
+from ..keys.path_patterns import PathPattern, compile_rule_path
+from ..limiter import checked_name
+from ..overrides import OFF, SHADOW, Override, quotas_under
+from ..quota_text import QuotaLike, as_quotas, parse_quotas
+from ..quotas import MAX_UNITS, Quota
+from .delays import checked_max_delay
+from .functions import (
+    CostFunction,
+    Failures,
+    KeyWatch,
+    QuotaFunction,
+    Results,
+    SettleFunction,
+    called_once,
+    checked_cost_or_function,
+    checked_key,
+    checked_quota,
+    takes_bytes,
+)
+from .penalties import BLOCK, Penalty, checked_penalty
+from .refusals import LimitUnavailable, OnLimited, checked_on_limited
+
+_ANY_PATH = re.compile("")
+
+STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
+"""From the mildest to the strictest; ``None`` leaves it to the store."""
+
+Charged: TypeAlias = tuple[tuple[Quota, str], ...]
+"""Quotas that are charged, each with the start of its buckets' texts, up to the key."""
+
+
+@shows_use('Rule("/login", "5/minute", methods=["POST"])')
+@dataclass(frozen=True, slots=True, repr=False)
+class Rule:
+    """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.
+
+    Every rule that matches applies, together with the middleware's own quota, all or nothing. With ``only``, the
+    request is charged to this rule alone. With ``quota=None``, it is not charged at all. If several such rules match,
+    the first one decides. ``methods`` narrows a rule down to some HTTP methods (GET covers HEAD); only rules that name
+    OPTIONS match a CORS preflight. ``key``, ``cost`` and ``on_error`` default to those of the middleware.
+
+    ``quota``, ``key`` and ``cost`` may be functions of the connection, sync or async: a quota of ``None``, a key of
+    ``None`` or a cost of exactly 0 means that the rule does not apply. If the key function fails, the client's address
+    is the key. If the cost function fails, or returns something that is not a cost, the request costs as much as
+    without it. If the quota function fails, the middleware's own quota applies instead, if that is no function; without
+    one, or with an ``on_error`` of ``"deny"``, the request is answered with 503, and with ``"allow"`` it passes without
+    this rule. ``on_error`` also says what happens without the store; if the rules of a request differ, the strictest
+    decides.
+
+    The cost is charged before the app runs. ``settle(status, headers)``, sync or async, may then return the actual
+    cost: units charged in excess are given back before the answer is sent, and missing units are debited. With a third
+    parameter, it gets the number of bytes that were sent, and is called at the end of the answer, even if that breaks
+    off. If no answer starts, because the client has disconnected, the charge stands.
+
+    ``messages`` is a quota for the messages of a WebSocket after its handshake, under the same key: reading pauses, so
+    that the peer is slowed down, and if a message would have to wait for more than 5 seconds, the socket is closed with
+    1013. ``Rule(path, None, messages="20/s")`` exempts only the handshake.
+
+    With ``max_delay``, in seconds, a request that this rule would refuse waits for its slot instead, if that is no
+    further away. So does a handshake. It defaults to the middleware's own; 0.0 refuses at once. Every rule that refuses
+    has to allow the wait. A client that goes gives its slot back.
+
+    ``on_limited`` answers the requests that this rule refuses, instead of the middleware's own. A ``penalty`` blocks,
+    for this rule, a key that it refuses again and again.
+
+    With ``shadow``, the rule is decided on its own and counted, but never enforced. Rules of one ``name`` share their
+    buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
+    Rules of one name have equal quotas or one function, equal penalties, and are all in shadow or all enforced.
+
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
+    """
+
+    path: str
+    quota: QuotaLike | QuotaFunction | None
+    _: KW_ONLY
+    methods: Collection[str] | None = None
+    key: KeyFunction | None = None
+    cost: float | CostFunction | None = None
+    name: str | None = None
+    only: bool = False
+    shadow: bool = False
+    settle: SettleFunction | None = None
+    messages: QuotaLike | None = None
+    on_error: OnError | None = None
+    penalty: Penalty | None = None
+    on_limited: OnLimited | None = None
+    max_delay: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quota", repeatable(self.quota))
+        object.__setattr__(self, "messages", repeatable(self.messages))
+        _TRIAL.compiled_rule(self, "trial", "", None)
+
+    def __repr__(self) -> str:
+        explicit = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
+        options = [f"{each.name}={getattr(self, each.name)!r}" for each in explicit]
+        return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
+
+
+def repeatable(quota: Any) -> Any:
+    """A quota argument; an iterator, which can be read only once, as a tuple."""
+    return tuple(quota) if isinstance(quota, Iterator) else quota
+
+
+def _require_nothing_of_charges(rule: Rule) -> None:
+    """Raise ``ConfigurationError`` for a rule that charges nothing, and says how."""
+    given = [name for name in ("cost", "settle", "max_delay") if getattr(rule, name)]
+    if given:
+        raise ConfigurationError(
+            f"{given[0]}={getattr(rule, given[0])!r} without a quota charges nothing, and a message always costs 1: "
+            f'quota="10/s", {given[0]}=...'
+        )
+
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
+
+_METHOD = re.compile("[A-Za-z]+(-[A-Za-z]+)*")
+
+_NEAR = 0.75
+"""How alike a mistyped method and the right one are, at the least, by ``difflib``."""
+
+
+def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
+    """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for anything else."""
+    if methods is None:
+        return None
+    is_list = isinstance(methods, Collection) and not isinstance(methods, str)
+    if not (is_list and methods and all(isinstance(each, str) and _METHOD.fullmatch(each) for each in methods)):
+        raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
+    named = {method.upper() for method in methods}
+    for method in sorted(named.difference(_METHODS)):  # an app may have methods of its own
+        for near in get_close_matches(method, _METHODS, 1, _NEAR):
+            raise ConfigurationError(f"{method!r} is not an HTTP method, did you mean {near!r}?: methods=[{near!r}]")
+    return frozenset(named | {"HEAD"} if "GET" in named else named)
+
+
+def as_on_error(on_error: OnError | None) -> OnError | None:
+    """One of the three words, or ``None``, which leaves it to the store; ``ConfigurationError`` otherwise."""
+    return None if on_error is None else checked_on_error(on_error)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CompiledRule:
+    """A rule, ready to be matched; a middleware's own quota and a dependency are rules that match every request."""
+
+    name: str
+    quota: tuple[Quota, ...] | QuotaFunction
+    key: KeyFunction
+    cost: float | CostFunction = 1
+    _: KW_ONLY
+    source: Rule | None = None
+    """The ``Rule`` that the user wrote, if it was one."""
+    pattern: PathPattern = _ANY_PATH
+    methods: frozenset[str] | None = None
+    is_final: bool = False
+    """Whether no other rule is enforced if this one matches."""
+    shadow: bool = False
+    on_error: OnError | None = None
+    penalty: Penalty | None = None
+    messages: tuple[Quota, ...] = ()
+    """Quotas for each message of a WebSocket."""
+    settle: SettleFunction | None = None
+    on_limited: OnLimited | None = None
+    max_delay: float = 0.0
+    """The seconds that a request may wait for its quotas instead of being refused."""
+    base_cost: float = 1
+    """The cost if the cost function fails."""
+    fallback: ScopeKey = field(default_factory=client_ip)
+    """The key if the key function fails: the client's address."""
+    instead: CompiledRule | None = None
+    """The middleware's own quota, which applies if the quota function fails."""
+    failures: Failures = field(default_factory=Failures)
+    """Failures of its functions are reported here."""
+    key_watch: KeyWatch = field(default_factory=KeyWatch)
+    """Whether a key has ever come."""
+
+    charged: Charged = field(init=False)
+    """What it charges, if its quota is no function."""
+    has_functions: bool = field(init=False)
+    """Whether its quota or its cost is a function."""
+    reads_scope: bool = field(init=False)
+    """Whether its key is read from the scope, without a call of the program."""
+    strictness: int = field(init=False)
+    """How strict its ``on_error`` is."""
+    settles_by_bytes: bool = field(init=False)
+    """Whether ``settle`` takes the number of bytes that were sent."""
+    settles_at_once: bool = field(init=False)
+    """Whether ``settle`` is sure to need no ``await``."""
+
+    def __post_init__(self) -> None:
+        self.charged = () if callable(self.quota) else self._charged(self.quota)
+        self.has_functions = callable(self.quota) or callable(self.cost)
+        self.reads_scope = isinstance(self.key, ScopeKey)
+        self.strictness = STRICTNESS.index(self.on_error)
+        self.settles_by_bytes = self.settle is not None and takes_bytes(self.settle)
+        self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
+
+    def __repr__(self) -> str:
+        return f"CompiledRule({self.name!r}, {self.quota!r})" if self.source is None else repr(self.source)
+
+    @property
+    def path(self) -> str:
+        """The path that it matches, in Starlette's syntax."""
+        return "/{path:path}" if self.source is None else self.source.path
+
+    @property
+    def messages_name(self) -> str:
+        """The name of the buckets of its messages."""
+        return name_of_messages(self.name)
+
+    @property
+    def is_exemption(self) -> bool:
+        """Whether it charges nothing."""
+        return not self.quota and not self.messages
+
+    def matches(self, path: str, method: str) -> bool:
+        """Whether it applies to requests of this method for this path."""
+        return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
+
+    async def key_of(self, connection: HTTPConnection) -> str | None:
+        """The key of a connection; the client's address if the key function fails."""
+        try:
+            returned: Any = await called(self.key, connection)
+            return None if returned is None else key_text(returned)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            return self.address(connection.scope, error)
+
+    def address(self, scope: Scope, error: Exception) -> str | None:
+        """The key after the key function has failed: the client's address, in a text that no other key has."""
+        self.failures.report(self.name, "key", "the client's address is the key", error)
+        try:
+            address = self.fallback.of(scope)
+        except Exception:  # noqa: BLE001  # a server that reports nonsense as the client's address
+            address = UNREADABLE
+        return None if address is None else f"\0{address}"
+
+    async def charges(self, connection: HTTPConnection, results: Results) -> tuple[Charged, float]:
+        """What it charges a connection, and the cost of each, after its functions were called.
+
+        A cost function that fails costs the base cost. Raises whatever the quota function raises.
+        """
+        charged, cost = self.charged, self.cost
+        if callable(self.quota):
+            quota = await called_once(self.quota, connection, results)
+            if quota is None:
+                return (), 0.0
+            charged = _charged_by_text(self.name, quota) if type(quota) is str else self._charged(as_quotas(quota))
+        if callable(cost):
+            try:
+                cost = as_units(await called_once(cost, connection, results))
+            except Exception as error:  # noqa: BLE001  # as above
+                self.failures.report(self.name, "cost", f"the request costs {self.base_cost:g}", error)
+                cost = self.base_cost
+        return (charged, cost) if cost else ((), 0.0)
+
+    def without_quota(self, error: Exception) -> CompiledRule | None:
+        """Report that the quota function has failed; the rule that applies instead, ``None`` if the request passes.
+
+        Raises ``LimitUnavailable`` if nobody may pass then.
+        """
+        passes = self.shadow or self.on_error == "allow"
+        instead = None if passes or self.on_error == "deny" else self.instead
+        outcome = "refused" if instead is None else f"limited by {instead.name!r} instead"
+        outcome = "let through without it" if passes else outcome
+        self.failures.report(self.name, "quota", f"requests are {outcome}", error)
+        if not passes and instead is None:
+            raise LimitUnavailable from error
+        return instead
+
+    def _charged(self, quotas: Iterable[Quota]) -> Charged:
+        return tuple([(quota, _prefix(self.name, quota)) for quota in quotas])
+
+
+def _prefix(name: str, quota: Quota) -> str:
+    return bucket_prefix(name, quota.name, quota.kind) + "{"
+
+
+@lru_cache(maxsize=1024)
+def _charged_by_text(name: str, text: str) -> Charged:
+    """What a rule of this name charges under a quota that a function has returned."""
+    return tuple([(quota, _prefix(name, quota)) for quota in as_quotas(parse_quotas(text))])
+
+
+def as_units(cost: float) -> float:
+    """The result of a cost function as a plain number; ``ValueError`` for anything that is not a cost.
+
+    0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
+    """
+    if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
+        raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
+    if cost == 0:
+        return 0.0
+    units = min(cost, MAX_UNITS)
+    return checked_cost(units if type(units) in (int, float) else float(units))
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Values that a rule has unless it has its own; checked here."""
+
+    name: str
+    key: KeyFunction
+    cost: float | CostFunction = 1
+    on_error: OnError | None = None
+    max_delay: float = 0.0
+    fallback: ScopeKey = field(default_factory=client_ip)
+    """The key if a key function fails."""
+    failures: Failures = field(default_factory=Failures)
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+        checked_key(self.key)
+        checked_cost_or_function(self.cost)
+        as_on_error(self.on_error)
+        object.__setattr__(self, "max_delay", checked_max_delay(self.max_delay))
+
+    def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
+        """A rule that charges this quota for every request, with these values."""
+        checked_penalty(penalty, quota)
+        return CompiledRule(
+            self.name,
+            _quotas(quota),
+            self.key,
+            self.cost,
+            on_error=self.on_error,
+            max_delay=self.max_delay,
+            penalty=penalty,
+            base_cost=1 if callable(self.cost) else self.cost,
+            fallback=self.fallback,
+            failures=self.failures,
+        )
+
+    def compiled_rule(self, rule: Rule, name: str, root: str, instead: CompiledRule | None) -> CompiledRule:
+        """A rule of the user's under this name, for an app that sets this root path by itself.
+
+        ``instead`` applies if its quota function fails. Raises ``QuotaError``, ``ConfigurationError`` or
+        ``ValueError``, with a note that quotes the rule.
+        """
+        try:
+            if rule.quota is None:
+                _require_nothing_of_charges(rule)
+            is_only, is_shadow = checked_flag("only", rule.only), checked_flag("shadow", rule.shadow)
+            return replace(
+                self.compiled(rule.quota, rule.penalty),
+                name=checked_name(name if rule.name is None else rule.name),
+                key=bind(self.key if rule.key is None else checked_key(rule.key), rule.path, root),
+                cost=self.cost if rule.cost is None else checked_cost_or_function(rule.cost),
+                source=rule,
+                pattern=compile_rule_path(rule.path, root)[0],
+                methods=as_methods(rule.methods),
+                is_final=(is_only or rule.quota is None) and not is_shadow,
+                shadow=is_shadow,
+                on_error=as_on_error(rule.on_error) or self.on_error,
+                messages=() if rule.messages is None else as_quotas(rule.messages),
+                settle=rule.settle,
+                on_limited=checked_on_limited(rule.on_limited),
+                max_delay=self.max_delay if rule.max_delay is None else checked_max_delay(rule.max_delay),
+                instead=instead,
+            )
+        except ValueError as error:
+            error.add_note(f"in {rule!r}")
+            raise
+
+
+_TRIAL = Defaults("trial", client_ip())
+"""What a rule is compiled with to check it as soon as it is written."""
+
+
+def _quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:
+    if quota is None:
+        return ()
+    return checked_quota(quota) if callable(quota) else as_quotas(quota)  # type: ignore[return-value]  # a function
+
+
+def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules of a middleware; ``ConfigurationError`` for anything else."""
+    if isinstance(rules, Rule) or not isinstance(rules, Iterable):
+        raise ConfigurationError(f"rules are a list, not {rules!r}: rules=[Rule(...)]")
+    listed = tuple(rules)
+    wrong = [rule for rule in listed if not isinstance(rule, Rule)]
+    if wrong:
+        raise ConfigurationError(f'rules are a list of Rule, not of {wrong[0]!r}: rules=[Rule("/login", "3/minute")]')
+    return listed
+
+
+def under_overrides(rules: Iterable[CompiledRule], overrides: Mapping[str, Override]) -> list[CompiledRule]:
+    """The rules under the overrides of their names."""
+    return [overridden(rule, overrides.get(rule.name)) for rule in rules]
+
+
+def overridden(rule: CompiledRule, override: Override | None) -> CompiledRule:
+    """A rule under the override of its name. A rule that decides alone also decides alone under the override."""
+    if override is None:
+        return rule
+    if override.word == OFF:
+        return replace(rule, quota=(), messages=())
+    if override.word == SHADOW:
+        return replace(rule, shadow=True)
+    return replace(rule, quota=quotas_under(override, () if callable(rule.quota) else rule.quota))
+
+
+def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """The quotas of rules, except those that functions return, each with the name of its rule."""
+    for rule in rules:
+        for quota in () if callable(rule.quota) else rule.quota:
+            yield rule.name, quota
+
+
+def name_of_messages(name: str) -> str:
+    """The name of the buckets of messages under a rule of this name."""
+    return f"{name} messages"
+
+
+def message_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """The quotas for messages, each with its name; a rule in shadow takes nothing from them."""
+    for rule in rules:
+        for quota in () if rule.shadow else rule.messages:
+            yield rule.messages_name, quota
+
+
+def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """The quotas to register on a store: ``constant_quotas``, and the quota of blocks for each rule with a penalty."""
+    yield from constant_quotas(rules)
+    for rule in rules:
+        if rule.penalty is not None:
+            yield rule.name, BLOCK

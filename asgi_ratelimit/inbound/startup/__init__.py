@@ -1,1 +1,0 @@
-"""Checks that run once, when an app starts."""

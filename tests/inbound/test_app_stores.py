@@ -1,0 +1,179 @@
+"""Dependencies without a middleware: where their store comes from, and how tests reset it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import Depends, FastAPI
+
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
+from asgi_ratelimit.inbound import dependency
+from asgi_ratelimit.logs import warn_once
+from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
+from tests.support.asgi import ask
+from tests.support.store_elsewhere import StoreElsewhere
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> Iterator[None]:
+    """Each test gets all warnings, and no default store."""
+    warn_once.cache_clear()
+    yield
+    RateLimit.set_store(None)
+
+
+def an_app(quota: str = "1/hour", **options: Any) -> FastAPI:
+    app = FastAPI()
+    app.get("/", dependencies=[Depends(RateLimit(quota, name="api", **options))])(lambda: "hello")
+    return app
+
+
+async def statuses(*apps: Any) -> list[int]:
+    return [(await ask(app)).status for app in apps]
+
+
+async def test_one_call_sets_the_store_of_all_apps() -> None:
+    """They then share the buckets of one name."""
+    one, other = an_app(), an_app()
+    assert await statuses(one, other) == [200, 200]
+    RateLimit.set_store(MemoryStore())
+    assert await statuses(one, other, one) == [200, 429, 429]
+    RateLimit.set_store("memory://")
+    assert await statuses(one, other) == [200, 429]
+
+
+async def test_the_state_of_an_app_is_its_store() -> None:
+    """Before the default; it is observed where it changes."""
+    RateLimit.set_store(MemoryStore())
+    store, one, other, third = MemoryStore(), an_app(), an_app(), an_app()
+    one.state.rate_limit_store = other.state.rate_limit_store = store
+    assert await statuses(one, other, third) == [200, 429, 200]
+    one.state.rate_limit_store = "memory://"
+    assert await statuses(one, one, other) == [200, 429, 429]
+
+
+async def test_a_middleware_and_an_own_store_come_first() -> None:
+    """The default is for limits that have neither."""
+    RateLimit.set_store(MemoryStore())
+    own, within = an_app(store=MemoryStore()), an_app()
+    within.add_middleware(RateLimitMiddleware, store=MemoryStore())
+    assert await statuses(an_app(), own, within) == [200, 200, 200]
+
+
+async def test_wrong_stores_are_refused() -> None:
+    """At the call, and at the first request for the state of an app."""
+    with pytest.raises(ConfigurationError, match="which has no take"):
+        RateLimit.set_store(object())  # type: ignore[arg-type]
+    app = an_app()
+    app.state.rate_limit_store = object()
+    with pytest.raises(ConfigurationError, match="which has no take"):
+        await ask(app)
+
+
+async def test_dependencies_can_be_reset_and_stepped() -> None:
+    """In tests: unused at the start, with a clock that is moved by hand, and as before afterwards."""
+    apps = [an_app(), an_app(store=MemoryStore())]
+    for app in apps:
+        assert await statuses(app, app) == [200, 429]
+        for _ in range(2):
+            with stepped_dependencies() as clock:
+                assert await statuses(app, app) == [200, 429]
+                clock.advance(3600)
+                assert await statuses(app, app) == [200, 429]
+        assert await statuses(app) == [429]
+    clock = SteppedClock(5.0)
+    with stepped_dependencies(clock) as same:
+        assert same is clock
+
+
+class Odd:
+    """A custom store that can be neither hashed nor referred to weakly."""
+
+    __slots__ = ("_store", "in_process")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self._store = MemoryStore(clock=SteppedClock())
+        self.in_process = True
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError
+
+    @property
+    def clock(self) -> Any:
+        return self._store.clock
+
+    @property
+    def documents(self) -> Any:
+        return self._store.documents
+
+    @property
+    def place(self) -> Any:
+        return self._store.place
+
+    async def take(self, takes: Any) -> Any:
+        return await self._store.take(takes)
+
+    async def peek(self, take: Any) -> Any:
+        return await self._store.peek(take)
+
+    async def settle(self, settlements: Any) -> Any:
+        return await self._store.settle(settlements)
+
+    async def reset(self, charges: Any) -> None:
+        await self._store.reset(charges)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+
+async def test_a_store_need_be_neither_hashable_nor_weakly_referenceable() -> None:
+    """For dependencies, alone and together, for a middleware, and for charges of an endpoint."""
+    store: Any = Odd()
+    together = RateLimit.together(
+        RateLimit("1/hour", store=store, name="one"), RateLimit("1/day", store=store, name="two")
+    )
+    app = FastAPI()
+    app.get("/", dependencies=[Depends(together)])(lambda: "hello")
+    app.add_middleware(RateLimitMiddleware, "5/hour", store=store)
+    assert await statuses(app, app) == [200, 429]
+    state = an_app()
+    state.state.rate_limit_store = Odd()
+    assert await statuses(state, state) == [200, 429]
+
+
+async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their requests may alternate; each app has a memory of its own."""
+    limit, walks = RateLimit("2/hour", name="both"), []
+    monkeypatch.setattr(dependency, "register_limits", lambda app, enforcer: walks.append(app))
+    apps = [FastAPI(dependencies=[Depends(limit)]) for _ in range(2)]
+    for app in apps:
+        app.get("/")(lambda: "hello")
+    assert await statuses(*apps, *apps, *apps) == [200] * 4 + [429] * 2
+    assert walks == apps
+
+
+# Workers
+
+
+@pytest.mark.parametrize("store", [None, "memory://"])
+async def test_dependencies_in_memory_with_several_workers(
+    store: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are warned of as a middleware is."""
+    monkeypatch.setenv("WEB_CONCURRENCY", "3")
+    await statuses(an_app(store=store))
+    assert "each of 3 workers has a memory store of its own" in caplog.text
+
+
+async def test_dependencies_on_a_shared_store_with_several_workers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is in the memory of a worker, whatever the store of an app would be by default."""
+    monkeypatch.setenv("WEB_CONCURRENCY", "3")
+    await statuses(an_app(store=StoreElsewhere(MemoryStore())))
+    assert "a-memory-store-with-several-workers" not in caplog.text

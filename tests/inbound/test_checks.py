@@ -1,0 +1,361 @@
+"""Warnings at start-up: mistakes that raise no error are logged once, with a link to the remedy."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.inbound.checks import number_of_workers
+from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
+from asgi_ratelimit.logs import PAGE, warn_once
+from tests.support.asgi import Peer, ask, http, ok
+from tests.support.server import ROOT, Uvicorn
+from tests.support.store_elsewhere import StoreElsewhere
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Each test gets all warnings, as in a process of its own."""
+    warn_once.cache_clear()
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+ROUTES = [
+    Route("/", hello),
+    Route("/users/{id:int}", hello, methods=["GET", "POST"]),
+    WebSocketRoute("/ws", hello),
+    Mount("/v1", routes=[Route("/x/{name}", hello)]),
+]
+
+
+async def warned(caplog: pytest.LogCaptureFixture, *middleware: Middleware, routes: Any = ROUTES) -> list[str]:
+    """The sections of the docs that the warnings of an app's first requests link to."""
+    app = Starlette(routes=routes, middleware=middleware)
+    for _ in range(2):
+        await ask(app, http())
+    return re.findall(r"\(docs/warnings\.md#([\w-]+)\)", "\n".join(caplog.messages))
+
+
+def limiting(quota: Any = "10/minute", **options: Any) -> Middleware:
+    return Middleware(RateLimitMiddleware, quota, **options)
+
+
+def rule(path: str, quota: Any = "1/s", **options: Any) -> Middleware:
+    return limiting(rules=[Rule(path, quota, **options)])
+
+
+async def test_a_correct_app_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither by rules for some methods, nor by exemptions, nor by rules for mounts."""
+    rules = [Rule("/users/{id}", "1/s", methods=["POST"]), Rule("/", None), Rule("/v1/{rest:path}", "2/s")]
+    assert await warned(caplog, limiting(rules=rules)) == []
+
+
+# Workers
+
+
+@pytest.fixture
+def single_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that nothing says is one of several."""
+    monkeypatch.setattr(sys, "argv", ["uvicorn", "app:app"])
+    for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS", "GUNICORN_CMD_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("single_worker")
+async def test_a_memory_store_with_several_workers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would let the whole quota pass; a store that is one of memory is one, too."""
+
+    class Own(MemoryStore):
+        pass
+
+    assert await warned(caplog, limiting()) == []
+    monkeypatch.setenv("WEB_CONCURRENCY", "3")
+    assert await warned(caplog, limiting(store=StoreElsewhere(MemoryStore()))) == []
+    assert await warned(caplog, limiting(store=Own())) == ["a-memory-store-with-several-workers"]
+
+
+@pytest.mark.usefixtures("single_worker")
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        (["uvicorn", "app:app", "--workers", "4"], 4),
+        (["uvicorn", "app:app", "--workers=4"], 4),
+        (["gunicorn", "-w", "4", "app:app"], 4),
+        (["gunicorn", "-w4", "app:app"], 4),
+        (["uvicorn", "--workers", "1"], 1),
+        (["x", "-w"], 1),
+        (["x", "-w", "many"], 1),
+    ],
+)
+def test_workers_on_the_command_line(arguments: list[str], number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all spellings."""
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert number_of_workers() == number
+
+
+@pytest.mark.usefixtures("single_worker")
+@pytest.mark.parametrize(
+    ("variable", "value", "number"),
+    [
+        ("WEB_CONCURRENCY", "4", 4),
+        ("UVICORN_WORKERS", "4", 4),
+        ("GRANIAN_WORKERS", "4", 4),
+        ("GUNICORN_CMD_ARGS", "--bind=0.0.0.0 --workers=4", 4),
+        ("GUNICORN_CMD_ARGS", "-w 4", 4),
+        ("GUNICORN_CMD_ARGS", "'", 1),
+        ("WEB_CONCURRENCY", "many", 1),
+    ],
+)
+def test_workers_of_the_environment(variable: str, value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that servers and containers read."""
+    monkeypatch.setenv(variable, value)
+    assert number_of_workers() == number
+
+
+# The log of a server
+
+
+def test_warnings_show_in_the_output_of_a_server() -> None:
+    """Once for each of its workers, without any configuration of logging."""
+    with Uvicorn("tests.support.inbound_apps:careless_app", "--workers", "2") as server:
+        deadline = time.monotonic() + 60
+        while True:
+            output = server.output()
+            counts = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", output))
+            if len(counts) == 2 or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        httpx.get(f"{server.url}/")
+        again = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", server.output()))
+    assert (
+        set(counts)
+        == set(again)
+        == {
+            "a-memory-store-with-several-workers",
+            "a-rule-that-never-applies",
+        }
+    )
+    assert set(again.values()) <= {1, 2}
+
+
+# Nothing
+
+
+@pytest.mark.parametrize("middleware", [limiting(None), limiting(None, rules=[Rule("/", None)])])
+async def test_a_middleware_that_limits_nothing(middleware: Middleware, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no quota, and no rule that charges anything."""
+    assert await warned(caplog, middleware) == ["a-middleware-that-limits-nothing"]
+
+
+async def test_a_middleware_that_limits_nothing_is_logged_at_start_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Before any request, in words that show what is missing."""
+    app = Starlette(routes=ROUTES, middleware=[limiting(None)])
+    peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await app({"type": "lifespan"}, peer.receive, peer.send)
+    assert (
+        "RateLimitMiddleware has no quota and no rules, and no route has a RateLimit: nothing is limited: "
+        'quota="100/minute"' in caplog.text
+    )
+
+
+async def test_a_middleware_without_limits_that_is_of_use(caplog: pytest.LogCaptureFixture) -> None:
+    """Dependencies use its store and its headers, another middleware may limit, and lists need no quota."""
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute", name="all"))])
+    app.get("/")(hello)
+    assert await warned(caplog, limiting(None), routes=[Mount("/", app)]) == []
+    assert await warned(caplog, limiting(None), routes=[Route("/", hello, middleware=[limiting()])]) == []
+    assert await warned(caplog, limiting(name="a"), limiting(None, name="b")) == []
+    assert await warned(caplog, limiting(None, deny=lambda request: False)) == []
+
+
+# Scripts in a browser
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+async def test_a_cors_middleware(is_inside: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Inside of the limit, it does not see refusals, which scripts can then not read."""
+    both = [limiting(), Middleware(CORSMiddleware, allow_origins=["*"])]
+    expected = ["a-cors-middleware-inside-of-the-limit"] * is_inside
+    assert await warned(caplog, *(both if is_inside else reversed(both))) == expected
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/user/{id}", {}),
+        ("/users", {}),
+        ("/users/{id}/", {}),
+        ("/x/{name}", {}),
+        ("/v1", {}),
+        ("/users/{id:uuid}", {}),
+        ("/users/{id}", {"methods": ["DELETE"]}),
+        ("/ws", {"methods": ["GET"]}),
+    ],
+)
+async def test_a_rule_that_matches_no_route(path: str, options: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Its path is misspelt or lacks the mount, or the route has not its method."""
+    assert await warned(caplog, rule(path, **options)) == ["a-rule-that-never-applies"]
+    assert repr(path) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/nowhere", "is its path complete? ("),
+        ("/user/{id}", "is its path complete? The nearest route is '/users/{id:int}' ("),
+        ("/x/{name}", "is its path complete? The nearest route is '/v1/x/{name}' ("),
+    ],
+)
+async def test_a_path_that_no_route_has(path: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The warning names the nearest one."""
+    await warned(caplog, rule(path))
+    assert f"matches no route of the app: {reason}" in caplog.text
+
+
+async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning lists those of the path, which is right."""
+    await warned(caplog, rule("/users/{id}", methods=["PURGE"]))
+    assert "matches no route of the app: its path takes GET, HEAD, POST only" in caplog.text
+
+
+async def test_a_method_for_a_websocket(caplog: pytest.LogCaptureFixture) -> None:
+    """A handshake has none: the path is right, and the rule is to have no methods."""
+    await warned(caplog, rule("/ws", methods=["GET"]))
+    assert "matches no route of the app: its path is that of a WebSocket: leave out methods" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/users/7", {}),
+        ("/users/{id}", {"methods": ["OPTIONS", "DELETE"]}),
+        ("/users/{id}", {"methods": ["get"]}),
+        ("/{rest:path}", {"methods": ["POST"]}),
+        ("/ws", {}),
+        ("/v1/x/me", {}),
+        ("/v1/{rest:path}", {}),
+    ],
+)
+async def test_a_rule_that_matches_some_route(path: str, options: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Or a part of one, or several."""
+    assert await warned(caplog, rule(path, **options)) == []
+
+
+@pytest.mark.parametrize("route", [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello)])
+async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply."""
+    assert await warned(caplog, rule("/users/{name}"), routes=[route]) == []
+
+
+async def test_an_app_of_an_unknown_kind_may_have_any_route(caplog: pytest.LogCaptureFixture) -> None:
+    """So may one below a mount."""
+    await ask(RateLimitMiddleware(ok, rules=[Rule("/any/thing", "1/s")]))
+    assert await warned(caplog, rule("/static/app.css"), routes=[Mount("/static", ok)]) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (Rule("/users/{id}", None), Rule("/users/{id:int}", "1/s"), True),
+        (Rule("/users/{id}", "2/s", only=True), Rule("/users/{id}", "1/s", methods=["POST"]), True),
+        (Rule("/{rest:path}", None), Rule("/", "1/s"), True),
+        (Rule("/users/{id}", "2/s"), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", None, methods=["GET"]), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", None, methods=["GET", "POST"]), Rule("/users/{id}", "1/s", methods=["POST"]), True),
+        (Rule("/users/7", None), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", "2/s", only=True, shadow=True), Rule("/users/{id}", "1/s"), False),
+    ],
+)
+async def test_a_rule_behind_a_final_one(
+    first: Rule, second: Rule, expected: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It never applies if an earlier rule matches all of its requests and is ``only`` or exempts."""
+    sections = await warned(caplog, limiting(rules=[first, second]))
+    assert sections == ["a-rule-that-never-applies"] * expected
+
+
+# All of them
+
+
+async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if several apps have the same mistake."""
+    for _ in range(3):
+        assert await warned(caplog, rule("/nowhere")) == ["a-rule-that-never-applies"]
+
+
+@pytest.mark.parametrize(
+    ("key", "only", "mend"),
+    [
+        (header("x-api-key"), True, "leave out only=True"),
+        (cookie("session"), True, "leave out only=True"),
+        (first_of(header("x-api-key"), client_ip()), True, "leave out only=True"),
+        (combine(header("x-api-key"), user()), True, "leave out only=True"),
+        (user(), True, "leave out only=True"),
+        (combine(client_ip(), user()), True, None),
+        (lambda connection: None, True, None),
+        (header("x-api-key"), False, None),
+    ],
+    ids=["header", "cookie", "first of", "combined", "user", "with an address", "a function", "with other rules"],
+)
+async def test_an_only_rule_whose_key_a_client_can_leave_out(
+    key: Any, only: bool, mend: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a client has no limit at all: no other rule applies either."""
+    sections = await warned(caplog, limiting(rules=[Rule("/", "9/s", key=key, only=only)]))
+    assert ("a-key-that-clients-leave-out" in sections) is (mend is not None)
+    assert (mend or "") in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        ({"key": header("x-api-key")}, True),
+        ({"key": first_of(header("x-api-key"), client_ip())}, True),
+        ({"key": cookie("a"), "rules": [Rule("/", "9/s", key=header("b"))]}, True),
+        ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, False),
+        ({"key": user()}, False),
+        ({"key": lambda connection: "a"}, False),
+    ],
+    ids=["header", "first of", "with a rule", "with an address", "user", "a function"],
+)
+async def test_limits_whose_keys_a_client_can_invent(
+    options: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that leaves out all of them, or has new ones for each request, has no limit at all."""
+    sections = await warned(caplog, limiting(**options))
+    assert ("a-key-that-clients-leave-out" in sections) is is_told
+    assert ("key=client_ip()" in caplog.text) is is_told
+
+
+def test_each_warning_has_a_section_in_the_docs() -> None:
+    """Its link leads to a heading."""
+    page = (ROOT / PAGE).read_text("utf-8")
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
+    source = (ROOT / "asgi_ratelimit" / "inbound" / "checks.py").read_text("utf-8")
+    sections = set(re.findall(r'"(a-[\w-]+)"', source))
+    assert len(sections) == 5
+    assert sections <= headings

@@ -1,0 +1,255 @@
+"""Keys that never come: a rule that limits nobody is warned of, whatever its key."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from fastapi import Depends, FastAPI, Request, Security
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from asgi_ratelimit import MemoryStore, Penalty, RateLimit, RateLimitMiddleware, Rule, client_ip
+from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
+from asgi_ratelimit.logs import warn_once
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.tools import coverage
+from tests.support.asgi import ask, http, limited, ok
+from tests.support.names import named
+
+pytestmark = pytest.mark.anyio
+
+ANN = [(b"x-api-key", b"ann")]
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Each test gets all warnings, as in a process of its own."""
+    warn_once.cache_clear()
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "docs/warnings.md#a-key-that-never-comes" in message]
+
+
+async def no_key(request: Any) -> None:
+    return None
+
+
+KEYS = [
+    user(),
+    state("user_id"),
+    header("x-api-key"),
+    cookie("session"),
+    combine(header("x-api-key"), state("tenant")),
+    first_of(user(), header("x-api-key")),
+    lambda request: None,
+    no_key,
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=named)
+async def test_a_key_that_never_comes(key: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """For every kind of key, after 100 requests that the rule matches, with its name and the remedy."""
+    app = limited(ok, "100/minute", rules=[Rule("/a", "5/minute", key=key, name="each user")])
+    for number in range(100):
+        await ask(app, http("/b"))
+        assert warnings(caplog) == [], number
+        await ask(app, http("/a"))
+    (warning,) = warnings(caplog)
+    assert "the key of 'each user', " in warning
+    assert "was None for all of the first 100 requests" in warning
+    assert "is its name right, do clients send it, and is it set before the limit runs" in warning
+    await ask(app, http("/a"))
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize("first", [0, 50, 99])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quota": "9999/minute", "key": header("x-api-key")},
+        {"quota": "9999/minute", "key": header("x-api-key"), "hooks": [lambda event: None]},
+        {"quota": "9999/minute", "key": header("x-api-key"), "penalty": Penalty("1 hour", after=5)},
+        {"quota": lambda request: "9999/minute", "key": header("x-api-key")},
+        {"quota": "9999/minute", "rules": [Rule("/", "9999/hour", key=header("x-api-key"))]},
+    ],
+    ids=["one charge", "hooks", "penalty", "function", "rules"],
+)
+async def test_one_key_is_enough(first: int, options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """A rule that had a key once is never warned of, however many requests have none."""
+    app = limited(ok, **options)
+    for number in range(220):
+        await ask(app, http(headers=ANN if number == first else []))
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hooks": [lambda event: None]},
+        {"quota": lambda request: "1/s"},
+        {"cost": lambda request: 1},
+        {"penalty": Penalty("1 hour", after=5)},
+    ],
+    ids=["one charge", "hooks", "quota function", "cost function", "penalty"],
+)
+async def test_an_own_quota_is_warned_of(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """After exactly 100 requests, each counted once."""
+    app = limited(ok, key=header("x-api-key"), **options)
+    for _ in range(99):
+        await ask(app)
+    assert warnings(caplog) == []
+    await ask(app)
+    assert len(warnings(caplog)) == 1
+
+
+async def test_a_key_that_comes_later_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """A rule that was warned of limits those who have a key."""
+    app = limited(ok, "1/minute", key=header("x-api-key"))
+    for _ in range(101):
+        await ask(app)
+    assert [(await ask(app, http(headers=ANN))).status for _ in range(2)] == [200, 429]
+
+
+def an_app(limit: RateLimit) -> FastAPI:
+    """An app whose own dependency says, after the limit, who the user is."""
+    app = FastAPI()
+
+    def current_user(request: Request) -> str:
+        request.state.user_id = "ann"
+        return "ann"
+
+    @app.get("/", dependencies=[Depends(limit)])
+    def endpoint(name: str = Depends(current_user)) -> str:
+        return name
+
+    return app
+
+
+async def test_the_key_of_a_dependency_that_runs_later(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning says how to take the key from that dependency, and coverage names the limit."""
+    app = an_app(RateLimit("5/minute", key=state("user_id"), store=MemoryStore(clock=SteppedClock())))
+    assert coverage(app)[0].is_covered
+    for _ in range(100):
+        assert (await ask(app)).status == 200
+    (warning,) = warnings(caplog)
+    assert "state('user_id')" in warning
+    assert 'RateLimit("5/minute", key=Depends(current_user_id))' in warning
+    (covered,) = coverage(app)
+    assert covered.limits == ()
+    assert [re.sub(".*: ", "", text) for text in covered.without_key] == ["5/minute"]
+    assert not covered.is_covered
+
+
+async def test_coverage_names_a_rule_without_keys() -> None:
+    """The other limits of the route still count."""
+
+    async def hello(request: Any) -> Response:
+        return PlainTextResponse("hello")
+
+    rule = Rule("/", "5/minute", key=state("tenant"), name="tenants")
+    app = Starlette(
+        routes=[Route("/", hello)], middleware=[Middleware(RateLimitMiddleware, "9999/minute", rules=[rule])]
+    )
+    for _ in range(100):
+        await ask(app)
+    (covered,) = coverage(app)
+    assert covered.limits == ("default: 9999/minute",)
+    assert covered.without_key == ("tenants: 5/minute",)
+    assert covered.is_covered
+
+
+# Keys of dependencies
+
+
+def user_app(value: Any, *more: Any, **options: Any) -> FastAPI:
+    """An app with a limit by what a dependency returns."""
+    app = FastAPI()
+
+    def current_user(request: Request) -> Any:
+        return value(request)
+
+    limit = RateLimit("1/minute", key=Depends(current_user), store=MemoryStore(clock=SteppedClock()), **options)
+    app.get("/", dependencies=[Depends(limit), *more])(lambda: "hello")
+    return app
+
+
+async def test_a_key_from_a_dependency() -> None:
+    """Each user has a bucket; one without a key is not limited."""
+    app = user_app(lambda request: request.headers.get("x-api-key"))
+    bob = [(b"x-api-key", b"bob")]
+    scopes = [http(headers=headers) for headers in (ANN, ANN, bob, [], [])]
+    assert [(await ask(app, scope)).status for scope in scopes] == [200, 429, 200, 200, 200]
+
+
+async def test_a_dependency_is_called_once() -> None:
+    """Also where the endpoint has it as a parameter, and where several limits have it as their key."""
+    calls: list[int] = []
+
+    def current_user() -> int:
+        calls.append(1)
+        return 7
+
+    store = MemoryStore(clock=SteppedClock())
+    both = RateLimit.together(
+        RateLimit("2/minute", key=Depends(current_user), name="user", store=store),
+        RateLimit("3/minute", key=client_ip(), name="address", store=store),
+    )
+    single = RateLimit("5/minute", key=Depends(current_user), store=store)
+    app = FastAPI()
+
+    @app.get("/", dependencies=[Depends(both), Depends(single)])
+    def endpoint(number: int = Depends(current_user)) -> int:
+        return number
+
+    peers = [await ask(app) for _ in range(3)]
+    assert [peer.status for peer in peers] == [200, 200, 429]
+    assert len(calls) == 3
+
+
+class User:
+    """What an app knows of a user."""
+
+    def __repr__(self) -> str:
+        return "secret"
+
+
+async def test_a_dependency_that_returns_no_key(caplog: pytest.LogCaptureFixture) -> None:
+    """The address is the key, and the log says what to return, without showing the user."""
+    app = user_app(lambda request: User())
+    assert [(await ask(app)).status for _ in range(2)] == [200, 429]
+    assert "Depends(current_user) returned a User, but a key is a str" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_dependency_is_no_key_of_a_rule() -> None:
+    """A middleware runs before all dependencies; the error says where it can be."""
+    with pytest.raises(ValueError, match=r'RateLimit\("5/minute", key=Depends\(current_user_id\)\)'):
+        limited(ok, rules=[Rule("/", "1/s", key=Depends(no_key))])
+    with pytest.raises(ValueError, match="names no dependency"):
+        RateLimit("1/s", key=Depends())
+
+
+@pytest.mark.parametrize("function", [Depends, Security], ids=named)
+def test_a_dependency_that_lacks_its_call(function: Any) -> None:
+    """It would fail at each request, as a key and as a part of one."""
+    name = function.__name__
+    with pytest.raises(ValueError, match=rf"key={name} lacks its call: key={name}\(\.\.\.\)"):
+        RateLimit("1/s", key=function)
+    with pytest.raises(ValueError, match=f"a key function with its call, not <function {name}"):
+        combine(client_ip(), function)
+
+
+async def test_a_path_parameter_that_the_route_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    """In a dependency it is a key that never comes."""
+    app = FastAPI()
+    limit = RateLimit("5/minute", key=path_param("id"), store=MemoryStore(clock=SteppedClock()))
+    app.get("/", dependencies=[Depends(limit)])(lambda: "hello")
+    for _ in range(100):
+        await ask(app)
+    assert len(warnings(caplog)) == 1

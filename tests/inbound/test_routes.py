@@ -1,0 +1,223 @@
+"""The routes of an app, however they are nested."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, WebSocket
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+
+from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.inbound.routes import AppRoute, example_path, place_of, walk
+from tests.support.asgi import ok
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+async def talk(session: WebSocket) -> None:
+    await session.accept()
+
+
+class Endpoint(HTTPEndpoint):
+    """A class as an endpoint, which takes any method."""
+
+
+def dependency() -> None: ...
+
+
+def dependent(answer: Annotated[None, Depends(dependency)]) -> None: ...
+
+
+class Around:
+    """A middleware."""
+
+    def __init__(self, app: Any, name: str = "") -> None:
+        self.app = app
+        self.name = name
+
+
+def paths(app: Any, **options: Any) -> list[str]:
+    return [route.path for route in walk(app, **options)]
+
+
+def places(app: Any, path: str) -> list[tuple[str, str, str]]:
+    """This module's middlewares around a route: their names, places, and the paths below which they see requests."""
+    (route,) = (route for route in walk(app, builds=True) if route.path == path)
+    return [(each.app.name, each.place, each.base) for each in route.middlewares if isinstance(each.app, Around)]
+
+
+def test_routes_of_starlette() -> None:
+    """Of every kind, in their order, with their methods."""
+    inner = Starlette(routes=[Route("/users/{id:int}", hello), WebSocketRoute("/ws", talk)])
+    app = Starlette(
+        routes=[
+            Route("/", hello, methods=["POST", "PUT"]),
+            Mount("/v1", inner),
+            Mount("/static/", ok),
+            Mount("/r", routes=[Route("/deep", hello), Mount("/er", Router([Route("/still", hello)]))]),
+            Host("api.example.org", Router([Route("/host", hello)])),
+            Route("/class", Endpoint),
+        ]
+    )
+    assert [(route.path, route.methods and sorted(route.methods), route.is_websocket) for route in walk(app)] == [
+        ("/", ["POST", "PUT"], False),
+        ("/v1/users/{id:int}", ["GET", "HEAD"], False),
+        ("/v1/ws", None, True),
+        ("/static/{path:path}", None, False),
+        ("/r/deep", ["GET", "HEAD"], False),
+        ("/r/er/still", ["GET", "HEAD"], False),
+        ("/host", ["GET", "HEAD"], False),
+        ("/class", None, False),
+    ]
+
+
+def test_routes_of_fastapi() -> None:
+    """At any depth, with the prefixes and the dependencies of the routers that they are in."""
+    calls = [lambda n=n: n for n in range(5)]
+    app_wide, of_include, of_branch, of_leaf, of_route = calls
+    leaf, branch = APIRouter(prefix="/leaf", dependencies=[Depends(of_leaf)]), APIRouter()
+    leaf.get("/{number}", dependencies=[Depends(of_route)])(hello)
+    leaf.websocket("/ws")(talk)
+    branch.include_router(leaf, prefix="/branch", dependencies=[Depends(of_branch)])
+    branch.mount("/mounted", Starlette(routes=[Route("/x", hello)]))
+    branch.add_route("/plain", hello)
+    app = FastAPI(openapi_url=None, dependencies=[Depends(app_wide)])
+    app.include_router(branch, prefix="/v1", dependencies=[Depends(of_include)])
+    route = {each.path: each for each in walk(app)}
+    assert set(route) == {"/v1/branch/leaf/{number}", "/v1/branch/leaf/ws", "/v1/mounted/x", "/v1/plain"}
+    assert set(route["/v1/branch/leaf/{number}"].dependencies) == {*calls}
+    assert set(route["/v1/branch/leaf/ws"].dependencies) == {*calls[:-1]}
+    assert route["/v1/plain"].dependencies == ()
+    assert route["/v1/branch/leaf/ws"].is_websocket
+
+
+def test_dependencies_of_dependencies_are_listed() -> None:
+    """FastAPI calls them as well."""
+    app = FastAPI(openapi_url=None)
+    app.get("/", dependencies=[Depends(dependent)])(hello)
+    (route,) = walk(app)
+    assert route.dependencies == (dependent, dependency)
+
+
+def test_every_middleware_has_its_place() -> None:
+    """Around the app, a mount and a route; the path below which it sees requests is that of the mount."""
+    route = Route("/x", hello, methods=["POST"], middleware=[Middleware(Around, "route")])
+    inner = Starlette(routes=[route], middleware=[Middleware(Around, "inner")])
+    mount = Mount("/v1", inner, middleware=[Middleware(Around, "mount")])
+    app = Around(Starlette(routes=[mount], middleware=[Middleware(Around, "app")]), "outside")
+    assert places(app, "/v1/x") == [
+        ("outside", "", ""),
+        ("app", "", ""),
+        ("mount", "/v1", "/v1"),
+        ("inner", "/v1", "/v1"),
+        ("route", "POST /v1/x", "/v1"),
+    ]
+
+
+def test_middleware_of_an_app_that_runs_is_the_one_that_runs() -> None:
+    """An app that has been called is not built again; one that has not is built only with ``builds``."""
+    built = []
+
+    class Recorded(Around):
+        def __init__(self, app: Any) -> None:
+            built.append(self)
+            super().__init__(app)
+
+    app = Starlette(routes=[Route("/", hello)], middleware=[Middleware(Recorded)])
+    assert paths(app) == ["/"]
+    assert built == []
+    app.middleware_stack = app.build_middleware_stack()
+    (route,) = walk(app, builds=True)
+    assert [each.app for each in route.middlewares if isinstance(each.app, Recorded)] == built
+    assert len(built) == 1
+
+
+def test_the_place_of_a_middleware() -> None:
+    """It is that of the mount or the route that it is around; a middleware elsewhere has none."""
+    route = Route("/x/{id}", hello, methods=["GET", "PUT"], middleware=[Middleware(Around)])
+    mount = Mount("/{tenant}", routes=[route], middleware=[Middleware(Around)])
+    router = Router([mount])
+    assert place_of(mount.app, router) == "/{tenant}"
+    assert place_of(route.app, router) == "GET PUT /{tenant}/x/{id}"
+    assert place_of(Around(None), router) is None
+
+
+@pytest.mark.parametrize(
+    "app", [ok, Around(ok), Around(CORSMiddleware(ok)), object()], ids=["plain", "in", "in two", "no app"]
+)
+def test_an_app_of_an_unknown_kind_is_one_route(app: Any) -> None:
+    """For all paths and methods, because any of them is possible."""
+    (route,) = walk(Router([Mount("/below", app)]))
+    assert route == AppRoute("/below/{path:path}", None, False, route.middlewares, (), route.endpoint)
+
+
+def test_an_app_may_be_mounted_in_itself() -> None:
+    """As where the same routes have a second path; the walk finds them once."""
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))])
+    app.get("/x")(hello)
+    app.mount("/v1", app)
+    app.add_middleware(RateLimitMiddleware, rules=[Rule("/x", "10/minute")])
+    assert paths(app)[-1] == "/x"
+    with TestClient(app) as client:
+        assert [client.get(path).status_code for path in ("/x", "/v1/x")] == [200, 200]
+
+
+class OwnRoute(BaseRoute):
+    """A route of the program's own, with a ``path`` of any kind, or none, and without an ``endpoint``."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await ok(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("path", "walked"),
+    [("/a", ["/a"]), ("a", []), (None, []), (re.compile("/a"), [])],
+    ids=["text", "bare", "no", "re"],
+)
+def test_a_route_of_ones_own_is_limited(path: Any, walked: list[str]) -> None:
+    """The walk finds it if its path is a text like those of Starlette."""
+    app = Starlette(routes=[OwnRoute(path)])
+    app.add_middleware(RateLimitMiddleware, rules=[Rule("/a", "1/minute")])
+    assert paths(app) == walked
+    with TestClient(app) as client:
+        assert [client.get("/a").status_code for _ in range(2)] == [200, 429]
+
+
+def test_a_cycle_comes_to_an_end() -> None:
+    """An app that is around itself does not hang the walk."""
+    around = Around(None)
+    around.app = around
+    assert len(list(walk(around))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "made"),
+    [
+        ("/", "/"),
+        ("/users/{id}", "/users/any.id"),
+        ("/users/{id:int}/{rest:path}", "/users/987654321/any.rest"),
+        ("/price/{amount:float}", "/price/98765.5"),
+        ("/jobs/{id:uuid}", "/jobs/80000000-0000-0000-0000-000000000000"),
+    ],
+)
+def test_an_example_of_a_path(path: str, made: str) -> None:
+    """The template matches it."""
+    assert example_path(path) == made
