@@ -7,14 +7,13 @@ import contextlib
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..argument_errors import shows_use
 from ..errors import to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions
 
 try:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -40,7 +39,6 @@ class PacedMiddleware:
 
     @shows_use('PacedMiddleware("20/s burst 5")')
     def __init__(self, quota: QuotaLike, *, key: Any = host, cost: Any = 1, **options: Unpack[PacingOptions]) -> None:
-        key, cost = for_original("key", key), for_original("cost", cost)
         self._transport = PacedTransport(_Inner(), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:
@@ -48,13 +46,13 @@ class PacedMiddleware:
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Send a request at its slot."""
-        body = WholeBody() if not request.body or isinstance(request.body, BytesPayload) else None
-        forwarded = ForwardedRequest(request, handler, Url(host(request)), body)
+        is_whole = not request.body or isinstance(request.body, BytesPayload)
+        forwarded = ForwardedRequest(request, handler, b"" if is_whole else None)
         answer: _Answer = await self._transport.handle_async_request(forwarded)
         response: ClientResponse
         response, stream = answer.released()
         if stream is not None:
-            _watch(response, answer.body, stream)
+            _watch(response, stream)
         return response
 
     async def aclose(self) -> None:
@@ -64,16 +62,14 @@ class PacedMiddleware:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
 class _Answer(ForwardedAnswer):
-    async def aread(self) -> bytes:
-        content: bytes = await self.original.read()
-        return content
+    async def aiter_raw(self) -> AsyncIterator[bytes]:
+        async for part in self.original.content.iter_any():
+            yield part
 
     async def aclose(self) -> None:
         self.original.release()
@@ -93,9 +89,9 @@ class _Inner:
     async def aclose(self) -> None: ...
 
 
-def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
-    """Report to the stream what is read of the response, through the body, and when the response ends or is closed."""
-    content = _Content(response.content, body, stream)
+def _watch(response: ClientResponse, stream: Any) -> None:
+    """Report to the stream what is read of the response, and when the response ends or is closed."""
+    content = _Content(response.content, stream)
     if not stream.settles:  # a small answer that is dropped unread keeps no place
         response.content.on_eof(content.close_soon)
     response.content = content  # type: ignore[assignment]  # it has the same methods
@@ -107,28 +103,25 @@ def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
 
 def _end(itself: weakref.ref[ClientResponse], method: str, content: _Content) -> Any:
     response = itself()
-    result = None if response is None else getattr(type(response), method)(response)
     content.close_soon()
-    return result
+    return None if response is None else getattr(type(response), method)(response)
 
 
 async def _wait(itself: weakref.ref[ClientResponse], content: _Content) -> None:
     response = itself()
     if response is not None:
         await type(response).wait_for_close(response)
-    await content.closed()
+    if content.closing is not None:
+        await asyncio.shield(content.closing)
 
 
 class _Content:
     """The content of a response, which reports what is read of it, and when it ends."""
 
-    def __init__(self, content: Any, body: Body, stream: Any) -> None:
+    def __init__(self, content: Any, stream: Any) -> None:
         self._content = content
-        self._body = body
         self._stream = stream
-        self._parts = aiter(stream)
-        self._is_closed = False
-        self._closing: asyncio.Task[None] | None = None
+        self.closing: asyncio.Task[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._content, name)
@@ -150,48 +143,21 @@ class _Content:
         while (chunk := await self.readchunk()) != (b"", False):
             yield chunk
 
-    async def readchunk(self) -> tuple[bytes, bool]:
-        """One of these chunks."""
-        chunk: tuple[bytes, bool] = await self._content.readchunk()
-        await self._saw(chunk[0])
-        return chunk
-
-    async def _read(self, method: Callable[..., Awaitable[bytes]], *args: Any, **options: Any) -> bytes:
+    async def _read(self, method: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         chunk = await method(*args, **options)
-        await self._saw(chunk)
-        return chunk
-
-    async def _saw(self, chunk: bytes) -> None:
-        if chunk and not self._is_closed:
-            self._body.chunk = chunk
-            await anext(self._parts, None)
+        self._stream.saw(chunk[0] if isinstance(chunk, tuple) else chunk)
         if self._content.at_eof():
-            await self._close()
-
-    async def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
             await self._stream.aclose()
+        return chunk
 
     def close_soon(self) -> None:
         """Close the body from code without ``async``; outside a loop, the garbage collector closes it."""
-        if not self._is_closed and self._closing is None:
-            with contextlib.suppress(RuntimeError):
-                self._closing = asyncio.get_running_loop().create_task(self._close())
-                _tasks.add(self._closing)
-                self._closing.add_done_callback(_tasks.discard)
-
-    async def closed(self) -> None:
-        """Wait until the body is closed."""
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
+        with contextlib.suppress(RuntimeError):
+            self.closing = self.closing or asyncio.get_running_loop().create_task(self._stream.aclose())
 
 
-_READERS = {"read", "readany", "readline", "readuntil", "readexactly"}
+_READERS = {"read", "readany", "readchunk", "readline", "readuntil", "readexactly"}
 """The methods of aiohttp's content that return bytes."""
-
-_tasks: set[asyncio.Task[None]] = set()
-"""An event loop holds only weak references to its tasks."""
 
 
 async def _chunks(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
@@ -11,7 +11,7 @@ from ..argument_errors import shows_use
 from ..errors import ConfigurationError, to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions
 
 try:
     from requests import PreparedRequest, Response
@@ -45,8 +45,11 @@ class PacedAdapter(BaseAdapter):
         **options: Unpack[PacingOptions],
     ) -> None:
         super().__init__()
-        self._adapter = _checked(adapter)
-        key, cost = for_original("key", key), for_original("cost", cost)
+        if not isinstance(adapter, BaseAdapter):
+            raise ConfigurationError(
+                f'a PacedAdapter wraps an adapter of requests, not {adapter!r}: PacedAdapter(HTTPAdapter(), "20/s")'
+            )
+        self._adapter = adapter
         self._transport = PacedTransport(_Inner(adapter), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:
@@ -54,18 +57,17 @@ class PacedAdapter(BaseAdapter):
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         """Send a request at its slot; the arguments are those of the wrapped adapter."""
-        send = (
-            partial(self._adapter.send, **options)
-            if not args
-            else lambda sent: self._adapter.send(sent, *args, **options)
-        )
-        body = WholeBody() if request.body is None or isinstance(request.body, (bytes, str)) else None
-        forwarded = ForwardedRequest(request, send, Url(host(request)), body)
+
+        def send(original: PreparedRequest) -> Response:
+            return self._adapter.send(original, *args, **options)
+
+        is_whole = request.body is None or isinstance(request.body, (bytes, str))
+        forwarded = ForwardedRequest(request, send, b"" if is_whole else None)
         answer: _Answer = self._transport.handle_request(forwarded)
         response: Response
         response, stream = answer.released()
         if stream is not None:
-            response.raw = _Raw(response.raw, answer.body, stream)
+            response.raw = _Raw(response.raw, stream)
         return response
 
     def close(self) -> None:
@@ -73,19 +75,9 @@ class PacedAdapter(BaseAdapter):
         self._transport.close()
 
 
-def _checked(adapter: Any) -> BaseAdapter:
-    """``adapter``, if it is one; ``ConfigurationError`` for anything else."""
-    if isinstance(adapter, BaseAdapter):
-        return adapter
-    raise ConfigurationError(
-        f'a PacedAdapter wraps an adapter of requests, not {adapter!r}: PacedAdapter(HTTPAdapter(), "20/s")'
-    )
-
-
 class _Answer(ForwardedAnswer):
-    def read(self) -> bytes:
-        content: bytes = self.original.content
-        return content
+    def iter_raw(self) -> Iterator[bytes]:
+        return self.original.iter_content(4096)  # type: ignore[no-any-return]  # it is of requests
 
     def close(self) -> None:
         self.original.close()
@@ -112,12 +104,9 @@ class _Inner:
 class _Raw:
     """The raw body of an answer, which reports what is read of it, and when it ends or is closed."""
 
-    def __init__(self, raw: Any, body: Body, stream: Any) -> None:
+    def __init__(self, raw: Any, stream: Any) -> None:
         self._raw = raw
-        self._body = body
         self._stream = stream
-        self._parts = iter(stream)
-        self._is_closed = False
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._raw, name)
@@ -125,55 +114,33 @@ class _Raw:
         return attribute if watch is None else partial(watch, self, attribute)
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._watched(self._raw)
+        return self._iterate(self._raw.__iter__)
 
     def _iterate(self, method: Callable[..., Iterator[bytes]], *args: Any, **options: Any) -> Iterator[bytes]:
-        for chunk in self._watched(method(*args, **options)):
-            if self._is_over():
-                self._close()
-            yield chunk
-
-    def _watched(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The chunks, which may be lines of which more have been read than are returned."""
         try:
-            for chunk in chunks:
-                self._saw(chunk)
+            for chunk in method(*args, **options):
+                self._stream.saw(chunk)
                 yield chunk
         except Exception:
-            self._close()
+            self._stream.close()
             raise
-        self._close()
+        self._stream.close()
 
     def _read(self, method: Callable[..., bytes], *args: Any, **options: Any) -> bytes:
         try:
             chunk = method(*args, **options)
         except Exception:
-            self._close()
+            self._stream.close()
             raise
-        self._saw(chunk)
+        self._stream.saw(chunk)
         size = args[0] if args else options.get("amt")
-        if size is None or (not chunk and size != 0) or self._is_over():
-            self._close()
+        if size is None or (not chunk and size != 0):
+            self._stream.close()
         return chunk
 
     def _end(self, method: Callable[[], None]) -> None:
         method()
-        self._close()
-
-    def _is_over(self) -> bool:
-        """Whether all of a body was read; of a compressed one, more may be decoded."""
-        is_closed = getattr(self._raw, "isclosed", None)  # a wrapped adapter may have a body of another kind
-        return is_closed is not None and is_closed() and "content-encoding" not in self._raw.headers
-
-    def _saw(self, chunk: bytes) -> None:
-        if chunk and not self._is_closed:
-            self._body.chunk = chunk
-            next(self._parts, None)
-
-    def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._stream.close()
+        self._stream.close()
 
 
 _WATCHED: dict[str, Callable[..., Any]] = {

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ..hooks import Hook
-from ..outbound import require_functions_of_request
 from ..stores import Store
 
 
@@ -29,57 +28,24 @@ class PacingOptions(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class Url:
-    """The destination of a request."""
-
-    host: str
-
-
-class WholeBody:
-    """The body of a request that can be sent again, because all of it is at hand."""
-
-    can_be_read_twice = True
-
-
-@dataclass(slots=True)
 class ForwardedRequest:
-    """A request of another client, and ``send``, which sends it."""
+    """The ``original`` request of another client, and ``send``, which sends it.
+
+    ``content`` is not ``None`` if it can be sent again, because its whole body is at hand.
+    """
 
     original: Any
     send: Callable[[Any], Any]
-    url: Url
-    stream: WholeBody | None
+    content: bytes | None
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Body:
-    """The body of an answer: it yields what the client has just read, so that a wrapper of the body sees it."""
+class UnreadBody:
+    """The body of an answer, which the client itself reads and closes."""
 
-    def __init__(self) -> None:
-        self.chunk = b""
+    def close(self) -> None: ...
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> bytes:
-        if not self.chunk:
-            raise StopIteration
-        chunk, self.chunk = self.chunk, b""
-        return chunk
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self.chunk:
-            raise StopAsyncIteration
-        return next(self)
-
-    def close(self) -> None:
-        """The client closes its own body."""
-
-    async def aclose(self) -> None:
-        """The client closes its own body."""
+    async def aclose(self) -> None: ...
 
 
 @dataclass
@@ -92,11 +58,8 @@ class ForwardedAnswer:
     is_closed: bool = False
     content: bytes = b""
     """Of an answer that is closed."""
-
-    def __post_init__(self) -> None:
-        self.body = Body()
-        self.stream: Any = self.body
-        self.extensions: dict[str, Any] = {}
+    stream: Any = field(default_factory=UnreadBody)
+    extensions: dict[str, Any] = field(default_factory=dict)
 
     def released(self) -> tuple[Any, Any]:
         """The original answer, and its body if somebody needs to know what is read of it, or when it is closed.
@@ -105,35 +68,4 @@ class ForwardedAnswer:
         """
         original, stream = self.original, self.stream
         self.original = self.stream = None
-        return original, None if stream is self.body else stream
-
-
-def for_original(what: str, option: Any) -> Any:
-    """A key or a cost for forwarded requests, where functions take the original ones.
-
-    Raises ``ConfigurationError`` for a function that cannot be one of a request.
-    """
-    require_functions_of_request(what, option)
-    return _for_original(option)
-
-
-def _for_original(option: Any) -> Any:
-    if isinstance(option, Mapping):
-        return {name: _for_original(value) for name, value in option.items()}
-    if hasattr(option, "learn"):
-        return LearnedFromOriginal(option)
-    return (lambda request: option(request.original)) if callable(option) else option
-
-
-@dataclass(slots=True)
-class LearnedFromOriginal:
-    """A cost that learns from the original requests."""
-
-    cost: Any
-
-    def __call__(self, request: ForwardedRequest) -> Any:
-        return self.cost(request.original)
-
-    def learn(self, request: ForwardedRequest, charged: Any, actual: Any) -> None:
-        """Pass on what a request really cost."""
-        self.cost.learn(request.original, charged, actual)
+        return original, None if isinstance(stream, UnreadBody) else stream

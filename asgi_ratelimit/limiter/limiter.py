@@ -110,9 +110,9 @@ class Limiter:
         """Book the earliest slot at which ``cost`` units conform, and return when it has come.
 
         It sleeps once. A caller that is cancelled while it books or sleeps gives the slot back, and the callers behind
-        it move up; the decision is that of the slot that the caller uses. A slot that another caller has booked under
-        the same ``operation`` stays booked. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more than
-        ``max_delay`` seconds away.
+        it move up; the decision is that of the slot that the caller uses. A slot under an ``operation`` stays booked:
+        the next caller of the operation gets it. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more
+        than ``max_delay`` seconds away.
         """
         return await run_async(self.acquiring(key, cost, max_delay, operation))
 

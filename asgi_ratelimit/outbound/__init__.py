@@ -3,6 +3,5 @@
 from .adaptive import AdaptiveTransport
 from .pace_decorator import pace
 from .paced_transport import PacedTransport
-from .sending import require_functions_of_request
 
-__all__ = ["AdaptiveTransport", "PacedTransport", "pace", "require_functions_of_request"]
+__all__ = ["AdaptiveTransport", "PacedTransport", "pace"]

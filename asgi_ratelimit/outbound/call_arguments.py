@@ -29,11 +29,14 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
     if not callable(given):
         return lambda args, kwargs: given
     signature = inspect.signature(function)
-    getters = {name: _getter(name, signature) for name in _parameters(given, signature, what)}
-    if len(getters) == 1:
-        ((only, get_only),) = getters.items()
-        return lambda args, kwargs: given(**{only: get_only(args, kwargs)})
-    return lambda args, kwargs: given(**{name: get(args, kwargs) for name, get in getters.items()})
+    names = _parameters(given, signature, what)
+
+    def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        return given(**{name: call.arguments[name] for name in names})
+
+    return resolve
 
 
 def warn_of_argument_name(key: Any, function: Callable[..., Any]) -> None:
@@ -52,22 +55,6 @@ def _arguments(function: Callable[..., Any]) -> Iterable[str]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # a function of C without a signature
         return ()
-
-
-def _getter(name: str, signature: inspect.Signature) -> Resolve:
-    """How to get the argument ``name`` of a call: by its position, or, if that is not enough, as Python binds it."""
-    parameter = signature.parameters[name]
-    position = list(signature.parameters).index(name)
-    is_plain = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-
-    def get(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if is_plain and position < len(args) and name not in kwargs:
-            return args[position]
-        call = signature.bind(*args, **kwargs)
-        call.apply_defaults()
-        return call.arguments[name]
-
-    return get
 
 
 def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:

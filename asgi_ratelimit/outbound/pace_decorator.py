@@ -112,13 +112,10 @@ class Pace:
         return cast("Callable[P, R]", paced)
 
     def _take_of(self, function: Callable[..., Any], limiter: Limiter) -> TakeOfCall:
-        given = self._given
+        given, charges, max_wait = self._given, limiter.charges, self._max_wait
         if not depends_on_call(given.key) and not depends_on_call(given.cost):
-            return constant_take(limiter, cast("Key", given.key), cast("Cost", given.cost), self._max_wait)
-        key, charges, max_wait = from_call(given.key, function, "key"), limiter.charges, self._max_wait
-        if not depends_on_call(given.cost):
-            return takes_by_key(limiter, key, cast("Cost", given.cost), max_wait)
-        cost = from_call(given.cost, function, "cost")
+            Take(charges(cast("Key", given.key), cast("Cost", given.cost)), max_wait)  # what is wrong raises now
+        key, cost = from_call(given.key, function, "key"), from_call(given.cost, function, "cost")
         return lambda args, kwargs: Take(charges(key(args, kwargs), cost(args, kwargs)), max_wait)
 
     def _priority_of(self, function: Callable[..., Any]) -> Resolve | None:
@@ -128,38 +125,6 @@ class Pace:
         if not depends_on_call(self._given.priority):
             return priority
         return lambda args, kwargs: checked_priority(priority(args, kwargs))
-
-
-def constant_take(limiter: Limiter, key: Key, cost: Cost, max_wait: float) -> TakeOfCall:
-    """The take of calls that are all charged alike; it is made anew when other quotas apply."""
-    live = limiter.live
-    quotas, take = live.quotas, Take(limiter.charges(key, cost), max_wait)
-
-    def take_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Take:
-        nonlocal quotas, take
-        if live.quotas is not quotas:
-            now = live.quotas
-            quotas, take = now, Take(limiter.charges(key, cost), max_wait)
-        return take
-
-    return take_of
-
-
-def takes_by_key(limiter: Limiter, key_of: Resolve, cost: Cost, max_wait: float) -> TakeOfCall:
-    """The takes of calls that differ only in their keys. The last take is used again if nothing has changed."""
-    live = limiter.live
-    last: tuple[Any, Any, Take] | None = None
-
-    def take_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Take:
-        nonlocal last
-        key, quotas, before = key_of(args, kwargs), live.quotas, last
-        if before is not None and type(key) is str and before[1] == key and before[0] is quotas:
-            return before[2]
-        take = Take(limiter.charges(key, cost), max_wait)
-        last = quotas, key, take  # read together, because other threads may come in between
-        return take
-
-    return take_of
 
 
 def checked_priority(priority: Any) -> Any:

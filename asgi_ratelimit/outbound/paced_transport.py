@@ -76,9 +76,8 @@ class PacedTransport(WrappingTransport):
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
         _require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
-        all_hooks = limiter.hooks
-        settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
-        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler, all_hooks)
+        settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, limiter.hooks)
+        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"

@@ -1,12 +1,11 @@
 """Callers that wait, with and without ``async``: for a slot, for their own keys, or for a place under a limit."""
 
-from .concurrency import ConcurrencyLimit, Place
+from .concurrency import ConcurrencyLimit
 from .drivers import (
     CallStore,
     Flow,
     GiveBack,
-    NewWakeUp,
-    Sleep,
+    WakeUp,
     background_loop,
     reset_in_child,
     run_async,
@@ -15,21 +14,31 @@ from .drivers import (
     sleep,
     take_all,
 )
-from .queues import Row, outbound_sources, waiters_of
-from .waiter import PaceTimeout, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
+from .queues import Slot
+from .waiter import (
+    PaceTimeout,
+    Renewed,
+    Row,
+    SlotWaiter,
+    as_refused,
+    of_all,
+    outbound_sources,
+    pace_timeout,
+    unchanged,
+    waiters_of,
+)
 
 __all__ = [
     "CallStore",
     "ConcurrencyLimit",
     "Flow",
     "GiveBack",
-    "NewWakeUp",
     "PaceTimeout",
-    "Place",
     "Renewed",
     "Row",
-    "Sleep",
+    "Slot",
     "SlotWaiter",
+    "WakeUp",
     "as_refused",
     "background_loop",
     "of_all",

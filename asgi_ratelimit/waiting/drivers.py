@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -67,13 +67,16 @@ class BackgroundLoop:
         """Forget the loop: a forked child inherits it, but not the thread that runs it."""
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True).start()
+                thread = Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True)
+                thread.start()
+                self._thread = thread.ident
             return self._loop
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -85,7 +88,7 @@ class BackgroundLoop:
 
         Raises ``ConfigurationError`` on the loop itself, whose thread must not block.
         """
-        if asyncio._get_running_loop() is self.loop():
+        if get_ident() == self._thread:  # under gevent, a loop of one greenlet seems to run in all of them
             coroutine.close()
             raise ConfigurationError(
                 "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
@@ -145,32 +148,32 @@ async def run_async(flow: Flow[T]) -> T:
         "a call that waits for its slot with async",
         "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
     )
-    resume: Callable[[Any], Step] = flow.send
-    result: Any = None
-    while True:
-        try:
-            step = resume(result)
-        except StopIteration as done:
-            return cast("T", done.value)
-        try:
-            resume, result = flow.send, await step.in_task()
-        except BaseException as error:  # noqa: BLE001  # the flow handles it
-            resume, result = flow.throw, error
+    try:
+        step = next(flow)
+        while True:
+            try:
+                result = await step.in_task()
+            except BaseException as error:  # noqa: BLE001  # the flow handles it
+                step = flow.throw(error)
+            else:
+                step = flow.send(result)
+    except StopIteration as done:
+        return cast("T", done.value)
 
 
 def run_sync(flow: Flow[T]) -> T:
     """Run a flow in this thread, and return its result."""
-    resume: Callable[[Any], Step] = flow.send
-    result: Any = None
-    while True:
-        try:
-            step = resume(result)
-        except StopIteration as done:
-            return cast("T", done.value)
-        try:
-            resume, result = flow.send, step.in_thread()
-        except BaseException as error:  # noqa: BLE001  # the flow handles it
-            resume, result = flow.throw, error
+    try:
+        step = next(flow)
+        while True:
+            try:
+                result = step.in_thread()
+            except BaseException as error:  # noqa: BLE001  # the flow handles it
+                step = flow.throw(error)
+            else:
+                step = flow.send(result)
+    except StopIteration as done:
+        return cast("T", done.value)
 
 
 # Steps that call a store
@@ -209,30 +212,30 @@ async def take_all(store: Store, *takes: Take) -> list[Decision]:
 
 @dataclass(slots=True)
 class Book(StoreStep):
-    """Book slots in a store. ``undo`` gives them back if the caller is cancelled before the answer arrives.
+    """Book a slot in a store. ``undo`` gives it back if the caller is cancelled before the answer arrives.
 
-    It is called with the decisions, of which there are none if the store fails. The caller sees that through, unless it
-    is cancelled again.
+    It is called with the decision, or with ``None`` if the store fails. The caller sees that through, unless it is
+    cancelled again.
     """
 
     store: Store
-    takes: Sequence[Take]
-    undo: Callable[[Sequence[Decision]], Coroutine[Any, Any, None]]
+    take: Take
+    undo: Callable[[Decision | None], Coroutine[Any, Any, None]]
 
-    async def in_task(self) -> list[Decision]:
-        answer = self.store.take(self.takes)
+    async def in_task(self) -> Decision:
+        answer = self.store.take((self.take,))
         if type(answer) is Decisions or self.store.in_process:
-            return await answer
+            return (await answer)[0]
         booking = keep(self.store, asyncio.ensure_future(answer))
         try:
-            return await asyncio.shield(booking)
+            return (await asyncio.shield(booking))[0]
         except asyncio.CancelledError:
             await GiveBack(self.store, lambda: self._undo_when_booked(booking)).in_task()
             raise
 
     async def _undo_when_booked(self, booking: asyncio.Future[list[Decision]]) -> None:
         await asyncio.wait([booking])
-        await self.undo([] if booking.cancelled() or booking.exception() else booking.result())
+        await self.undo(None if booking.cancelled() or booking.exception() else booking.result()[0])
 
 
 @dataclass(slots=True)
@@ -274,45 +277,42 @@ class GiveBack(StoreStep):
 # Steps that sleep
 
 
-class WakeUp(Protocol):
-    """A time at which a caller wakes, in microseconds of the clock that the wake-up was made with; at first, never.
+class WakeUp:
+    """A step that sleeps until ``at_us`` on its clock, which others may change meanwhile; at first, that is never.
 
     A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
     """
 
-    at_us: float
-
-    def set(self, at_us: float) -> None:
-        """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
-        ...
-
-
-class LoopWakeUp:
-    """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
-
-    __slots__ = ("_loop", "_now", "_sleeping", "_thread", "_timer", "at_us")
+    __slots__ = ("__weakref__", "_changed", "_clock", "_loop", "_now", "_sleeping", "_thread", "_timer", "at_us")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
-        self._loop = asyncio.get_running_loop()
+        self._clock = clock
         self._now = time_of(clock)
-        self._thread = get_ident()
+        self._thread = 0
+        self._loop: Any = None
+        """The event loop that its task sleeps on; then ``_sleeping`` and ``_timer`` are those of the sleep."""
         self._sleeping: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._changed: Event | None = None
+        """What wakes a thread that sleeps."""
 
     def set(self, at_us: float) -> None:
-        """Wake the task at ``at_us``."""
+        """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
         self.at_us = at_us
-        if self._sleeping is None:  # it checks the time before it sleeps
+        if self._changed is not None:
+            self._changed.set()
+        elif self._sleeping is None:  # it checks the time before it sleeps
             return
-        if get_ident() == self._thread:
+        elif get_ident() == self._thread:
             self._look()
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
-            self._loop.call_soon_threadsafe(self._look)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
+                self._loop.call_soon_threadsafe(self._look)
 
-    async def sleep(self) -> None:
-        """Sleep until the time that is set."""
+    async def in_task(self) -> None:
+        """Sleep, with a timer only if a time is set."""
+        self._thread, self._loop = get_ident(), asyncio.get_running_loop()
         try:
             while self._now() < self.at_us:
                 self._sleeping = self._loop.create_future()
@@ -324,7 +324,7 @@ class LoopWakeUp:
                 self._timer.cancel()
 
     def _look(self) -> None:
-        """End the sleep if it is time, or else set the timer."""
+        """End the sleep of a task if it is time, or else set the timer."""
         if self._timer is not None:
             self._timer.cancel()
         left_us = self.at_us - self._now()
@@ -335,54 +335,15 @@ class LoopWakeUp:
         elif left_us < math.inf:
             self._timer = self._loop.call_later(left_us / 1e6, self._look)
 
-
-class ThreadWakeUp:
-    """The wake-up of a thread."""
-
-    def __init__(self, clock: Clock | None) -> None:
-        self.at_us = math.inf
-        self._clock = clock
-        self._now = time_of(clock)
+    def in_thread(self) -> None:
+        """Block this thread."""
+        running = asyncio._get_running_loop()
+        if running is not None and running is not background_loop.loop():
+            warn_of_blocked_loop()
         self._changed = Event()
-
-    def set(self, at_us: float) -> None:
-        """Wake the thread at ``at_us``."""
-        self.at_us = at_us
-        self._changed.set()
-
-    def block(self) -> None:
-        """Block this thread until the time that is set."""
         while (left_us := self.at_us - self._now()) > 0:
             wait_for(self._changed, left_us / 1e6, self._clock if left_us < math.inf else None)
             self._changed.clear()
-
-
-@dataclass(slots=True)
-class NewWakeUp:
-    """Make a wake-up of the kind that this driver can sleep on."""
-
-    clock: Clock | None
-
-    async def in_task(self) -> LoopWakeUp:
-        return LoopWakeUp(self.clock)
-
-    def in_thread(self) -> ThreadWakeUp:
-        return ThreadWakeUp(self.clock)
-
-
-@dataclass(slots=True)
-class Sleep:
-    """Sleep until the time of a wake-up."""
-
-    wake_up: Any
-
-    async def in_task(self) -> None:
-        await self.wake_up.sleep()
-
-    def in_thread(self) -> None:
-        if asyncio._get_running_loop() is not None:
-            warn_of_blocked_loop()
-        self.wake_up.block()
 
 
 @cache
@@ -397,6 +358,6 @@ def warn_of_blocked_loop() -> None:
 
 def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
     """Sleep for ``wait_us`` microseconds."""
-    wake_up: WakeUp = yield NewWakeUp(clock)
+    wake_up = WakeUp(clock)
     wake_up.set(time_of(clock)() + wait_us)
-    yield Sleep(wake_up)
+    yield wake_up

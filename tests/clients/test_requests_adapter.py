@@ -100,11 +100,6 @@ READERS: dict[str, Callable[[requests.Response], bytes]] = {
     "raw.read1": lambda answer: b"".join(iter(lambda: answer.raw.read1(5, decode_content=True), b"")),
     "raw": lambda answer: b"".join(answer.raw),
 }
-AT_ONCE: dict[str, Callable[[requests.Response], bytes]] = {
-    "iter_content": lambda answer: next(answer.iter_content(len(BODY))),
-    "raw.read": lambda answer: answer.raw.read(len(BODY)),
-    "raw.read1": lambda answer: answer.raw.read1(len(BODY)),
-}
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -116,16 +111,6 @@ def test_a_request_is_under_way_until_its_body_was_read(service: str, path: str,
         with pytest.raises(PaceTimeout):
             session.get(f"{service}/whole")
         assert read(answer) == (b"" if path == "empty" else BODY)
-        assert session.get(f"{service}/whole").content == BODY
-
-
-@pytest.mark.parametrize("read", AT_ONCE.values(), ids=AT_ONCE)
-def test_a_request_is_not_under_way_once_all_of_its_body_was_read(service: str, read: Any) -> None:
-    """In one piece, after which nobody looks whether there is more."""
-    settle = Settled()
-    with Session("100/s", concurrency=1, settle=settle, max_delay=0.5) as session:
-        assert read(session.get(f"{service}/whole", stream=True)) == BODY
-        assert settle.answers == [(200, "text/plain; charset=utf-8", BODY)]
         assert session.get(f"{service}/whole").content == BODY
 
 

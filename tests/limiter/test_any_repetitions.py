@@ -1,4 +1,4 @@
-"""Callers that take one operation, whatever they do: none leaves at a slot that is given back."""
+"""Callers that take one operation, whatever they do: its slot is charged once, and not given back."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def play(clock: SteppedClock, limiters: Sequence[Limiter], callers: Sequen
 
 @given(st.lists(CALLERS, max_size=8), QUOTAS, st.none() | LATENCIES)
 def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota: Quota, latency: float | None) -> None:
-    """Whatever the callers of one process do: what is charged is either used or given back, and that once."""
+    """Whatever the callers of one process do."""
     clock = SteppedClock(0)
     shared = NotingStore(clock)
     limiter = Limiter(quota, store=shared if latency is None else ProcessStore(shared, latency))
@@ -83,7 +83,8 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
     assert not set(left) & set(shared.given_back)
     assert len(shared.given_back_charges) == len(set(shared.given_back_charges))
     if not any(caller.spends for caller in callers):
-        assert set(shared.charged) == {*left, *shared.given_back}
+        assert not shared.given_back
+        assert len(shared.charged) <= len({caller.operation for caller in callers})
 
 
 @given(st.lists(CALLERS, max_size=8), LATENCIES)

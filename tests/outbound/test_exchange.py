@@ -95,12 +95,14 @@ class Broken:
     """An answer whose body breaks off when it is read."""
 
     headers: ClassVar = {"content-length": "5"}
-    closed = False
+    is_closed = closed = False
 
-    def read(self) -> bytes:
+    def iter_raw(self) -> Iterator[bytes]:
+        yield b"a"
         raise OSError("reset")
 
-    async def aread(self) -> bytes:
+    async def aiter_raw(self) -> AsyncIterator[bytes]:
+        yield b"a"
         raise OSError("reset")
 
     def close(self) -> None:
@@ -118,3 +120,41 @@ def test_an_unwanted_answer_is_closed_even_if_its_body_breaks_off() -> None:
     with pytest.raises(OSError, match="reset"):
         asyncio.run(Discard(answers[1]).in_task())
     assert [answer.closed for answer in answers] == [True, True]
+
+
+class Endless:
+    """A body without end, which counts what is read of it."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.read += 1000
+            yield bytes(1000)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            yield part
+
+
+def test_an_unwanted_answer_is_not_read_without_end(module: Any) -> None:
+    """Whatever it says of its length, and however small it was compressed."""
+    bodies = Endless(), Endless()
+    headers = {"content-length": "10", "content-encoding": "gzip"}
+
+    class Stream(module.SyncByteStream, module.AsyncByteStream):  # type: ignore[misc, name-defined]  # of either module
+        def __init__(self, body: Endless) -> None:
+            self.body = body
+
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(self.body)
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return aiter(self.body)
+
+    answers = [module.Response(429, headers=headers, stream=Stream(body)) for body in bodies]
+    Discard(answers[0]).in_thread()
+    asyncio.run(Discard(answers[1]).in_task())
+    assert [answer.is_closed for answer in answers] == [True, True]
+    assert [body.read for body in bodies] == [66_000, 66_000]

@@ -59,6 +59,18 @@ def test_a_call_that_would_wait_for_itself_raises(call: Callable[[], object]) ->
     assert "would wait for itself" in str(errors)
 
 
+def test_under_gevent_calls_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    """All of its greenlets share one thread of the system, so the loop seems to run wherever it is called from."""
+    asyncio._set_running_loop(background_loop.loop())
+    try:
+        assert background_loop.run(waits()) == 5
+        paced()
+        paced()
+    finally:
+        asyncio._set_running_loop(None)
+    assert not caplog.records
+
+
 def test_all_threads_share_one_loop() -> None:
     """It has a thread of its own, which does not keep the process from ending."""
     with ThreadPoolExecutor(8) as threads:

@@ -17,8 +17,8 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.spacing import ON_THE_WAY_US, CallSpacing
+from asgi_ratelimit.waiting import SlotWaiter, run_async, spacing
+from asgi_ratelimit.waiting.spacing import CallSpacing
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
@@ -144,35 +144,40 @@ def test_several_quotas_let_a_call_leave_together() -> None:
     """The slower one decides, and what it refuses is not counted by the other."""
     departures = CallSpacing()
     fast, slow = Charge(TokenBucket(10, burst=2, name="fast"), "a"), Charge(TokenBucket(1, burst=1, name="slow"), "a")
-    assert departures.depart((fast, slow), 0.0, 0.0) == 0.0
-    assert departures.depart((fast, slow), 500_000.0, 0.0) == 500_000.0
-    assert [departures.depart((fast,), 500_000.0, 0.0) for _ in range(3)] == [0.0, 0.0, 100_000.0]
+    assert departures.depart((fast, slow), 0.0) == 0.0
+    assert departures.depart((fast, slow), 500_000.0) == 500_000.0
+    assert [departures.depart((fast,), 500_000.0) for _ in range(3)] == [0.0, 0.0, 100_000.0]
 
 
-def test_levels_that_have_drained_are_dropped() -> None:
-    """A process that calls for ever new keys keeps few of them."""
+def test_the_states_of_few_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that calls for ever new keys keeps those that it has used last."""
+    monkeypatch.setattr(spacing, "MOST_BUCKETS", 4)
     departures = CallSpacing()
-    for number in range(1000):
-        departures.depart((Charge(TokenBucket(10, burst=1), str(number)),), number * 100_000.0, 0.0)
-    assert len(departures) <= 4
+    for key in "abcadefg":
+        assert departures.depart((Charge(TokenBucket(1, 60, burst=2), key),), 0.0) == 0.0
+    assert len(departures) == 4
+    assert departures.depart((Charge(TokenBucket(1, 60, burst=2), "d", 2),), 0.0) > 0.0
 
 
-def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
-    """In real time, its connection may have to be opened: the first that waits for it waits that much longer, once."""
-    departures = CallSpacing(is_real=True)
-    charges = (Charge(TokenBucket(10, burst=2), "a"),)
-    assert [departures.depart(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
-    wait_us = departures.depart(charges, 50_000.0, 0.0)
-    assert wait_us == 50_000.0 + ON_THE_WAY_US
-    assert departures.depart(charges, 50_000.0 + wait_us, 0.0) == 0.0
-    assert departures.depart(charges, 50_000.0 + wait_us, 0.0) == 100_000.0
+@pytest.mark.parametrize(
+    ("limit", "burst", "later_us", "at_once"), [(10, 3, 5_000.0, 2), (50, 51, 25_000.0, 49), (1, 100, 50_000.0, 99)]
+)
+def test_the_first_call_of_a_burst_has_time_to_arrive(limit: int, burst: int, later_us: float, at_once: int) -> None:
+    """In real time, its connection may have to be opened: the last of the burst leaves later, and those behind it."""
+    departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(limit, burst=burst), "a"),)
+    for start_us in (0.0, 1e9):
+        assert [departures.depart(charges, start_us) for _ in range(at_once)] == [0.0] * at_once
+        assert departures.depart(charges, start_us) > 0.0
+        last_us = start_us + later_us + 1.0
+        assert [departures.depart(charges, last_us) for _ in range(burst - at_once)] == [0.0] * (burst - at_once)
+        assert departures.depart(charges, last_us) == pytest.approx(1e6 / limit, abs=2.0)
 
 
 def test_evenly_spaced_calls_have_no_such_time() -> None:
     """It would be lost at each of them."""
     departures = CallSpacing(is_real=True)
     charges = (Charge(TokenBucket(10, burst=1), "a"),)
-    assert [departures.depart(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
+    assert [departures.depart(charges, at) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
 
 
 def test_a_cost_above_the_burst_leaves_an_empty_bucket() -> None:
@@ -217,22 +222,24 @@ def test_slots_that_are_given_back_unused_free_nothing() -> None:
 def test_a_settlement_frees_what_came_back_alone() -> None:
     """Of what has left, no more than that counts less; a reset frees all."""
     departures, charge = CallSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
-    assert [departures.depart((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
-    assert departures.depart((charge,), 0.0, 0.0) == 2_000_000.0
+    assert [departures.depart((charge,), 0.0) for _ in range(2)] == [0.0, 0.0]
+    assert departures.depart((charge,), 0.0) == 2_000_000.0
     departures.give_back(charge.bucket, 1.0)
-    assert departures.depart((charge,), 0.0, 0.0) == 1_000_000.0
+    assert departures.depart((charge,), 0.0) == 1_000_000.0
     departures.give_back(charge.bucket, INF)
-    assert departures.depart((charge,), 0.0, 0.0) == 0.0
+    assert departures.depart((charge,), 0.0) == 0.0
 
 
-def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
-    """The others count for as long as they did."""
+def test_a_settlement_frees_a_rolling_window() -> None:
+    """Its calls all count anew: the slots of the store keep to the quota, and few of its calls are settled."""
     departures, quota = CallSpacing(), RollingWindow(4, 10, 10)
     calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
-    assert [departures.depart(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
+    assert [departures.depart(charges, at_us) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
+    departures.give_back(calls[0][0].bucket, 0.0)
+    assert departures.depart((Charge(quota, "key", 1, "settled"),), 5e6) > 0.0
     departures.give_back(calls[0][0].bucket, 3.0)
-    assert departures.depart((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
-    assert departures.depart((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
+    assert departures.depart((Charge(quota, "key", 3, "settled"),), 5e6) == 0.0
+    assert departures.depart((Charge(quota, "key", 2, "settled"),), 5e6) == 11e6
 
 
 @given(
@@ -248,7 +255,7 @@ def test_late_by_two_milliseconds_is_on_time(limit: float, burst: float, steps: 
     ledger = Ledger(TokenBucket(limit, burst=at_most))
     for step in steps:
         now_us += step
-        if departures.depart(charges, now_us, 0.0) == 0.0:
+        if departures.depart(charges, now_us) == 0.0:
             ledger.admit(int(now_us), 1)
     ledger.require_ceiling()
 
@@ -257,14 +264,4 @@ def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
     """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
     departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(2000, burst=1), "key"),)
     late_us = [400.0 * (number % 2) for number in range(100)]
-    assert all(departures.depart(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
-
-
-def test_the_first_call_of_each_burst_has_time_to_arrive() -> None:
-    """Also of a later one, when all calls before it have drained."""
-    departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(10, burst=3), "key"),)
-    waits_us = []
-    for start_us in (1e9, 2e9):
-        assert [departures.depart(charges, start_us, 0.0) for _ in range(3)] == [0.0] * 3
-        waits_us.append(departures.depart(charges, start_us, 0.0))
-    assert waits_us == [100_000.0 + ON_THE_WAY_US] * 2
+    assert all(departures.depart(charges, 1e9 + 500 * number + late) == 0.0 for number, late in enumerate(late_us))

@@ -52,7 +52,7 @@ def test_the_margin_serves_to_catch_up() -> None:
 def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
     """Of bursts, too."""
     departures, charges = CallSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
-    waits = [departures.depart(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
+    waits = [departures.depart(charges, at_us, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
     assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
 
 

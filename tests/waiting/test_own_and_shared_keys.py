@@ -68,12 +68,12 @@ class Guilds:
 
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN)
 def test_a_guild_with_many_jobs_takes_nothing_from_the_others(own: Quota) -> None:
-    """The other 49 get as much as without it, and the shared quota is used up."""
+    """The other 49 get as much as without it, and the shared quota is used up; whoever comes first has two more."""
     others = {f"guild {number}": 40 for number in range(49)}
     without = Guilds(own).run(others, 30.25)  # three times the units of each window, and no more
     with_it = Guilds(own).run({"busy": 400, **others}, 30.25)
     for guild in others:
-        assert abs(with_it[guild] - without[guild]) <= 1
+        assert abs(with_it[guild] - without[guild]) <= 2
     assert with_it.total() >= 0.98 * 50 * 30
     assert with_it["busy"] >= 20
 
@@ -115,19 +115,21 @@ def test_jobs_that_wait_have_booked_nothing() -> None:
 
 
 def test_a_job_that_is_cancelled_at_the_shared_key_gives_both_back() -> None:
-    """It has booked, for the short wait of the shared quota; what it has waited is over."""
+    """It books shortly before its turn; until then, it has nothing to give back."""
     guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
     limiter = Limiter([guilds.own, guilds.shared], store=guilds.store)
 
     async def main() -> None:
         await guilds.job("one")
-        waiting = asyncio.ensure_future(guilds.job("other"))
-        await asyncio.sleep(0.5)
-        assert (await limiter.peek({"guild": "other", "all": "all"})).reset_after == 1.5
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        left = await limiter.peek({"guild": "other", "all": "all"})
-        assert (left.allowed, left.retry_after, left.reset_after) == (False, 0.5, 0.5)
+        for moment, reset_after in ((0.5, 0.5), (0.49, 1.01)):
+            waiting = asyncio.ensure_future(guilds.job("other"))
+            await asyncio.sleep(moment)
+            assert (await limiter.peek({"guild": "other", "all": "all"})).reset_after == pytest.approx(reset_after)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            left = await limiter.peek({"guild": "other", "all": "all"})
+            assert (left.allowed, left.retry_after) == (False, pytest.approx(1.0 - guilds.clock.now))
+            assert left.reset_after == left.retry_after
 
     guilds.clock.run(main())
 
@@ -177,6 +179,17 @@ def test_a_cost_that_can_never_pass_raises() -> None:
     with pytest.raises(PaceTimeout, match="no slot of 'default' for 'guild', ever") as raised:
         run_sync(guilds.waiter.wait(take))
     assert raised.value.decision.retry_after == INF
+
+
+def test_a_cost_above_the_burst_of_the_shared_quota_waits_for_an_empty_bucket() -> None:
+    """As with one key."""
+    guilds = Guilds(OWN["burst"], TokenBucket(1, burst=2, name="all"))
+    take = Take((Charge(guilds.own, "a"), Charge(guilds.shared, "all", 3)), INF)
+    times = []
+    for each in (guilds.take("a"), take):
+        run_sync(guilds.waiter.wait(each))
+        times.append(guilds.clock.now)
+    assert times == [0.0, 1.0]
 
 
 def test_without_async_it_is_the_same() -> None:
@@ -241,7 +254,7 @@ def test_processes_that_share_both_keys(redis_url: str) -> None:
 
 
 class WithoutBookingAhead(MemoryStore):
-    """A store that never books ahead, as a cluster does for keys of several slots; it counts its takes."""
+    """A store that never books ahead, as a cluster does for keys on several nodes; it counts its takes."""
 
     takes = 0
 

@@ -318,24 +318,19 @@ def test_slots_that_were_missed_together_are_booked_anew_a_few_at_a_time(quota: 
     ledger.require_ceiling()
 
 
-def test_a_missed_slot_is_booked_anew_without_its_operation() -> None:
-    """Under its operation, the store would answer with the slot that was missed."""
-    clock, operations = SteppedClock(0), list[str | None]()
-
-    class Noting(MemoryStore):
-        async def take(self, takes: Sequence[Take]) -> list[Decision]:
-            operations.extend(take.operation for take in takes)
-            return await super().take(takes)
+def test_the_slot_of_an_operation_is_not_missed() -> None:
+    """However late its caller wakes, it leaves at the slot that was charged, and is charged once."""
+    clock = SteppedClock(0)
 
     async def main() -> None:
-        limiter = Limiter(EVEN, store=Noting(clock=clock))
+        limiter = Limiter(EVEN, store=MemoryStore(clock=clock))
         calls = [asyncio.ensure_future(limiter.acquire("key", operation=f"job {number}")) for number in range(2)]
         await asyncio.sleep(0)
         clock.advance(60)
-        assert [decision.ready_at for decision in await asyncio.gather(*calls)] == [0.0, 60.0]
+        assert [decision.ready_at for decision in await asyncio.gather(*calls)] == [0.0, 0.1]
+        assert (await limiter.peek("key")).allowed
 
     clock.run(main())
-    assert operations == ["job 0", "job 1", None]
 
 
 def test_a_late_caller_that_the_store_refuses_does_not_affect_the_others() -> None:

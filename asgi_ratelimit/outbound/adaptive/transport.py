@@ -26,11 +26,10 @@ from ...stores import Store
 from ...stores.event_loops import running_loop
 from ...waiting import (
     Flow,
-    NewWakeUp,
     PaceTimeout,
     Row,
-    Sleep,
     SlotWaiter,
+    WakeUp,
     background_loop,
     outbound_sources,
     pace_timeout,
@@ -196,7 +195,7 @@ class AdaptiveTransport(WrappingTransport):
         if call.is_admitted:
             return
         if call.wake_up is None:
-            wake_up = yield NewWakeUp(self._slots.clock)
+            wake_up = WakeUp(self._slots.clock)
             with self._locked:
                 call.wake_up = wake_up
                 wake_up.set(call.at_us)
@@ -210,7 +209,7 @@ class AdaptiveTransport(WrappingTransport):
                 ready_us = max(model.ready_at(call, now_us), call.soonest_us)
             if is_too_late:
                 raise self._too_late(call, max(ready_us, call.deadline_us + 1))
-            yield Sleep(call.wake_up)
+            yield call.wake_up
 
     def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
         """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""

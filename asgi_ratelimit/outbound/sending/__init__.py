@@ -1,7 +1,7 @@
 """Sends a request at its slot, for clients with and without ``async``."""
 
 from .exchange import unpaced
-from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, require_functions_of_request
+from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues
 from .sender import Sender
 from .settling import Settle, Settler
 
@@ -13,6 +13,5 @@ __all__ = [
     "Sender",
     "Settle",
     "Settler",
-    "require_functions_of_request",
     "unpaced",
 ]

@@ -5,12 +5,13 @@ Both are steps of a flow, in a task or a thread.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 SMALL_BODY = 65_536
-"""The most bytes of an unwanted body that are read to keep its connection; for a larger body, the connection is
-closed."""
+"""The most bytes of an unwanted body that are read to keep its connection, as they come and whatever they say of their
+number; for a larger body, the connection is closed."""
 
 
 @dataclass(slots=True)
@@ -43,20 +44,30 @@ class Discard:
     async def in_task(self) -> None:
         try:
             if self._is_worth_reading():
-                await self.response.aread()
+                left = SMALL_BODY
+                async with aclosing(self.response.aiter_raw()) as parts:
+                    async for part in parts:
+                        left -= len(part)
+                        if left < 0:
+                            break
         finally:
             await self.response.aclose()
 
     def in_thread(self) -> None:
         try:
             if self._is_worth_reading():
-                self.response.read()
+                left = SMALL_BODY
+                for part in self.response.iter_raw():
+                    left -= len(part)
+                    if left < 0:
+                        break
         finally:
             self.response.close()
 
     def _is_worth_reading(self) -> bool:
         length = self.response.headers.get("content-length", "")
-        return self.read and length.isdecimal() and int(length) <= SMALL_BODY
+        is_small = length.isdecimal() and int(length) <= SMALL_BODY
+        return self.read and is_small and not self.response.is_closed
 
 
 def can_be_sent_again(request: Any) -> bool:
@@ -68,10 +79,10 @@ def can_be_sent_again(request: Any) -> bool:
 
 
 def _can_be_read_twice(stream: Any) -> bool:
-    """Whether a stream is one of bytes, says so, or is a multipart body whose files are in memory or seekable."""
+    """Whether a stream is one of bytes, or is a multipart body whose files are in memory or seekable."""
     fields = getattr(stream, "fields", None)
     if not isinstance(fields, list):
-        return type(stream).__name__ == "ByteStream" or getattr(stream, "can_be_read_twice", False) is True
+        return type(stream).__name__ == "ByteStream"
     files = [getattr(field, "file", b"") for field in fields]
     return all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files)
 

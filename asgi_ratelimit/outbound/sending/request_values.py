@@ -10,11 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
-from ...hooks import ObservedWait
 from ...keys.base import PathKey, ScopeKey
 from ...limiter import Cost, Key, Limiter
 from ...quota_text import readable
-from ...waiting import Place
+from ...waiting import Slot
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""
@@ -43,12 +42,8 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
-    is_counted: bool = False
-    """Whether the decision of its current attempt is counted."""
-    place: Place | None = None
+    place: Slot | None = None
     """Its place among the concurrent requests of its key."""
-    wait: ObservedWait | None = None
-    """Its wait for a slot, as hooks see it."""
 
     @property
     def key(self) -> str:
@@ -87,18 +82,20 @@ class RequestValues:
     def paced(self, request: Any, own: Any) -> PacedRequest | None:
         """A request with its ``own`` options, and its charges; ``None`` for one whose key is ``None``.
 
+        Functions get the request of the client: a request of another client than httpx has it as its ``original``.
         Raises ``ValueError`` for options and costs that are not valid, and any error that a function of the user
         raises.
         """
+        original = getattr(request, "original", request)
         key, cost, max_wait = self._key_of, self._cost_of, self._max_wait
         if own is not None:
             key, cost, max_wait = self._with_own(own)
         if callable(key):
-            key = key(request)
+            key = key(original)
         if key is None:
             return None
         if callable(cost):
-            cost = cost(request)
+            cost = cost(original)
         charges: tuple[Charge, ...]
         quotas = self._live.quotas
         if len(quotas) == 1 and type(key) is str and type(cost) in (int, float):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ...decision import Decision
-from ...hooks import Hooks
+from ...decision import Decision, Take
 from ...limiter import Limiter
 from ...quotas import SECOND_US
-from ...waiting import ConcurrencyLimit, Flow, PaceTimeout, sleep
+from ...waiting import ConcurrencyLimit, Flow, sleep
 from .backoff import THROTTLED, Refusals
 from .exchange import Discard, Send
 from .request_slots import RequestSlots
@@ -21,9 +20,8 @@ from .watched_bodies import watched
 class Sender:
     """Sends the requests of one transport, at most ``concurrency`` of each key at a time.
 
-    An answer says in ``extensions["pace"]`` how its request was sent. Both ways to send raise ``PaceTimeout`` if a
-    request cannot go in time, and any error of the wrapped transport. A request that nothing holds up takes no step of
-    a flow.
+    An answer says in ``extensions["pace"]`` how its request was sent. Raises ``PaceTimeout`` if a request cannot go in
+    time, and any error of the wrapped transport.
     """
 
     def __init__(
@@ -34,34 +32,19 @@ class Sender:
         concurrency: int | None,
         retries: int,
         settler: Settler | None,
-        hooks: Hooks,
     ) -> None:
         self._transport = transport
-        self._live = limiter.live
+        self._limiter = limiter
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._settler = settler
-        self._has_hooks = bool(hooks)
-        self._slots = slots = RequestSlots(limiter, margin, settler is not None, hooks)
-        self._waiter, self._now_us = slots.waiter, slots.now_us
+        self._slots = slots = RequestSlots(limiter, margin, is_settled=settler is not None)
+        self._clock, self._now_us = slots.waiter.clock, slots.now_us
         self._refusals = Refusals(slots.pauses, slots.slowdown, retries, slots.waiter)
 
     def send(self, paced: PacedRequest) -> Flow[Any]:
         """Send a request when its turn has come, perhaps several times, and return its answer."""
-        self._slots.begin(paced)
-        try:
-            return (yield from self._go_on(paced))
-        except PaceTimeout as error:
-            self._slots.timed_out(paced, error.decision)
-            raise
-        finally:
-            if paced.wait is not None:
-                self._slots.end_wait(paced)
-
-    def _go_on(self, paced: PacedRequest) -> Flow[Any]:
-        """Send a request until its answer is final."""
+        paced.deadline_us = self._now_us() + paced.max_wait * SECOND_US
         while True:
-            paced.is_counted = False
-            yield from self._wait_for_place(paced)
             try:
                 decision, response = yield from self._attempt(paced)
                 backoff_us = yield from self._received(paced, decision, response)
@@ -72,43 +55,33 @@ class Sender:
                 self._finish(paced)
                 raise
             self._finish(paced)  # others may go while it backs off
-            yield from sleep(self._waiter.clock, backoff_us)
+            yield from sleep(self._clock, backoff_us)
             paced.waited_us += backoff_us
-            if self._has_hooks:
-                self._slots.begin_wait(paced)
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
-        """Wait for a slot, and send the request; return the decision whose slot is used, and the answer."""
-        started_us, decision = self._now_us(), None
-        if self._live.word is not None:
-            decision = yield from self._slots.wait_for_pause(paced)
-        if decision is None:
-            decision = yield from self._slots.wait_again(paced)
-            decision = yield from self._slots.confirmed(paced, decision)
-            self._slots.count(paced, decision)
+        """Wait for a place and a slot, and send the request; return the decision that is used, and the answer."""
+        started_us = self._now_us()
+        if self._limiter.live.word is not None:
+            yield from self._wait_for_place(paced)
+            yield from self._slots.wait_for_pause(paced)
+        decision = yield from self._limiter.admitted(Take(paced.charges), lambda _: self._wait(paced))
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))
 
-    def _has_place(self, paced: PacedRequest) -> bool:
-        """Whether fewer than ``concurrency`` requests were under way; then this one is added."""
-        if self._concurrency is None:
-            return True
-        paced.place = self._concurrency.enter(paced.key)
-        return paced.place is not None
+    def _wait(self, paced: PacedRequest) -> Flow[Decision]:
+        yield from self._wait_for_place(paced)
+        return (yield from self._slots.wait(paced))
 
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
-        """Wait until there is a place."""
-        if self._concurrency is None or self._has_place(paced):
+        """Wait until there is a place, unless the request has one."""
+        if self._concurrency is None or paced.place is not None:
             return
-        started_us = self._now_us()
-        clock, deadline_us = self._waiter.clock, paced.deadline_us
-        paced.place = yield from self._concurrency.wait_and_enter(paced.key, clock, deadline_us)
+        paced.place = yield from self._concurrency.wait_and_enter(paced.key, self._clock, paced.deadline_us)
         if paced.place is None:
             yield from self._slots.give_up(
-                paced, 0.0, f"as many requests as concurrency={self._concurrency.limit} are under way"
+                paced, 0.0, f"as many requests as concurrency={self._concurrency.places} are under way"
             )
-        paced.waited_us += self._now_us() - started_us
 
     def _received(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
         """Microseconds to sleep before the request is sent again, ``None`` if the answer is final.
@@ -135,15 +108,12 @@ class Sender:
         if not settler.reads_body or response.is_closed:
             yield from settler.settle(paced, decision, response, response.content if settler.reads_body else b"")
 
-    def _answer(self, paced: PacedRequest, decision: Decision | None, response: Any) -> Any:
-        """The answer for the caller; the request is under way until its body is closed.
-
-        The decision is needed only if costs are settled.
-        """
+    def _answer(self, paced: PacedRequest, decision: Decision, response: Any) -> Any:
+        """The answer for the caller; the request is under way until its body is closed."""
         sent = {"waited": paced.waited_us / SECOND_US, "attempts": paced.attempts}
         response.extensions = {**response.extensions, "pace": sent}
         settle_body = None
-        if self._settler is not None and decision is not None and self._settler.reads_body:
+        if self._settler is not None and self._settler.reads_body:
             settle_body = partial(self._settler.settle, paced, decision, response)
         if response.is_closed:  # its body has been read, and nobody will close it again
             self._finish(paced)
@@ -156,5 +126,6 @@ class Sender:
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
         self._slots.end_spending(paced)
-        if self._concurrency is not None and paced.place is not None:
-            self._concurrency.leave(paced.place)
+        place, paced.place = paced.place, None
+        if self._concurrency is not None and place is not None:
+            self._concurrency.leave(place)

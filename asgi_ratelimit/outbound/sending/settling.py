@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from ...decision import Condition, Decision, without
+from ...decision import Decision
 from ...errors import ConfigurationError
 from ...hooks import Failure, Hooks
 from ...limiter import Cost
@@ -57,19 +57,19 @@ class Settler:
 
     def settle(self, paced: PacedRequest, decision: Decision, response: Any, body: bytes) -> Flow[None]:
         """Settle the decision of a request at the cost of its answer."""
-        plain = without(decision, Condition)
+        charged = charged_units(decision)
         try:
             actual = self._function(Answer(response.status_code, response.headers, body))
-            units = None if actual is None else actual_units(plain, actual, charged_units(plain))
+            units = None if actual is None else actual_units(decision, actual, charged)
         except Exception as error:  # noqa: BLE001  # the function is the user's, and may raise anything
             self._report("settle", error)
             return
         if actual is None or units is None:
             return
         try:
-            if units != charged_units(plain):
-                yield GiveBack(self._store, partial(settle, self._store, plain, units))
-            self._learn(paced.request, paced.cost, actual)
+            if units != charged:
+                yield GiveBack(self._store, partial(settle, self._store, decision, units))
+            self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
         except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
             self._report("settle", error)
 

@@ -36,10 +36,24 @@ class _Body:
         return self._settle is not None
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream) if self._settle is None else _Read(iter(self._stream), self._read_bytes)
+        for part in self._stream:
+            self.saw(part)
+            yield part
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._stream) if self._settle is None else _ReadAsync(aiter(self._stream), self._read_bytes)
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            self.saw(part)
+            yield part
+
+    def saw(self, part: bytes) -> None:
+        """Keep a part that was read, if it is to be settled.
+
+        The middle of a long body is left out, because its cost stands at its beginning or its end.
+        """
+        if self._settle is not None:
+            self._read_bytes += part
+            if len(self._read_bytes) > 2 * MAX_BODY:
+                del self._read_bytes[MAX_BODY // 2 : -MAX_BODY // 2]
 
     def close(self) -> None:
         """Close the body."""
@@ -69,45 +83,6 @@ class _Body:
         settle, self._settle = self._settle, None
         self.__del__()
         return None if settle is None else settle(bytes(self._read_bytes))
-
-
-class _Read:
-    """The parts of a body, which it keeps as well."""
-
-    def __init__(self, parts: Iterator[bytes], read_bytes: bytearray) -> None:
-        self._parts = parts
-        self._read_bytes = read_bytes
-
-    def __iter__(self) -> _Read:
-        return self
-
-    def __next__(self) -> bytes:
-        part = next(self._parts)
-        _keep(self._read_bytes, part)
-        return part
-
-
-class _ReadAsync:
-    """The parts of a body, which it keeps as well."""
-
-    def __init__(self, parts: AsyncIterator[bytes], read_bytes: bytearray) -> None:
-        self._parts = parts
-        self._read_bytes = read_bytes
-
-    def __aiter__(self) -> _ReadAsync:
-        return self
-
-    async def __anext__(self) -> bytes:
-        part = await anext(self._parts)
-        _keep(self._read_bytes, part)
-        return part
-
-
-def _keep(read_bytes: bytearray, part: bytes) -> None:
-    """Keep a part. The middle of a long body is left out, because its cost stands at its beginning or its end."""
-    read_bytes += part
-    if len(read_bytes) > 2 * MAX_BODY:
-        del read_bytes[MAX_BODY // 2 : -MAX_BODY // 2]
 
 
 @cache
