@@ -49,7 +49,7 @@ _checked: WeakSet[Any] = WeakSet()
 """The apps whose limits all stand where FastAPI calls them."""
 
 _KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
-_BY_PLAN = "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
+_BY_PLAN = 'RateLimit(lambda request: QUOTAS.get(request.state.plan, "5/minute"), key=Depends(current_user_id))'
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
