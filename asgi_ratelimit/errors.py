@@ -10,7 +10,7 @@
         ├── StoreTimeout                 ... within its deadline
         └── StoreUnavailable             ... because it cannot be reached
 
-``PaceTimeout`` is defined in ``waiting.timeouts``, because it carries a ``Decision``.
+``PaceTimeout`` is defined in ``waiting.waiter``, because it carries a ``Decision``.
 A cost that is not a sensible number is a plain ``ValueError``.
 """
 

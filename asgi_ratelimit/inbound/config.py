@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from stat import S_ISREG
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import ref
 
 from ..argument_errors import checked_flag
@@ -39,8 +39,16 @@ from .penalties import Penalty
 from .plan import RuleTable
 from .rules import Defaults, Rule
 
-Place: TypeAlias = tuple[str | int, ...]
-"""The keys that lead to a value, with numbers from 0 for the tables of an array."""
+
+class Item(NamedTuple):
+    """An item of an array, by its number from 1, and the name or path of a rule."""
+
+    number: int
+    label: str = ""
+
+
+Place: TypeAlias = tuple[str | Item, ...]
+"""The keys and items that lead to a value."""
 
 SETTLED_AFTER = 0.1
 """Seconds for which a file must not change before it is read: somebody may be writing it."""
@@ -80,7 +88,8 @@ class Options:
             return options
         for number in reversed(range(len(settings["rules"]))):
             if replace(options, rules=options.rules[: len(self.rules) + number]).failure() is None:
-                raise error_at(file, ("rules", number), failure) from failure
+                rule = settings["rules"][number]
+                raise error_at(file, ("rules", Item(number + 1, rule.name or rule.path)), failure) from failure
         raise error_at(file, (), failure) from failure
 
     def failure(self) -> ValueError | None:
@@ -129,18 +138,20 @@ def settings_of(content: str, file: str, environment: Mapping[str, str]) -> dict
 
 def error_at(file: str, place: Place, problem: object) -> ConfigurationError:
     """An error about what is at a place of a file: its first line, as texts of quotas are shown with a mark."""
-    where = "".join([f"[{each + 1}]" if isinstance(each, int) else f".{each}" for each in place]).removeprefix(".")
-    return ConfigurationError(f"{file}{where and ', '}{where}: {str(problem).partition(chr(10))[0]}")
+    where = "".join([f"[{each.number}]" if isinstance(each, Item) else f".{each}" for each in place]).removeprefix(".")
+    labels = [f" ({each.label})" for each in place if isinstance(each, Item) and each.label]
+    return ConfigurationError(f"{file}{where and ', '}{where}{''.join(labels)}: {str(problem).partition(chr(10))[0]}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Tier:
     """A quota function: ``function(connection)``, sync or async, returns the name of a tier, ``None`` for no limit.
 
-    Raises ``KeyError`` for a name that no tier has.
+    ``reference`` is the function as the file names it. Raises ``LookupError`` for a name that no tier has.
     """
 
     name: str
+    reference: str
     function: Callable[[Any], Any]
     quotas: Mapping[str, tuple[Quota, ...]]
 
@@ -154,7 +165,9 @@ class Tier:
     async def __call__(self, connection: Any) -> tuple[Quota, ...] | None:
         tier = await called(self.function, connection)
         if tier is not None and tier not in self.quotas:
-            raise KeyError(f"{self.function!r} returned {tier!r}, and the tiers of {self.name!r} are {[*self.quotas]}")
+            raise LookupError(
+                f"{self.reference} returned {tier!r}, and the tiers of {self.name!r} are {[*self.quotas]}"
+            )
         return None if tier is None else self.quotas[tier]
 
 
@@ -192,8 +205,8 @@ class _Reader:
             failure = replace(USUAL, **{"quota": "1/s", name: value}).failure()
             if failure is not None:
                 raise error_at(self._file, (name,), failure)
-        rules = enumerate(listed if isinstance(listed, list) else [listed])
-        return {**options, "rules": tuple([self._rule(rule, ("rules", number)) for number, rule in rules])}
+        rules = _items(listed if isinstance(listed, list) else [listed])
+        return {**options, "rules": tuple([self._rule(rule, ("rules", item)) for item, rule in rules])}
 
     def _rule(self, rule: Any, place: Place) -> Any:
         table = self._table(rule, _OF_RULE, place)
@@ -212,8 +225,10 @@ class _Reader:
         if "function" not in table or len(table) == 1:
             problem = 'a tier has a function and quotas: function = "app.limits:plan_of" and free = "10/minute"'
             raise error_at(self._file, place, problem)
-        function = self._read((*place, "function"), _tier_function, table.pop("function"))
-        return Tier(name, function, {each: self._read((*place, each), as_quotas, text) for each, text in table.items()})
+        reference = table.pop("function")
+        function = self._read((*place, "function"), _tier_function, reference)
+        quotas = {each: self._read((*place, each), as_quotas, text) for each, text in table.items()}
+        return Tier(name, reference, function, quotas)
 
     def _arguments(self, table: dict[str, Any], place: Place) -> dict[str, Any]:
         """The arguments that a table gives; a tier is a quota."""
@@ -262,7 +277,8 @@ class _Reader:
 
     def _tier_named(self, name: Any) -> Tier:
         if _text(name) not in self._tiers:
-            right = f'[tiers.{name}] with function = "app.limits:plan_of"'
+            near = _nearest(name, self._tiers)
+            right = f'tier = "{near}"' if near else f'[tiers.{name}] with function = "app.limits:plan_of"'
             raise ConfigurationError(f"there is no such tier as {name!r}{_hint(name, self._tiers)}: {right}")
         return self._tiers[name]
 
@@ -281,7 +297,7 @@ class _Reader:
         if isinstance(value, dict):
             return {key: self._expanded(each, (*place, key)) for key, each in value.items()}
         if isinstance(value, list):
-            return [self._expanded(each, (*place, number)) for number, each in enumerate(value)]
+            return [self._expanded(each, (*place, item)) for item, each in _items(value)]
 
         def replaced(match: re.Match[str]) -> str:
             is_literal, name, default = match.groups()
@@ -297,9 +313,20 @@ class _Reader:
         return _VARIABLE.sub(replaced, value) if isinstance(value, str) else value
 
 
+def _items(array: Iterable[Any]) -> Iterator[tuple[Item, Any]]:
+    """What is in an array, each with its place."""
+    for number, each in enumerate(array, 1):
+        label = each.get("name") or each.get("path") if isinstance(each, dict) else None
+        yield Item(number, label if isinstance(label, str) else ""), each
+
+
+def _nearest(word: object, valid: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(str(word).lower(), valid, 1)), None)
+
+
 def _hint(word: object, valid: Iterable[str]) -> str:
-    near = get_close_matches(str(word).lower(), valid, 1)
-    return f", did you mean {near[0]!r}?" if near else ""
+    near = _nearest(word, valid)
+    return f", did you mean {near!r}?" if near else ""
 
 
 def _text(value: Any) -> str:

@@ -49,12 +49,9 @@ _checked: WeakSet[Any] = WeakSet()
 """The apps whose limits all stand where FastAPI calls them."""
 
 _KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
-_BY_PLAN = "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
+_BY_PLAN = 'RateLimit(lambda request: QUOTAS.get(request.state.plan, "5/minute"), key=Depends(current_user_id))'
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
-_WITH_DEPENDS = (
-    'dependencies=[Depends(RateLimit("5/minute"))], or limit: Annotated[Any, Depends(RateLimit("5/minute"))]'
-)
 
 
 class DependencyKey:
@@ -309,17 +306,17 @@ class RateLimit:
     @property
     def dependency(self) -> NoReturn:
         """FastAPI looks for this attribute in a list of dependencies. Raises ``ConfigurationError``."""
-        raise _lacks_depends("in a list of dependencies")
+        raise _lacks_depends(self, "in a list of dependencies")
 
     @staticmethod
     def __get_pydantic_core_schema__(source: Any, handler: Any) -> NoReturn:
         """FastAPI has pydantic read annotations: those with a limit, or with its class. Raises."""
-        raise _lacks_depends("in an annotation")
+        raise _lacks_depends("limit", "in an annotation")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """The limit itself, as a part of a router, say. FastAPI copies the default of a parameter alone."""
         if not memo:
-            raise _lacks_depends("as the default of a parameter")
+            raise _lacks_depends(self, "as the default of a parameter")
         return self
 
 
@@ -328,8 +325,10 @@ _NamesByPlace: TypeAlias = dict[str, list[str]]
 
 
 def _quota_text(rule: CompiledRule) -> str:
-    """The quotas of a rule as a text that says the same, or else as they are."""
-    text = "" if callable(rule.quota) else as_text(rule.quota)
+    """The quotas of a rule as a text that says the same, or else as they are; a function by its name."""
+    if callable(rule.quota):
+        return str(getattr(rule.quota, "__name__", repr(rule.quota)))
+    text = as_text(rule.quota)
     return f'"{text}"' if text and as_quotas(text) == rule.quota else repr(rule.quota)
 
 
@@ -408,7 +407,7 @@ def require_depends(app: Any) -> None:
             as_called = signature_of(function)
             for parameter in as_called.parameters.values():
                 if isinstance(parameter.default, RateLimit):
-                    raise _lacks_depends(f"as the default of the parameter {parameter.name!r}")
+                    raise _lacks_depends(parameter.default, f"as the default of the parameter {parameter.name!r}")
             if as_called.return_annotation is RateLimit:
                 name = getattr(function, "__name__", repr(function))
                 problem = f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody"
@@ -423,8 +422,10 @@ def _require_called_key(dependency: Any) -> None:
         raise ConfigurationError(f"{problem}: Depends({name}({arguments}))")
 
 
-def _lacks_depends(where: str) -> ConfigurationError:
-    return ConfigurationError(f"a RateLimit {where} lacks Depends, and limits nobody: {_WITH_DEPENDS}")
+def _lacks_depends(limit: object, where: str) -> ConfigurationError:
+    """The error for a limit, or the word for it, that stands somewhere without ``Depends``."""
+    right = f"dependencies=[Depends({limit})], or limit: Annotated[Any, Depends({limit})]"
+    return ConfigurationError(f"a RateLimit {where} lacks Depends, and limits nobody: {right}")
 
 
 def _with_places(app: Any) -> Iterator[tuple[AppRoute, RateLimit]]:

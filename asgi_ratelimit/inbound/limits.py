@@ -20,7 +20,7 @@ from ..algorithms import State
 from ..argument_errors import checked_flag, shows_use
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
-from ..headers import LEGACY_NAMES, delay, draft, retry_after
+from ..headers import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
 from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
@@ -29,7 +29,7 @@ from ..stores.name_owners import owned
 from .delays import Taken
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
-from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, refusing_name
+from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, refusing_name
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """The entry in the scope that stores the limits of a request."""
@@ -233,19 +233,25 @@ class RateLimited(RateLimitError, HTTPException):
     """
 
     def __init__(self, limits: RequestLimits, decision: Decision | None, on_limited: OnLimited | None = None) -> None:
-        headers = retry_after(decision) if decision is not None else [RETRY_SOON]
+        headers = [RETRY_SOON] if decision is None else limits.enforcer.refusal.options.retry_after(decision)
         status = 503 if decision is None or is_outage(decision) else 429
         detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
         super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})
         self.decision = decision
         self._limits = limits
         self._on_limited = on_limited
+        self._retry_after = headers
 
     def with_handler(self, scope: Scope) -> RateLimited:
-        """This error, after giving the framework a handler for it, unless the app has one."""
-        if scope["type"] == "websocket" or self._handler_in(scope) is None:
+        """This error, after giving the framework a handler for it, unless the app has one.
+
+        The answer of the app's own gets ``Retry-After``, as to a request that the middleware refuses.
+        """
+        if scope["type"] == "websocket" or self._handler_in(scope) in (None, _handle):
             by_class, _ = _handlers_in(scope)
             by_class.setdefault(RateLimited, _handle)
+        elif self._limits.server_send is not None:
+            self._limits.server_send = adding(self._retry_after, self._limits.server_send)
         return self
 
     def answers_in_any_case(self, scope: Scope) -> RateLimited:

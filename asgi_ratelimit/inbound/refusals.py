@@ -58,7 +58,7 @@ class Refusal:
         failures: Failures | None = None,
     ) -> None:
         self.on_limited = checked_on_limited(on_limited)
-        self._options = options
+        self.options = options
         self.name = name
         """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
         self._failures = Failures() if failures is None else failures
@@ -76,11 +76,11 @@ class Refusal:
         ``on_limited`` is that of the rule or dependency, which replaces the middleware's.
         """
         scope, receive, send = connection
-        on_limited, own, more = on_limited or self.on_limited, None, self._options.retry_after(decision)
+        on_limited, own, more = on_limited or self.on_limited, None, self.options.retry_after(decision)
         if on_limited is not None and _can_answer(scope) and not is_outage(decision):
             own = await self._own(on_limited, scope, decision)
         if own is not None:
-            await own(scope, receive, _adding(more, send))
+            await own(scope, receive, adding(more, send))
             return
         close = _UNAVAILABLE if is_outage(decision) else _EXCEEDED
         await _send(_problem(violated(reported), by_block), more, close, scope, send)
@@ -122,7 +122,7 @@ def _can_answer(scope: Scope) -> bool:
     return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or ())
 
 
-def _adding(headers: list[Header], send: Send) -> Send:
+def adding(headers: list[Header], send: Send) -> Send:
     """A ``send`` that adds those headers that the start of the answer does not have."""
 
     async def adding_send(message: Message) -> None:

@@ -52,7 +52,8 @@ class PaceTimeout(RateLimitError, TimeoutError):
 def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None) -> PaceTimeout:
     """The error for a take that was refused with this decision.
 
-    ``max_delay`` is the total wait that the caller accepted, if the take has only the rest of it.
+    ``max_delay`` is the total wait that the caller accepted, if the take has only the rest of it, which is quoted
+    unless nearly nothing was spent.
     """
     charge = take.charges[0]
     name = charge.name or DEFAULT_NAME
@@ -66,7 +67,7 @@ def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None)
     away, left = take.max_wait + decision.retry_after, ""
     if max_delay is None:
         max_delay = take.max_wait
-    elif take.max_wait < max_delay:
+    elif take.max_wait < 0.99 * max_delay:
         left = f", of which {take.max_wait:.6g} s are left"
     text = f"the next slot of {paced} is {away:.6g} s away, max_delay is {max_delay:g} s{left}"
     return PaceTimeout(text + (OUT if decision.degraded else ""), decision)

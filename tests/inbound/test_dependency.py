@@ -67,8 +67,8 @@ def within(app: FastAPI, quota: Any = None, **options: Any) -> FastAPI:
 
 
 def test_a_limit_without_depends_is_refused() -> None:
-    """When the route is built; the error shows what to write."""
-    mend = r'lacks Depends, and limits nobody: dependencies=\[Depends\(RateLimit\("5/minute"\)\)\]'
+    """When the route is built; the error shows what to write, with the limit itself."""
+    mend = r'lacks Depends, and limits nobody: dependencies=\[Depends\(RateLimit\("1/minute"\)\)\]'
     for build in (a_route, lambda wrong: FastAPI(dependencies=[wrong]).get("/")(hello)):
         with pytest.raises(ConfigurationError, match=mend):
             build(RateLimit("1/minute"))
@@ -129,7 +129,8 @@ async def test_a_class_of_keys_in_any_dependency_lacks_its_call() -> None:
     assert "Depends(header(...))" in await failure_at_start(within(a_route(Depends(by_header))))
 
 
-WITHOUT_DEPENDS = r'lacks Depends, and limits nobody: .*Depends\(RateLimit\("5/minute"\)\)'
+WITHOUT_DEPENDS = r"lacks Depends, and limits nobody: .*Depends\(limit\)"
+DEFAULT_WITHOUT_DEPENDS = r'lacks Depends, and limits nobody: .*Depends\(RateLimit\("2/minute"\)\)'
 
 
 def test_a_limit_in_an_annotation_lacks_depends() -> None:
@@ -160,16 +161,16 @@ LACKING = [a_route(endpoint=by_default), a_route(Depends(by_default))]
 @pytest.mark.parametrize("app", LACKING)
 async def test_a_limit_as_a_default_lacks_depends(app: FastAPI) -> None:
     """FastAPI would take it for the default of a parameter of the request: refused at the first request."""
-    with pytest.raises(ConfigurationError, match=WITHOUT_DEPENDS):
+    with pytest.raises(ConfigurationError, match=DEFAULT_WITHOUT_DEPENDS):
         await ask(app)
 
 
 @pytest.mark.parametrize("app", LACKING)
 async def test_a_limit_as_a_default_lacks_depends_at_the_start(app: FastAPI) -> None:
     """The middleware finds it when the app starts, and so does ``check``."""
-    assert re.search(WITHOUT_DEPENDS, await failure_at_start(RateLimitMiddleware(app, "9/minute")))
+    assert re.search(DEFAULT_WITHOUT_DEPENDS, await failure_at_start(RateLimitMiddleware(app, "9/minute")))
     _, findings = rules_of(app)
-    assert any(re.search(WITHOUT_DEPENDS, each) for each in findings)
+    assert any(re.search(DEFAULT_WITHOUT_DEPENDS, each) for each in findings)
 
 
 def returns_a_limit() -> RateLimit:
@@ -522,14 +523,19 @@ def test_the_name_shows_only_where_it_was_given() -> None:
     assert repr(RateLimit("1/s", name="api")) == "RateLimit(\"1/second\", name='api')"
 
 
+def by_host(connection: Request) -> str:
+    return "1/s"
+
+
 def test_its_quotas_show_as_text() -> None:
-    """Where the text says the same."""
+    """Where the text says the same; a function shows as its name."""
     both = RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name="daily"))
     assert repr(both) == (
         'RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name=\'daily\'))'
     )
     named = TokenBucket(5, 60, name="logins")
     assert repr(RateLimit(named)) == f"RateLimit({(named,)!r})"
+    assert repr(RateLimit(by_host)) == "RateLimit(by_host)"
 
 
 # Key, cost, functions

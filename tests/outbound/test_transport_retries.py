@@ -90,6 +90,15 @@ def test_a_request_that_has_waited_already_quotes_its_max_delay(
         client.get(OTHER, answers=[503], retries=1, quota="1/s", max_delay=0.6, settle=lambda _: None)
 
 
+def test_a_max_delay_of_which_nearly_all_is_left_is_quoted_alone(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few milliseconds have passed since the request began."""
+    monkeypatch.setattr("asgi_ratelimit.outbound.sending.backoff.random", lambda: 0.01)
+    with pytest.raises(PaceTimeout, match=r" is 0\.995 s away, max_delay is 0\.6 s$"):
+        client.get(URL, answers=[503], retries=1, quota="1/s", max_delay=0.6)
+
+
 def test_other_failures_are_not_retried(client: Client) -> None:
     """Their cause is not a limit."""
     assert [answer.status_code for answer in client.get(URL, answers=[500], retries=2)] == [500]

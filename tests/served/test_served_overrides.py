@@ -145,7 +145,7 @@ async def test_a_broken_file_changes_nothing_and_a_good_one_does(site: Site) -> 
     async with load_on(site, "/steady") as load:
         await load.until_all_say("100000")
         site.file.write_text(LIMITS.format(limit="many"))
-        error = f"{site.file}, rules[1].quota: 'many/400 days fixed': 'many' is not a limit"
+        error = f"{site.file}, rules[1].quota (all): 'many/400 days fixed': 'many' is not a limit"
         error = re.escape(error)
         await until_logged(site, error)
         await load.until_all_say("100000")

@@ -13,6 +13,7 @@ from traceback import extract_tb
 from typing import Any
 
 from ...decision import checked_cost
+from ...inbound.config import Tier
 from ...inbound.functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota
@@ -81,7 +82,11 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _explained(name: str, text: str, quotas: Any, messages: Sequence[Quota] = ()) -> dict[str, Any]:
-    explained = [] if callable(quotas) or not quotas else explain(quotas).splitlines()
+    explained = []
+    if isinstance(quotas, Tier):
+        explained = [f"{tier}: {each}" for tier, given in quotas.quotas.items() for each in explain(given).splitlines()]
+    elif quotas and not callable(quotas):
+        explained = explain(quotas).splitlines()
     if messages:
         explained += [f"Messages: {each}" for each in explain(messages).splitlines()]
     return {"name": name, "quotas": text, "explained": explained}

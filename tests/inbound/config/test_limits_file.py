@@ -163,7 +163,7 @@ async def test_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert await statuses(middleware, "pro", 3) == [200, 200, 429]
         assert await statuses(middleware, None, 2) == [200, 200]
         assert await statuses(middleware, "gold", 1) == [503]
-    assert "returned 'gold', and the tiers of 'plan' are ['free', 'pro']" in caplog.text
+    assert f"{HERE}:plan_of returned 'gold', and the tiers of 'plan' are ['free', 'pro']" in caplog.text
 
 
 async def statuses(middleware: RateLimitMiddleware, plan: str | None, times: int) -> list[int]:

@@ -113,7 +113,7 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
             RULE.format("3/year"): "rules[1].quota",
             '# quota = "2/minute"\n\n  # a note\n': "is empty, or has nothing but comments: quota",
             RULE.format("4/hour")
-            + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "rules[2]: two rules named 'z'",
+            + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "rules[2] (z): two rules named 'z'",
             "a = [": "is not valid TOML",
         }
         for count, (text, message) in enumerate(broken.items(), 1):

@@ -7,6 +7,7 @@ from typing import Any
 
 import http_sfv
 import pytest
+from fastapi import Depends, FastAPI, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,9 @@ from asgi_ratelimit import (
     ConfigurationError,
     FixedWindow,
     HeaderOptions,
+    MemoryStore,
+    RateLimit,
+    RateLimited,
     RateLimitMiddleware,
     RollingWindow,
     Rule,
@@ -114,6 +118,21 @@ async def test_every_refusal_is_spread_out(on_limited: Any) -> None:
     app = limited(ok, "1/day", headers=HeaderOptions(spread=1), on_limited=on_limited)
     await ask(app)
     assert len({(await ask(app)).headers["retry-after"] for _ in range(50)}) > 10
+
+
+async def test_a_refusal_that_a_handler_answers_is_spread_out() -> None:
+    """Of a dependency, also where the handler passes on the headers of the error."""
+    for passes_on in (False, True):
+        app = FastAPI()
+        app.add_middleware(RateLimitMiddleware, headers=HeaderOptions(spread=1), store=MemoryStore())
+        app.add_api_route("/", lambda: "fine", dependencies=[Depends(RateLimit("1/day"))])
+
+        @app.exception_handler(RateLimited)
+        def answer(request: Request, error: RateLimited, passes_on: bool = passes_on) -> Response:
+            return Response(status_code=429, headers=error.headers if passes_on else None)
+
+        await ask(app)
+        assert len({(await ask(app)).headers["retry-after"] for _ in range(50)}) > 10
 
 
 # Whose bucket it is

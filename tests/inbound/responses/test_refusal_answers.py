@@ -30,6 +30,7 @@ from asgi_ratelimit import (
     RedisStore,
     Rule,
     TokenBucket,
+    limits,
 )
 from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.testing import SteppedClock
@@ -302,6 +303,28 @@ async def test_a_handler_of_the_app_answers_what_the_middleware_refuses(
     peer = await ask(whole, http("/none"))
     assert (peer.status, peer.body) == (420, b'{"path":"/none","wait":60.0}')
     assert (peer.headers["retry-after"], peer.headers["ratelimit"]) == ("60", '"per-minute";r=0;t=60')
+
+
+@pytest.mark.parametrize("own", [None, "3600"])
+@pytest.mark.parametrize("handled", [RateLimited, 429, HTTPException])
+async def test_a_handlers_answer_to_a_refusal_in_the_app_says_when_to_come_back(handled: Any, own: str | None) -> None:
+    """As to one of the middleware, also where the handler leaves the header out; its own is the only one."""
+
+    def answer(request: Request, error: RateLimited) -> Response:
+        return JSONResponse({}, 420, headers={"Retry-After": own} if own else None)
+
+    async def charge(request: Request) -> None:
+        await limits(request).charge(99)
+
+    app = FastAPI(exception_handlers={handled: answer})
+    app.add_middleware(RateLimitMiddleware, quota="100/minute", store=MemoryStore(clock=SteppedClock()))
+    app.add_api_route("/dependency", lambda: "fine", dependencies=[Depends(RateLimit("1/minute"))])
+    app.add_api_route("/charge", charge)
+    await ask(app, http("/dependency"))
+    for path, wait in (("/dependency", "60"), ("/charge", "2")):
+        peer = await ask(app, http(path))
+        assert (peer.status, peer.headers["retry-after"]) == (420, own or wait)
+        assert "ratelimit" in peer.headers
 
 
 async def test_on_limited_comes_before_a_handler() -> None:

@@ -359,6 +359,17 @@ def test_check_reads_files_of_limits(folder: Path, run: Callable[..., Run]) -> N
     assert (done.code, "limits.toml" in done.err) == (2, True)
 
 
+def test_check_explains_each_tier(folder: Path, run: Callable[..., Run]) -> None:
+    """Of a file of limits, in which a function names the tier of a request."""
+    tiers = (
+        '[tiers.plan]\nfunction = "tests.inbound.config.limits_of:plan_of"\nfree = "1/s"\npro = "9/s fixed; 99/day"\n'
+    )
+    (folder / "limits.toml").write_text(f'tier = "plan"\n{tiers}', "utf-8")
+    lines = run("check", "limits.toml").out.splitlines()
+    assert lines[0] == "default: by tier plan"
+    assert [line.partition(": ")[0] for line in lines[1:4]] == ["free", "pro", "pro"]
+
+
 def test_both_commands_write_json(run: Callable[..., Run]) -> None:
     """For other programs."""
     routes = json.loads(run("routes", "main:app", "--json").out)
