@@ -80,12 +80,12 @@ class RequestLimits:
             self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
-                own = [*message.get("headers", ())]
-                headers = [*own, *dialect(self.reported)] if self.reported else [*own]
+                headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()
+                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in headers]):
+                    more = [each for each in more if each[0] not in LEGACY_NAMES]
+                headers += more
                 if self.waited:
                     headers.append(delay(self.waited))
-                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
-                    headers[len(own) :] = [each for each in headers[len(own) :] if each[0] not in LEGACY_NAMES]
                 message = {**message, "headers": headers}
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 

@@ -149,16 +149,17 @@ class MemoryStore(Store):
                 return repeated(earlier, take, now)
         charges, values = take.charges, self._values
         states = []
-        for charge in charges:  # a comprehension is one more call
-            state = read(charge.quota, values.get(charge.bucket), now)
-            states.append(state)
+        for charge in charges:
+            states.append(read(charge.quota, values.get(charge.bucket), now))  # noqa: PERF401  # one call less
         if take.best_effort:
             take = granting(take, most_at_once(charges, states, now))
             charges = take.charges
         wait_us, after = decide(charges, states, now, take.max_wait_us)
-        for charge, state in zip(charges, after or states):
+        at, left = 0, after or states
+        for charge in charges:
             if (after and charge.cost) or is_ahead(values.get(charge.bucket), now):  # or time would stand still
-                self._write(charge, state, now)
+                self._write(charge, left[at], now)
+            at += 1  # noqa: SIM113  # enumerate takes twice as long for one charge
         if after is None:
             return Decision(take, False, wait_us, states, now)
         decision = Decision(take, True, wait_us, after, now, next(self._ids))
