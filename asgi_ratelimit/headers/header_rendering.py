@@ -106,14 +106,9 @@ def dialect(name: str | None) -> Dialect | None:
 
 def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as in the headers, of the quotas that refused."""
-    refused, named = [], iter(names(decisions))
-    for decision in decisions:
-        refusing = decision.refusing
-        for charge in decision.take.charges:
-            name = next(named)
-            if charge in refusing:
-                refused.append(name)
-    return tuple(refused)
+    charged = [(decision, charge) for decision in decisions for charge in decision.take.charges]
+    named = zip(names(decisions), charged)
+    return tuple([name for name, (decision, charge) in named if charge in decision.refusing])
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:

@@ -132,20 +132,13 @@ class RequestLimits:
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
-    async def refuse(self, connection: AppArguments, enforcer: Enforcer) -> None:
-        """Answer a request that the last decision, of this enforcer, refused; give back what earlier ones charged."""
-        decision = self.decisions[-1]
-        if len(self.decisions) > 1:
-            await self.refund_all()
-        await self.answer(decision, connection, enforcer)
-
-    async def answer(
+    def answer(
         self,
         decision: Decision,
         connection: AppArguments,
         enforcer: Enforcer,
         on_limited: OnLimited | None = None,
-    ) -> None:
+    ) -> Awaitable[None]:
         """Answer a refused request, as the rule, the middleware or the app's own handler says."""
         by_block = is_blocked(decision)
         if by_block or is_outage(decision):
@@ -153,7 +146,7 @@ class RequestLimits:
         on_limited = on_limited or own_answer_of(decision, enforcer.on_limited)
         if on_limited is None and enforcer.refusal.on_limited is None and enforcer.handler is not None:
             on_limited = _handled_by(enforcer.handler, self, connection)
-        await enforcer.refusal.answer(self.reported, decision, connection, by_block, on_limited)
+        return enforcer.refusal.answer(self.reported, decision, connection, by_block, on_limited)
 
 
 async def _discard(message: Message) -> None:

@@ -121,13 +121,14 @@ class Plan:
         for key in keys:
             tags.append("" if key is None else tag_of(key))  # noqa: PERF401  # a comprehension is one more call
         charges: dict[str, Charge] = {}
+        trials: dict[str, Charge] = {}
         shadows: list[Take] = []
         strictest = 0
         for rule, number, charged, cost in rows:
             key = keys[number]
             if key is None:
                 continue
-            own = {} if rule.shadow else charges
+            own = trials if rule.shadow else charges
             for quota, prefix in charged:
                 bucket = f"{prefix}{tags[number]}}}"
                 if bucket in own:  # of another rule of this name
@@ -136,8 +137,9 @@ class Plan:
                 charge.quota, charge.key, charge.cost, charge.name, charge.bucket = quota, key, cost, rule.name, bucket
                 own[bucket] = charge
             if rule.shadow:
-                if own:
-                    shadows.append(Take(tuple(own.values()), rule.max_delay, on_error=rule.on_error))
+                new = tuple(trials.values())[sum([len(take.charges) for take in shadows]) :]
+                if new:
+                    shadows.append(Take(new, rule.max_delay, on_error=rule.on_error))
             elif rule.strictness > strictest and charged:
                 strictest = rule.strictness
         if not charges:
