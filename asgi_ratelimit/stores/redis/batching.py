@@ -118,9 +118,8 @@ class GroupCommit(Generic[T, R]):
         """Give each caller of a batch its result."""
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
-        if isinstance(results, BaseException):
-            results = [results] * len(batch)
-        for (item, future, _, _), result in zip(batch, results):
+        each: Sequence[R | BaseException] = [results] * len(batch) if isinstance(results, BaseException) else results
+        for (item, future, _, _), result in zip(batch, each):
             if future.done():
                 continue
             given = self._instead(item, result) if isinstance(result, BaseException) else result
