@@ -122,6 +122,7 @@ class Plan:
             tags.append("" if key is None else tag_of(key))  # noqa: PERF401  # a comprehension is one more call
         charges: dict[str, Charge] = {}
         trials: dict[str, Charge] = {}
+        checks: list[Charge] = []
         shadows: list[Take] = []
         strictest = 0
         for rule, number, charged, cost in rows:
@@ -140,26 +141,21 @@ class Plan:
                 new = tuple(trials.values())[sum([len(take.charges) for take in shadows]) :]
                 if new:
                     shadows.append(Take(new, rule.max_delay, on_error=rule.on_error))
-            elif rule.strictness > strictest and charged:
-                strictest = rule.strictness
+            elif charged:
+                if rule.strictness > strictest:
+                    strictest = rule.strictness
+                if rule.penalty is not None:
+                    checks.append(block_check(rule.name, key, rule.penalty))
         if not charges:
             return shadows
-        if self.punishes:
-            self._add_checks(charges, keys, rows)
+        for check in checks:
+            charges[check.bucket] = check
         if self._may_be_too_much:
             self._require_few(charges.values())
         take: Take = _new(Take)
         take.charges, take.max_wait, take.max_wait_us = tuple(charges.values()), 0.0, 0.0
         take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
         return [take, *shadows]
-
-    def _add_checks(self, charges: dict[str, Charge], keys: Sequence[str | None], rows: Sequence[_Row]) -> None:
-        """Add the checks of the blocks that the rules with a penalty have set, behind all other charges."""
-        for rule, number, charged, _ in rows:
-            key = keys[number]
-            if rule.penalty is not None and not rule.shadow and charged and key is not None:
-                check = block_check(rule.name, key, rule.penalty)
-                charges[check.bucket] = check
 
     def _require_few(self, charges: Iterable[Charge]) -> None:
         """Report more than one take may charge, and raise ``LimitUnavailable``."""
