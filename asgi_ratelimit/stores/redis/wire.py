@@ -82,10 +82,7 @@ def weight_of(action: Action) -> int:
     """As how many charges of a token bucket an action counts, for the work that the script has with it."""
     if type(action) is Reset:  # it needs no more of a charge than the bucket
         return 1
-    weight = 0
-    for charge in charges_of(action):
-        weight += charge.quota.weight
-    return weight
+    return sum([charge.quota.weight for charge in charges_of(action)])
 
 
 def encode(
