@@ -248,8 +248,7 @@ class Decision:
     def refusing(self) -> list[Charge]:
         """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
         if self._refusing is None:
-            pairs = zip(self.take.charges, self.stored)
-            self._refusing = [charge for charge, state in pairs if self._lacks_us(charge, state)]
+            self._refusing = [each for each, state in zip(self.charges, self.stored) if self._lacks_us(each, state)]
         return self._refusing
 
     @property
