@@ -207,6 +207,8 @@ class Decision:
     repeated: bool = field(default=False, compare=False)
     asked_us: float = field(default=0.0, repr=False, compare=False)
     """When a repeated decision was asked for, or the wait was over that it is about; states are those of then."""
+    _refusing: list[Charge] | None = field(init=False, default=None, repr=False, compare=False)
+    """The charges that refuse, once they were asked for: counts and headers both do."""
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""
@@ -245,7 +247,9 @@ class Decision:
     @property
     def refusing(self) -> list[Charge]:
         """The charges that refuse; none if it is allowed, or if an outage of the store refuses and no quota."""
-        return [charge for charge, state in zip(self.take.charges, self.stored) if self._lacks_us(charge, state)]
+        if self._refusing is None:
+            self._refusing = [each for each, state in zip(self.charges, self.stored) if self._lacks_us(each, state)]
+        return self._refusing
 
     @property
     def binding(self) -> QuotaState:
@@ -368,13 +372,9 @@ class Settled:
     state: State
 
 
-def booked_charges(decision: Decision) -> list[Booked]:
-    """The record of each charge of a decision that was allowed, with which it can be settled."""
-    slot = decision.now_us + decision.wait_us
-    return [
-        Booked(state.at, slot, place_of(charge.quota, state), charge.cost)
-        for charge, state in zip(decision.take.charges, decision.stored)
-    ]
+def booked_of(decision: Decision, charge: Charge, state: State) -> Booked:
+    """The record of a charge of a decision that was allowed, with which it can be settled."""
+    return Booked(state.at, decision.now_us + decision.wait_us, place_of(charge.quota, state), charge.cost)
 
 
 def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
@@ -388,7 +388,7 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
     take = decision.take
     undone = take if take.operation is not None and set(actual) == {0} else None
     return [
-        Settlement(charge, booked, units, decision.id, decision.degraded, undone)
-        for charge, booked, units in zip(take.charges, booked_charges(decision), actual)
+        Settlement(charge, booked_of(decision, charge, state), units, decision.id, decision.degraded, undone)
+        for charge, state, units in zip(take.charges, decision.stored, actual)
         if units is not None and charge.cost
     ]

@@ -102,9 +102,10 @@ Unpacked: TypeAlias = tuple[int, State] | None
 
 
 def _unpack_bucket(quota: Quota, value: bytes) -> Unpacked:
-    if len(value) != _BUCKET.size:
+    try:
+        kind, stamp, used, at, since, returned = _BUCKET.unpack(value)
+    except struct.error:  # it has another length
         return None
-    kind, stamp, used, at, since, returned = _BUCKET.unpack(value)
     is_valid = kind == TOKEN_BUCKET and 0.0 <= used <= LARGEST and 0.0 <= at <= LARGEST
     if is_valid and -LARGEST <= since <= LARGEST and 0.0 <= returned <= LARGEST:
         return stamp, state_of((used, at, since, returned))

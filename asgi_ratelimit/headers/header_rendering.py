@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from itertools import chain, count
 from math import ceil
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ..algorithms import ALGORITHMS
 from ..argument_errors import shows_use
@@ -49,23 +49,24 @@ def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequenc
     With a ``pk`` the items name the bucket that they are about.
     """
     key: list[object] = []
+    numbers: list[int] = []
     for decision in decisions:
+        now, states, at = decision.asked_us or decision.now_us, decision.stored, 0
         for charge in decision.take.charges:
-            key.append(id(charge.quota))  # a comprehension is one more call
+            quota = charge.quota
+            key.append(id(quota))
             key.append(charge.name)
+            units, more_us = ALGORITHMS[type(quota)].available(quota, states[at], now)
+            numbers.append(units if units < LARGEST else LARGEST)
+            numbers.append(ceil(more_us / SECOND_US))
+            at += 1  # noqa: SIM113  # enumerate takes twice as long for one charge
     found = tuple(key)
     policies = _policies.get(found) or _stored_policies(found, decisions)
-    limits, forms = [], iter(policies.forms)
-    for decision in decisions:
-        now = decision.asked_us or decision.now_us
-        for state, (form, quota, available) in zip(decision.stored, forms):
-            units, more_us = available(quota, state, now)
-            limits.append(form % (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)))
     if pk is None:
-        return policies.header, (b"ratelimit", b", ".join(limits))
+        return policies.header, (b"ratelimit", policies.form % tuple(numbers))
     parts = [b";pk=:%b:" % pk(charge.key) for decision in decisions for charge in decision.charges]
-    items = zip((b"ratelimit-policy", b"ratelimit"), (policies.items, limits))
-    return [(name, b", ".join(map(bytes.__add__, each, parts))) for name, each in items]
+    policy, form = (b", ".join(map(bytes.__add__, each, parts)) for each in (policies.items, policies.forms))
+    return (b"ratelimit-policy", policy), (b"ratelimit", form % tuple(numbers))
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -105,14 +106,9 @@ def dialect(name: str | None) -> Dialect | None:
 
 def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as in the headers, of the quotas that refused."""
-    refused, named = [], iter(names(decisions))
-    for decision in decisions:
-        refusing = decision.refusing
-        for charge in decision.take.charges:
-            name = next(named)
-            if charge in refusing:
-                refused.append(name)
-    return tuple(refused)
+    charged = [(decision, charge) for decision in decisions for charge in decision.take.charges]
+    named = zip(names(decisions), charged)
+    return tuple([name for name, (decision, charge) in named if charge in decision.refusing])
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
@@ -169,13 +165,15 @@ def _integer(number: float) -> int:
 class _Policies(NamedTuple):
     """What the headers of decisions over the same quotas have in common.
 
-    For each quota, ``items`` has its item in ``RateLimit-Policy``, and ``forms`` the form of that in ``RateLimit``, the
-    quota, and the function that fills the form.
+    ``header`` is ``RateLimit-Policy``, and ``form`` is ``RateLimit`` without its numbers; ``items`` and ``forms`` are
+    the same two for each quota alone. The quotas are those whose identities stand in the key.
     """
 
     header: Header
+    form: bytes
     items: list[bytes]
-    forms: tuple[tuple[bytes, Quota, Callable[[Quota, Any, float], tuple[int, float]]], ...]
+    forms: list[bytes]
+    quotas: list[Quota]
 
 
 _policies: dict[tuple[object, ...], _Policies] = {}
@@ -188,12 +186,11 @@ def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> 
     texts = list(map(quoted, names(decisions)))
     items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
     forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
-    functions = [ALGORITHMS[type(quota)].available for quota in quotas]
     if len(_policies) >= MAX_QUOTAS:
         with suppress(RuntimeError):  # another thread is replacing it
             _policies.pop(next(iter(_policies)), None)
     header = (b"ratelimit-policy", b", ".join(items))
-    return _policies.setdefault(key, _Policies(header, items, tuple(zip(forms, quotas, functions))))
+    return _policies.setdefault(key, _Policies(header, b", ".join(forms), items, forms, quotas))
 
 
 EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'

@@ -80,12 +80,12 @@ class RequestLimits:
             self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
-                own = [*message.get("headers", ())]
-                headers = [*own, *dialect(self.reported)] if self.reported else [*own]
+                headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()
+                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in headers]):
+                    more = [each for each in more if each[0] not in LEGACY_NAMES]
+                headers += more
                 if self.waited:
                     headers.append(delay(self.waited))
-                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
-                    headers[len(own) :] = [each for each in headers[len(own) :] if each[0] not in LEGACY_NAMES]
                 message = {**message, "headers": headers}
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 
@@ -132,20 +132,13 @@ class RequestLimits:
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
-    async def refuse(self, connection: AppArguments, enforcer: Enforcer) -> None:
-        """Answer a request that the last decision, of this enforcer, refused; give back what earlier ones charged."""
-        decision = self.decisions[-1]
-        if len(self.decisions) > 1:
-            await self.refund_all()
-        await self.answer(decision, connection, enforcer)
-
-    async def answer(
+    def answer(
         self,
         decision: Decision,
         connection: AppArguments,
         enforcer: Enforcer,
         on_limited: OnLimited | None = None,
-    ) -> None:
+    ) -> Awaitable[None]:
         """Answer a refused request, as the rule, the middleware or the app's own handler says."""
         by_block = is_blocked(decision)
         if by_block or is_outage(decision):
@@ -153,7 +146,7 @@ class RequestLimits:
         on_limited = on_limited or own_answer_of(decision, enforcer.on_limited)
         if on_limited is None and enforcer.refusal.on_limited is None and enforcer.handler is not None:
             on_limited = _handled_by(enforcer.handler, self, connection)
-        await enforcer.refusal.answer(self.reported, decision, connection, by_block, on_limited)
+        return enforcer.refusal.answer(self.reported, decision, connection, by_block, on_limited)
 
 
 async def _discard(message: Message) -> None:

@@ -222,7 +222,10 @@ class RateLimitMiddleware:
             limits.waited += receiving.waited
         try:
             if decisions and not decisions[0].allowed:
-                await limits.refuse((scope, receive, send), self._enforcer)
+                refusal = limits.decisions[-1]
+                if len(limits.decisions) > 1:
+                    await limits.refund_all()
+                await limits.answer(refusal, (scope, receive, send), self._enforcer)
             else:
                 await app(scope, receive, send)
         except RateLimited as error:

@@ -24,7 +24,8 @@ from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, OnError, QuotaState, Take, with_charges, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
-from ..keys.base import PathKey, ScopeKey, ScopeTest, called
+from ..keys.base import PathKey, ScopeKey, called
+from ..keys.client_ip import Within
 from ..limiter import as_store, checked_name
 from ..logs import logger
 from ..quota_text import parse_period
@@ -316,7 +317,7 @@ class Lists:
     ) -> bool:
         """Whether a request is on the list that this argument of the middleware named ``name`` is."""
         try:
-            if isinstance(function, ScopeTest):
+            if isinstance(function, Within):
                 return function.of_host(scope) if argument == "deny" else function.of(scope)
             answer = await called(function, connection_of(scope))
             if answer is None or answer is True or answer is False:
@@ -333,7 +334,7 @@ class Lists:
 
 
 def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
-    if test is None or isinstance(test, ScopeTest):
+    if test is None or isinstance(test, Within):
         return test
     right = f'{name}=client_ip().within("10.0.0.0/8")'
     if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever the client is

@@ -58,8 +58,6 @@ class Plan:
         """The rules of which no key has come yet."""
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
         """Whether functions of the program are called."""
-        self._may_repeat = len({rule.name for rule in evaluated}) < len(evaluated)
-        """Whether several rules may charge one bucket, which is charged once."""
         weight = sum([quota.weight for rule in rules for quota, _ in rule.charged]) + BLOCK.weight * len(rules)
         self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
         self.shadows = {rule.name for rule in rules if rule.shadow}
@@ -122,28 +120,27 @@ class Plan:
         tags: list[str] = []
         for key in keys:
             tags.append("" if key is None else tag_of(key))  # noqa: PERF401  # a comprehension is one more call
-        charges: list[Charge] = []
+        charges: dict[str, Charge] = {}
+        trials: dict[str, Charge] = {}
         checks: list[Charge] = []
         shadows: list[Take] = []
-        seen: set[str] = set()
         strictest = 0
         for rule, number, charged, cost in rows:
             key = keys[number]
             if key is None:
                 continue
-            own = [] if rule.shadow else charges
+            own = trials if rule.shadow else charges
             for quota, prefix in charged:
                 bucket = f"{prefix}{tags[number]}}}"
-                if self._may_repeat:
-                    if bucket in seen:
-                        continue
-                    seen.add(bucket)
+                if bucket in own:  # of another rule of this name
+                    continue
                 charge: Charge = _new(Charge)  # its cost and bucket are known to be right, and not checked again
                 charge.quota, charge.key, charge.cost, charge.name, charge.bucket = quota, key, cost, rule.name, bucket
-                own.append(charge)
+                own[bucket] = charge
             if rule.shadow:
-                if own:
-                    shadows.append(Take(tuple(own), rule.max_delay, on_error=rule.on_error))
+                new = tuple(trials.values())[sum([len(take.charges) for take in shadows]) :]
+                if new:
+                    shadows.append(Take(new, rule.max_delay, on_error=rule.on_error))
             elif charged:
                 if rule.strictness > strictest:
                     strictest = rule.strictness
@@ -151,16 +148,16 @@ class Plan:
                     checks.append(block_check(rule.name, key, rule.penalty))
         if not charges:
             return shadows
-        if checks:
-            charges += {check.bucket: check for check in checks}.values()
+        for check in checks:
+            charges[check.bucket] = check
         if self._may_be_too_much:
-            self._require_few(charges)
+            self._require_few(charges.values())
         take: Take = _new(Take)
-        take.charges, take.max_wait, take.max_wait_us = tuple(charges), 0.0, 0.0
+        take.charges, take.max_wait, take.max_wait_us = tuple(charges.values()), 0.0, 0.0
         take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
         return [take, *shadows]
 
-    def _require_few(self, charges: Sequence[Charge]) -> None:
+    def _require_few(self, charges: Iterable[Charge]) -> None:
         """Report more than one take may charge, and raise ``LimitUnavailable``."""
         try:
             require_few(sum([charge.quota.weight for charge in charges]))

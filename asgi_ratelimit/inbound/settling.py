@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, checked_actual
 from ..errors import StoreError
-from ..keys.base import called
 from ..stores import Store, settle
 from .plan import Plan
 from .refusals import FINAL, STARTS
@@ -72,9 +71,13 @@ class Settling:
             if self._status is not None and not self._is_settled:
                 await self._settle()
 
-    async def _settling_send(self, message: Message) -> None:
-        if not self._is_settled and self._note(message):
-            await self._settle()
+    def _settling_send(self, message: Message) -> Awaitable[None]:
+        if self._is_settled or not self._note(message):
+            return self._send(message)
+        return self._settle_and_send(message)
+
+    async def _settle_and_send(self, message: Message) -> None:
+        await self._settle()
         await self._send(message)
 
     def _note(self, message: Message) -> bool:
@@ -128,7 +131,9 @@ class Settling:
         function: Any = rule.settle
         try:
             sent = (self._sent,) if rule.settles_by_bytes else ()
-            cost = await called(function, self._status, self._headers, *sent)
+            cost = function(self._status, self._headers, *sent)
+            if hasattr(cost, "__await__"):
+                cost = await cost
             return None if cost is None else checked_actual(cost)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.failures.report(rule.name, "settle", "requests stay charged as they were", error)

@@ -138,7 +138,7 @@ def listed_addresses(values: Sequence[bytes]) -> list[str]:
     return [segment.decode("latin-1") for segment in reversed(segments)]
 
 
-def forwarded_addresses(values: Sequence[bytes]) -> Iterator[str]:
+def forwarded_nodes(values: Sequence[bytes]) -> Iterator[str]:
     """The ``for=`` nodes of ``Forwarded`` (RFC 7239) from the right; "" for an element without a readable one.
 
     A comma in quotes does not end an element. A quote that is never closed does not hide what is appended after it.

@@ -49,21 +49,6 @@ class NamedKey(ScopeKey):
         return f"{type(self).__name__}({self.name!r})"
 
 
-class ScopeTest(ABC):
-    """A yes-or-no question about a connection that is answered from the ASGI scope."""
-
-    def __call__(self, connection: HTTPConnection) -> bool:
-        return self.of(connection.scope)
-
-    @abstractmethod
-    def of(self, scope: Scope) -> bool:
-        """The answer for the request with this scope."""
-
-    def of_host(self, scope: Scope) -> bool:
-        """The answer, also for the host behind a tunnel: a client that is to be refused may choose its way in."""
-        return self.of(scope)
-
-
 class PathKey(ABC):
     """A key that depends on the path of the rule it is used in."""
 

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from socket import AF_INET, inet_pton
 
+from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ..argument_errors import shows_use
 from ..errors import ConfigurationError
 from ..logs import warn_once
-from .addresses import (
-    UNIX,
-    Networks,
-    client_key,
-    forwarded_addresses,
-    host_of,
-    is_wide,
-    listed_addresses,
-    parse_address,
-)
-from .base import UNREADABLE, ScopeKey, ScopeTest, header_name
+from .addresses import UNIX, Networks, client_key, forwarded_nodes, host_of, is_wide, listed_addresses, parse_address
+from .base import UNREADABLE, ScopeKey, header_name
 
 _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
@@ -64,7 +56,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         self._trusted = _networks(trusted_proxies, _TRUSTED)
         self._prefix = ipv6_prefix
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
-        self._addresses_in = forwarded_addresses if self._header == b"forwarded" else listed_addresses
+        self._addresses_in = forwarded_nodes if self._header == b"forwarded" else listed_addresses
         self._checks_left = 0 if self._trusted.texts else _CHECKS
         for text in filter(is_wide, self._trusted.texts):
             warn_once("everybody-is-a-trusted-proxy", _EVERYBODY.format(text))
@@ -87,7 +79,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return None if client is None else UNREADABLE
         return client_key(client, self._prefix)
 
-    def within(self, *networks: str) -> ScopeTest:
+    def within(self, *networks: str) -> Within:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.
 
         ``deny`` also refuses clients that come from there through a translator or tunnel; ``allow`` does not exempt
@@ -95,7 +87,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         """
         if not networks or UNIX in networks:  # who has no address is in no network
             raise ConfigurationError(f"within needs one or more networks, not {networks!r}: {_WITHIN}")
-        return _Within(self, _networks(networks, _WITHIN))
+        return Within(self, _networks(networks, _WITHIN))
 
     def address(self, scope: Scope) -> bytes | None:
         """The packed address of the client, empty if its text is not an address; ``None`` if there is none."""
@@ -137,8 +129,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
                 warn_once("a-peer-that-is-not-trusted", _NOT_TRUSTED.format(text, name.decode()))
 
 
-class _Within(ScopeTest):
-    """Whether the client, as a key sees it, is in some networks."""
+class Within:
+    """Whether the client, as a key sees it, is in some networks: a yes-or-no question about a connection."""
 
     def __init__(self, key: client_ip, networks: Networks) -> None:
         self._key = key
@@ -147,13 +139,19 @@ class _Within(ScopeTest):
     def __repr__(self) -> str:
         return f"{self._key!r}.within({', '.join(map(repr, self._networks.texts))})"
 
+    def __call__(self, connection: HTTPConnection) -> bool:
+        return self.of(connection.scope)
+
     def of(self, scope: Scope) -> bool:
         """Whether the client of this scope is in these networks."""
         client = self._key.address(scope)
         return bool(client and client in self._networks)
 
     def of_host(self, scope: Scope) -> bool:
-        """Whether the client, or the IPv4 host behind its NAT64, 6to4 or Teredo address, is in these networks."""
+        """Whether the client, or the IPv4 host behind its NAT64, 6to4 or Teredo address, is in these networks.
+
+        A client that is to be refused may choose its way in.
+        """
         client = self._key.address(scope)
         return bool(client and (client in self._networks or host_of(client) in self._networks))
 

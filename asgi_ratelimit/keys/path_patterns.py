@@ -28,18 +28,11 @@ _CHARACTERS = {_SEGMENT: "[^/]", _REST: r"[\s\S]", _INT: "[0-9]", _FLOAT: "[0-9.
 """The characters of a wildcard of each kind. A kind of the app's own counts as a part of a segment."""
 
 
-class Match(Protocol):
-    """A match of a path: the text of each parameter by its name."""
-
-    def __getitem__(self, name: str, /) -> Any:
-        """The text of this parameter."""
-
-
 class PathPattern(Protocol):
     """A pattern that is matched against whole paths."""
 
-    def match(self, path: str, /) -> Match | None:
-        """The match of a path, if it is one."""
+    def match(self, path: str, /) -> Any:
+        """The text of each parameter of a path by its name; ``None`` if the path does not match."""
 
 
 def route_path(scope: Scope) -> str:
@@ -192,7 +185,7 @@ class _FromTheRight:
         end = r"\n?" if texts[-1] else ""  # "$" also matches in front of a newline at the end
         self._pattern = re.compile(end + texts[-1] + atoms)
 
-    def match(self, path: str, /) -> Match | None:
-        """The match of a path, if it is one."""
+    def match(self, path: str, /) -> Any:
+        """The text of each parameter of a path by its name; ``None`` if the path does not match."""
         match = self._pattern.match(path[::-1])
         return None if match is None else {name: text[::-1] for name, text in match.groupdict().items()}

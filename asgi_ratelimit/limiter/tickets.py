@@ -15,7 +15,7 @@ from typing import Any
 
 from ..algorithms import Booked
 from ..buckets import DEFAULT_NAME, as_bytes, digest
-from ..decision import SETTLED, Charge, Decision, Settled, Settlement, Take, booked_charges, checked_operation
+from ..decision import SETTLED, Charge, Decision, Settled, Settlement, Take, booked_of, checked_operation
 from ..overrides import LiveQuotas
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
@@ -66,7 +66,7 @@ class Ticket:
         """
         if not decision.allowed:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
-        booked = booked_charges(decision)
+        booked = [booked_of(decision, *pair) for pair in zip(decision.charges, decision.stored)]
         if decision.id >= SETTLED:  # its place is not known any more, so nothing comes back
             booked = [each._replace(at=0.0) for each in booked]
         name, identity = decision.charges[0].name or DEFAULT_NAME, decision.id or getrandbits(52)

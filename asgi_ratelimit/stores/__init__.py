@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..decision import Charge, Decision, Settled, Settlement, settlements_of
@@ -37,15 +37,15 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-async def settle(
+def settle(
     store: Store, decision: Decision, actual: Sequence[float | None], *, is_unused: bool = False
-) -> list[Settled]:
+) -> Coroutine[Any, Any, list[Settled]]:
     """Correct a decision to the ``actual`` cost of each of its charges; each charge is settled once.
 
     ``None`` leaves a charge for a later call. ``is_unused`` says that no call has gone at its slot. Raises
     ``StoreError`` if the store does not answer; it can then be called again.
     """
-    return await settle_all(store, settlements_of(decision, actual), is_unused=is_unused)
+    return settle_all(store, settlements_of(decision, actual), is_unused=is_unused)
 
 
 async def settle_all(store: Store, settlements: Sequence[Settlement], *, is_unused: bool = False) -> list[Settled]:

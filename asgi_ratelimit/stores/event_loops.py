@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError
 
@@ -29,13 +28,13 @@ def running_loop(what: str, instead: str) -> AbstractEventLoop:
         ) from None
 
 
-def drop_closed(by_loop: WeakKeyDictionary[AbstractEventLoop, T]) -> None:
-    """Drop the values of closed event loops: each refers to its loop, so it would stay forever.
+def drop_closed(by_loop: dict[AbstractEventLoop, T]) -> None:
+    """Drop the values of closed event loops.
 
     Another thread may add one meanwhile, so the dictionary itself must not be iterated over.
     """
-    for loop in [reference() for reference in by_loop.keyrefs()]:
-        if loop is not None and loop.is_closed():
+    for loop in list(by_loop):
+        if loop.is_closed():
             by_loop.pop(loop, None)
 
 

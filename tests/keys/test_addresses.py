@@ -14,7 +14,7 @@ from asgi_ratelimit.keys.addresses import (
     MAX_TEXT,
     Networks,
     client_key,
-    forwarded_addresses,
+    forwarded_nodes,
     listed_addresses,
     parse_address,
 )
@@ -237,20 +237,20 @@ def test_a_list_is_read_from_the_right(values: list[bytes], expected: list[str])
 )
 def test_a_forwarded_header_is_read_from_the_right(value: str, expected: list[str]) -> None:
     """The one for= of each element, without quotes; "" where there is none, several, or another syntax."""
-    assert list(forwarded_addresses([value.encode()])) == expected
+    assert list(forwarded_nodes([value.encode()])) == expected
 
 
 @given(JUNK, ADDRESSES, st.booleans())
 def test_nothing_on_the_left_changes_what_is_on_the_right(junk: str, address: object, in_two_values: bool) -> None:
     """A client may write anything, even an open quote: what the proxy appends is read all the same."""
     node = f'"[{address}]:80"' if isinstance(address, IPv6Address) else f"{address}"
-    for reader, appended in ((forwarded_addresses, f'for={node};host="a,b;for=c"'), (listed_addresses, f"{address}")):
+    for reader, appended in ((forwarded_nodes, f'for={node};host="a,b;for=c"'), (listed_addresses, f"{address}")):
         alone = next(iter(reader([appended.encode()])))
         values = [junk.encode("latin-1"), appended.encode()]
         assert next(iter(reader(values if in_two_values else [b",".join(values)]))) == alone
 
 
-@pytest.mark.parametrize("reader", [listed_addresses, forwarded_addresses])
+@pytest.mark.parametrize("reader", [listed_addresses, forwarded_nodes])
 def test_a_list_is_read_up_to_a_limit(reader: Any) -> None:
     """Of 500 addresses only the nearest are read."""
     addresses = list(reader([b"for=10.0.0.1," * 499 + b"for=10.0.0.2"]))
@@ -260,5 +260,5 @@ def test_a_list_is_read_up_to_a_limit(reader: Any) -> None:
 
 def test_an_element_is_read_up_to_a_limit() -> None:
     """A quote without an end is given up."""
-    assert list(forwarded_addresses([b'for=10.0.0.1;x="' + b"," * 100_000])) == [""] * MAX_FORWARDED
-    assert list(forwarded_addresses([b'for=10.0.0.1;x="' + b"a" * 100_000 + b'"'])) == [""]
+    assert list(forwarded_nodes([b'for=10.0.0.1;x="' + b"," * 100_000])) == [""] * MAX_FORWARDED
+    assert list(forwarded_nodes([b'for=10.0.0.1;x="' + b"a" * 100_000 + b'"'])) == [""]

@@ -118,15 +118,14 @@ class GroupCommit(Generic[T, R]):
         """Give each caller of a batch its result."""
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
-        for at, (item, future, _, _) in enumerate(batch):
+        each: Sequence[R | BaseException] = [results] * len(batch) if isinstance(results, BaseException) else results
+        for (item, future, _, _), result in zip(batch, each):
             if future.done():
                 continue
-            result = results if isinstance(results, BaseException) else results[at]
-            if isinstance(result, BaseException):
-                result = self._instead(item, result)
-            if isinstance(result, asyncio.CancelledError):
+            given = self._instead(item, result) if isinstance(result, BaseException) else result
+            if not isinstance(given, BaseException):
+                future.set_result(given)
+            elif isinstance(given, asyncio.CancelledError):
                 future.cancel()
-            elif isinstance(result, BaseException):
-                future.set_exception(result)
             else:
-                future.set_result(result)
+                future.set_exception(given)

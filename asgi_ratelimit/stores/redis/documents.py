@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from ...buckets import escaped
 from ...errors import StoreTimeout, StoreUnavailable
@@ -46,7 +45,7 @@ class RedisDocuments:
 
     def begin_anew(self) -> None:
         """Begin without connections, in a forked child: those are its parent's."""
-        self.connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
+        self.connections: dict[asyncio.AbstractEventLoop, Connection] = {}
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""

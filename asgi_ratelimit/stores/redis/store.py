@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count
 from random import getrandbits
 from typing import cast
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from ...algorithms import unused
 from ...argument_errors import checked_clock, shows_use
@@ -81,7 +81,7 @@ class RedisStore(Store):
         They are never closed here: their event loop shares the parent's registrations with the operating system.
         """
         _of_parents.append((getattr(self, "_nodes", None), self._documents.connections))
-        self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node | ClusterNodes] = WeakKeyDictionary()
+        self._nodes: dict[asyncio.AbstractEventLoop, Node | ClusterNodes] = {}
         self._ids = count(getrandbits(48) + 1)
         self._context.outage.ledger = OutageLedger()
         self._context.lookup = NameLookup(self._context.server.hosts)

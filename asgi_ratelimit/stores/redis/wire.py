@@ -87,16 +87,16 @@ def weight_of(action: Action) -> int:
 
 def encode(
     prefix: str, actions: Sequence[Action], operation_ttl_us: float, clock: Clock | None
-) -> tuple[list[str], bytes, bytes]:
+) -> tuple[list[bytes], bytes, bytes]:
     """The keys, the quotas and the actions of one call of the script; ``clock`` replaces that of the server."""
-    keys: list[str] = []
+    keys: list[bytes] = []
     numbers: dict[int, int] = {}
     quotas: list[bytes] = []
     parts: list[bytes] = []
 
     for action in actions:
         if type(action) is Reset:
-            keys.append(f"{prefix}:{action.charge.bucket}")
+            keys.append(f"{prefix}:{action.charge.bucket}".encode())
             parts.append(_RESET)
             continue
         charges = action.take.charges if type(action) is NumberedTake else charges_of(action)
@@ -104,7 +104,7 @@ def encode(
             if id(charge.quota) not in numbers:
                 quotas.append(_packed_quota(charge.quota, charge.quota.stamp))
                 numbers[id(charge.quota)] = len(quotas)
-            keys.append(f"{prefix}:{charge.bucket}")
+            keys.append(f"{prefix}:{charge.bucket}".encode())
         if type(action) is NumberedTake:
             take = action.take
             flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
@@ -113,12 +113,12 @@ def encode(
             parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
             if take.operation is not None:
                 parts.append(_DOUBLE.pack(action.id))
-                keys.append(f"{prefix}:{operation_text(take)}")
+                keys.append(f"{prefix}:{operation_text(take)}".encode())
         elif type(action) is Settlement:
             bucket, booked, undone = action.charge.bucket, action.booked, action.undone
-            keys.append(f"{prefix}:{settlement_text(bucket, action.id)}")
+            keys.append(f"{prefix}:{settlement_text(bucket, action.id)}".encode())
             if undone is not None:
-                keys.append(f"{prefix}:{operation_text(undone)}")
+                keys.append(f"{prefix}:{operation_text(undone)}".encode())
             ttl_us = 0.0
             if action.until_us:
                 ttl_us = action.until_us - (clock or SystemClock()).now_us() + SKEW_US
