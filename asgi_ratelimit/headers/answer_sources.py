@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, TypeAlias
 
-from ..profiles.source_syntax import Sign, Source, Sources, each_source
+from ..profiles.definitions import Sign, Sources, each_source
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """A mapping, such as ``httpx.Headers``, or pairs; names in any case."""
@@ -47,72 +48,53 @@ class Answer:
 
     def text(self, sources: Sources, name: str = "") -> str | None:
         """The text of the first source that has one, with ``{name}`` filled in."""
-        if not sources:
-            return None
-        for source in each_source(sources):
-            for text in self._texts(source, name):
-                return text
-        return None
+        return next(iter(self.texts(sources, name)), None)
 
     def texts(self, sources: Sources, name: str = "") -> list[str]:
         """The texts of each source."""
-        if not sources:
-            return []
-        return [text for source in each_source(sources) for text in self._texts(source, name)]
+        found: list[str] = []
+        for source in each_source(sources):
+            path = source.replace("{name}", name) if isinstance(source, str) else ""
+            if not isinstance(source, str):
+                found.append(repr(source))
+            elif path.startswith("body:"):
+                found += _texts_in(self._body, path[5:])
+            else:
+                header, _, parameter = path.partition("#")
+                text = self.headers.get(header)
+                if text is not None and parameter:
+                    text = _parameters(text).get(parameter)
+                found += [] if text is None else [text]
+        return found
 
     def has(self, sign: Sign, name: str = "") -> bool:
         """Whether a source has a text, in any case; ``*`` at an end of the text stands for any other text."""
-        texts = self._texts(sign[0], name) or [""]
-        return any(_matches(text.lower(), sign[1].lower()) for text in texts)
+        texts = [text.lower() for text in self.texts(sign[0], name) if text]
+        return any(fnmatchcase(text, sign[1].lower()) for text in texts) if sign[1] else not texts
 
     def names(self, templates: Iterable[str]) -> list[str]:
         """What ``{name}`` stands for in any of these sources, in their order."""
-        names = dict.fromkeys(name for template in templates for name in self._names(template))
+        names: dict[str, None] = {}
+        for template in templates:
+            header, _, parameter = template.partition("#")
+            if parameter == "{name}":
+                names.update(dict.fromkeys(_parameters(self.headers.get(header, ""))))
+            else:
+                before, _, after = header.partition("{name}")
+                starting = [each.removeprefix(before) for each in self.headers if each.startswith(before)]
+                names.update((each.removesuffix(after), None) for each in starting if each.endswith(after))
+        names.pop("", None)
         return list(names)[:MAX_PARTS]
-
-    def _texts(self, source: Source, name: str) -> list[str]:
-        if not isinstance(source, str):
-            return [repr(source)]
-        if name:
-            source = source.replace("{name}", name)
-        value = self.headers.get(source)
-        if value is not None:
-            return [value]
-        if source.startswith("body:"):
-            return _texts_in(self._body, source[5:]) if self._body is not None else []
-        header, _, parameter = source.partition("#")
-        value = _parameters(self.headers.get(header, "")).get(parameter) if parameter else None
-        return [] if value is None else [value]
-
-    def _names(self, source: str) -> list[str]:
-        header, _, parameter = source.partition("#")
-        if parameter == "{name}":
-            return list(_parameters(self.headers.get(header, "")))
-        before, _, after = header.partition("{name}")
-        size = len(before) + len(after)
-        fits = (each for each in self.headers if each.startswith(before) and each.endswith(after) and len(each) > size)
-        return [each[len(before) : len(each) - len(after)] for each in fits]
 
 
 def _by_name(headers: Headers) -> dict[str, str]:
     """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
-    values: dict[str, str] = {}
-    repeated: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     for name, value in islice(pairs, MAX_HEADERS):
-        key = (name if type(name) is str else _decoded(name)).lower()
-        text = value if type(value) is str else _decoded(value)
-        if len(key) > LONGEST_NAME or len(text) > LONGEST_VALUE:
-            continue
-        if key in values:
-            repeated.setdefault(key, [values[key]]).append(text)
-        else:
-            values[key] = text.strip()
-    for key, texts in repeated.items():
-        del values[key]
-        if sum(map(len, texts)) <= LONGEST_VALUE:
-            values[key] = ", ".join(texts).strip()
-    return values
+        lines.setdefault(_decoded(name).lower(), []).append(_decoded(value))
+    joined = {name: ", ".join(values) for name, values in lines.items() if len(name) <= LONGEST_NAME}
+    return {name: value.strip() for name, value in joined.items() if len(value) <= LONGEST_VALUE}
 
 
 def _decoded(text: str | bytes) -> str:
@@ -128,15 +110,6 @@ def _parameters(text: str) -> dict[str, str]:
     else:
         pairs = [(str(position), part) for position, part in enumerate(text.split("/", MAX_PARTS))]
     return {name.strip().lower(): value.strip() for name, value in pairs[:MAX_PARTS]}
-
-
-def _matches(text: str, sign: str) -> bool:
-    inner = sign.strip("*")
-    if not inner:
-        return bool(text) if sign else not text
-    if sign.startswith("*"):
-        return inner in text if sign.endswith("*") else text.endswith(inner)
-    return text.startswith(inner) if sign.endswith("*") else text == inner
 
 
 def _texts_in(body: object, path: str) -> list[str]:
@@ -157,7 +130,7 @@ def _children(node: object, step: str) -> list[Any]:
 
 def _scalar(value: object) -> str | None:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, float | int):
         return repr(value) if abs(value) <= LARGEST_NUMBER else None
     return value[:LONGEST_VALUE] if isinstance(value, str) else None

@@ -5,15 +5,61 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..argument_errors import shows_use
 from ..errors import ConfigurationError
 from .hidden_limits import HiddenConcurrency, HiddenRate
 from .shared_routes import NO_ROUTES, Routes
-from .source_syntax import ResetMeaning, Sign, Source, Sources, Unit, each_source, require_one_of, require_sources
+
+Source: TypeAlias = str | float
+"""Where a value is: ``"x-limit"`` is a header, ``"x-limit#used"`` a parameter in a header, ``"body:cost.left"`` a field
+of the body (``*`` for any item of a list); a number is the value itself. ``{name}`` stands for the name of a limit."""
+
+Sources: TypeAlias = Source | tuple[Source, ...]
+"""One source, or several, of which the first that has a value counts; ``()`` for none."""
+
+Sign: TypeAlias = tuple[str, str]
+"""A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
+is a header that is present, and ``("via", "")`` one that is missing."""
+
+Unit: TypeAlias = Literal["auto", "s", "ms", "epoch", "epoch-ms"]
+"""The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
+durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size."""
+
+ResetMeaning: TypeAlias = Literal["window end", "next unit", "full refill"]
+"""What happens at a reset: a new window begins, more units become available, or the limit is as good as unused."""
+
+
+def each_source(sources: Sources) -> tuple[Source, ...]:
+    """The sources one by one."""
+    return sources if isinstance(sources, tuple) else (sources,)
+
+
+def _require_one_of(field: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Refuse any value but these."""
+    if value not in allowed:
+        raise ConfigurationError(f'{field} must be one of {", ".join(allowed)}, not {value!r}: {field}="{allowed[0]}"')
+
+
+def _require_sources(sources: Iterable[object]) -> None:
+    """Refuse anything but sources."""
+    for source in sources:
+        if isinstance(source, bool) or not isinstance(source, str | float | int):
+            raise ConfigurationError(f'a source is a text or a number, not {source!r}: "x-ratelimit-remaining"')
+        if isinstance(source, str) and not _is_valid(source):
+            raise ConfigurationError(
+                f"a source is the name of a header in lower case, or a path in the body, with {{name}} once at most, "
+                f'not {source!r}: "x-ratelimit-remaining" or "body:error.code"'
+            )
+
+
+def _is_valid(source: str) -> bool:
+    if source.startswith("body:"):
+        return source != "body:"
+    return bool(source) and source == source.lower() and source.count("{name}") <= 1 and " " not in source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +99,12 @@ class LimitHeaders:
 
     def __post_init__(self) -> None:
         """Refuse values that are not written as a source, a unit or a meaning."""
-        require_one_of("reset_unit", self.reset_unit, get_args(Unit))
-        require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
-        require_one_of("window_unit", self.window_unit, ("s", "ms"))
-        require_sources(self.sources())
+        _require_one_of("reset_unit", self.reset_unit, get_args(Unit))
+        _require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
+        _require_one_of("window_unit", self.window_unit, ("s", "ms"))
+        _require_sources(self.sources())
         if not any((self.limit, self.remaining, self.used, self.utilization, self.policies)):
             raise ConfigurationError(f'{self.name!r} says nothing of a limit: LimitHeaders(remaining="x-remaining")')
-
         templates = [source for source in self.sources() if isinstance(source, str) and "{name}" in source]
         object.__setattr__(self, "templates", tuple(templates))
 
@@ -71,23 +116,30 @@ class LimitHeaders:
 _SOURCED = tuple(field.name for field in fields(LimitHeaders) if field.type == "Sources")
 
 
+def alike(pattern: str, **others: Any) -> LimitHeaders:
+    """A limit whose headers differ in one word: ``*`` stands for ``limit``, ``remaining`` and ``reset``."""
+    return LimitHeaders(**{**{word: pattern.replace("*", word) for word in ("limit", "remaining", "reset")}, **others})
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """How an API refuses: with one of ``statuses`` and all of ``signs``.
 
-    ``scope`` says what kind of refusal it is. ``wait`` is in seconds, for an answer that names no time.
+    ``scope`` says what kind of refusal it is. ``wait`` is in seconds, for an answer that names no time. One that
+    ``is_final`` ends with no wait, so it is not one because of a limit: the caller gets the answer at once.
     """
 
     statuses: tuple[int, ...]
     signs: tuple[Sign, ...] = ()
     scope: str | None = None
     wait: float | None = None
+    is_final: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a single status without its comma, and values that are not signs."""
         if not isinstance(self.statuses, tuple) or not all(isinstance(status, int) for status in self.statuses):
             raise ConfigurationError(f"statuses must be a tuple of numbers, not {self.statuses!r}: Refusal((429,))")
-        require_sources(source for source, _ in self.signs)
+        _require_sources(source for source, _ in self.signs)
 
 
 STANDARD_REFUSALS = (
@@ -143,7 +195,6 @@ class Profile:
     hidden_concurrency: HiddenConcurrency | None = None
     signs: tuple[str, ...] = ()
     candidates: tuple[Profile, ...] = ()
-    candidates_by_sign: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse data that a profile cannot have."""
@@ -152,7 +203,5 @@ class Profile:
         for name, headers in (("drafts", self.drafts), ("signs", self.signs)):
             if not isinstance(headers, tuple):
                 raise ConfigurationError(f'{name} must be a tuple of headers, not {headers!r}: {name}=("ratelimit",)')
-        require_sources((*self.drafts, *self.signs, *each_source(self.waits), *each_source(self.scopes)))
-        require_sources(source for source, _ in self.covers_all)
-        numbers = [(sign, number) for number, each in enumerate(self.candidates) for sign in each.signs]
-        object.__setattr__(self, "candidates_by_sign", dict(reversed(numbers)))
+        _require_sources((*self.drafts, *self.signs, *each_source(self.waits), *each_source(self.scopes)))
+        _require_sources(source for source, _ in self.covers_all)

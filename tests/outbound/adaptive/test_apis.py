@@ -196,3 +196,11 @@ def test_wrong_options_are_refused(options: dict[str, Any], error: type[Exceptio
     """When the transport is made, by their values."""
     with pytest.raises(error, match=text):
         AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), **options)
+
+
+def test_a_refusal_that_no_wait_ends() -> None:
+    """The caller gets it at once, and nobody waits because of it."""
+    body = {"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}
+    caller = Caller(lambda path, number: (429, {"openai-version": "2020-10-01"}, body), profile="openai")
+    assert caller.get("/v1/responses", "/v1/responses") == [429, 429]
+    assert caller.service.times == [0.0, 0.1]

@@ -1,15 +1,46 @@
-"""Profiles that search for limits that no answer reports: the rate, and the number of requests at once.
-
-No ``await``, no clock, no lock, no logging in this module.
-"""
+"""All profiles by name: one for each API, ``auto``, which recognises them, and those that search for hidden limits."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from .apis import named
+from ..errors import ConfigurationError
+from .apis.businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
+from .apis.language_models import anthropic, groq, openai
+from .apis.platforms import discord, github, gitlab, notion, reddit, slack, x
+from .apis.standards import GENERIC, PROBLEMS, VIOLATED, ietf
 from .definitions import Profile
 from .hidden_limits import HiddenConcurrency, HiddenRate
+
+APIS = (
+    *(discord, github, gitlab, slack, reddit, x, notion),
+    *(groq, openai, anthropic),  # Groq sends the headers of OpenAI, so it comes first
+    *(shopify, stripe, hubspot, zendesk, jira, confluence, azure),
+)
+
+auto = Profile(
+    name="auto",
+    source="https://www.rfc-editor.org/rfc/rfc9110#field.retry-after",
+    limits=GENERIC,
+    refusals=PROBLEMS,
+    waits="body:error.details.*.retryDelay",  # as Google's APIs write it: "34s"
+    scopes=VIOLATED,
+    candidates=tuple(each for each in APIS if each.signs),
+)
+
+PROFILES = {profile.name: profile for profile in (auto, ietf, *APIS)}
+"""By name."""
+
+
+def named(profile: Profile | str) -> Profile:
+    """The profile itself, or the one with this name; ``ConfigurationError`` if there is none."""
+    if isinstance(profile, Profile):
+        return profile
+    if not isinstance(profile, str) or profile not in PROFILES:
+        raise ConfigurationError(
+            f'a profile is a Profile or one of {", ".join(PROFILES)}, not {profile!r}: profile="auto"'
+        )
+    return PROFILES[profile]
 
 
 def aimd(floor: float, ceiling: float, *, start: float | None = None, profile: Profile | str = "auto") -> Profile:
