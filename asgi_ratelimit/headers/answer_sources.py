@@ -29,20 +29,16 @@ LONGEST_VALUE = 4096
 MAX_PARTS = 64
 """The most parameters of a header, names that ``{name}`` stands for, and items of a list in a body."""
 
-LARGEST_NUMBER = 1e15
-"""The largest number of a body that is read."""
-
 
 class Answer:
-    """The status, headers and body of an answer, to be read by source. A ``body`` is the value of its JSON.
+    """The headers and the body of an answer, to be read by source. A ``body`` is the value of its JSON.
 
     ``headers`` are by name, in lower case.
     """
 
-    __slots__ = ("_body", "headers", "status")
+    __slots__ = ("_body", "headers")
 
-    def __init__(self, status: int, headers: Headers, body: object = None) -> None:
-        self.status = status
+    def __init__(self, headers: Headers, body: object) -> None:
         self.headers = _by_name(headers)
         self._body = body
 
@@ -54,17 +50,15 @@ class Answer:
         """The texts of each source."""
         found: list[str] = []
         for source in each_source(sources):
-            path = source.replace("{name}", name) if isinstance(source, str) else ""
+            path = str(source).replace("{name}", name)
+            header, _, parameter = path.partition("#")
             if not isinstance(source, str):
-                found.append(repr(source))
+                found.append(path)
             elif path.startswith("body:"):
                 found += _texts_in(self._body, path[5:])
-            else:
-                header, _, parameter = path.partition("#")
-                text = self.headers.get(header)
-                if text is not None and parameter:
-                    text = _parameters(text).get(parameter)
-                found += [] if text is None else [text]
+            elif header in self.headers:
+                text = self.headers[header]
+                found += filter(None, [_parameters(text).get(parameter)]) if parameter else [text]
         return found
 
     def has(self, sign: Sign, name: str = "") -> bool:
@@ -74,17 +68,16 @@ class Answer:
 
     def names(self, templates: Iterable[str]) -> list[str]:
         """What ``{name}`` stands for in any of these sources, in their order."""
-        names: dict[str, None] = {}
+        names: list[str] = []
         for template in templates:
             header, _, parameter = template.partition("#")
+            before, _, after = header.partition("{name}")
             if parameter == "{name}":
-                names.update(dict.fromkeys(_parameters(self.headers.get(header, ""))))
+                names += _parameters(self.headers.get(header, ""))
             else:
-                before, _, after = header.partition("{name}")
                 starting = [each.removeprefix(before) for each in self.headers if each.startswith(before)]
-                names.update((each.removesuffix(after), None) for each in starting if each.endswith(after))
-        names.pop("", None)
-        return list(names)[:MAX_PARTS]
+                names += [each.removesuffix(after) for each in starting if each.endswith(after)]
+        return list(dict.fromkeys(filter(None, names)))[:MAX_PARTS]
 
 
 def _by_name(headers: Headers) -> dict[str, str]:
@@ -113,24 +106,12 @@ def _parameters(text: str) -> dict[str, str]:
 
 
 def _texts_in(body: object, path: str) -> list[str]:
-    """The texts at a dotted path in a body."""
+    """The texts, numbers and truth values at a dotted path in a body."""
     nodes: list[Any] = [body]
     for step in path.split("."):
-        nodes = [child for node in nodes for child in _children(node, step)][:MAX_PARTS]
-    return [text for node in nodes if (text := _scalar(node)) is not None]
-
-
-def _children(node: object, step: str) -> list[Any]:
-    if isinstance(node, dict):
-        return [node[step]] if step in node else []
-    if isinstance(node, list):
-        return node[:MAX_PARTS] if step == "*" else node[int(step) : int(step) + 1] if step.isdecimal() else []
-    return []
-
-
-def _scalar(value: object) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float | int):
-        return repr(value) if abs(value) <= LARGEST_NUMBER else None
-    return value[:LONGEST_VALUE] if isinstance(value, str) else None
+        if step == "*":
+            children = [child for node in nodes if isinstance(node, list) for child in node[:MAX_PARTS]]
+        else:
+            children = [node[step] for node in nodes if isinstance(node, dict) and step in node]
+        nodes = children[:MAX_PARTS]
+    return [str(node)[:LONGEST_VALUE] for node in nodes if isinstance(node, str | int | float)]

@@ -6,7 +6,6 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ..profiles.definitions import LimitHeaders, Profile, Refusal, Sources
@@ -51,15 +50,16 @@ def parse(
     """
     if not max_delay > 0:  # true for NaN, too
         raise ValueError(f"max_delay must be seconds above 0, not {max_delay!r}: max_delay=900.0")
-    answer = Answer(status, headers, body)
+    answer = Answer(headers, body)
     chosen = _recognised(answer, named(profile))
     age = max(number(answer.headers.get("age")) or 0.0, 0.0)
     date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)[:MAX_LIMITS]
     bounded = tuple([_bounded(limit, max_delay) for limit in limits])
-    refusal = _refusal(answer, chosen)
-    if refusal is None:
+    kinds = (each for each in chosen.refusals if status in each.statuses and all(map(answer.has, each.signs)))
+    refusal = next(kinds, None)
+    if refusal is None or refusal.is_final:
         return ServerLimits(profile=chosen.name, limits=bounded)
     wait = _wait(answer, chosen, refusal, limits, server_now)
     return ServerLimits(
@@ -68,7 +68,7 @@ def parse(
         is_throttled=True,
         retry_after=None if wait is None else min(wait, max_delay),
         scope=refusal.scope or answer.text(chosen.scopes),
-        covers_all=any(answer.has(sign) for sign in chosen.covers_all),
+        covers_all=any(map(answer.has, chosen.covers_all)),
     )
 
 
@@ -76,14 +76,6 @@ def _recognised(answer: Answer, profile: Profile) -> Profile:
     """The first candidate of a profile whose sign the answer has, or else the profile itself."""
     candidates = (each for each in profile.candidates if not answer.headers.keys().isdisjoint(each.signs))
     return next(candidates, profile)
-
-
-def _refusal(answer: Answer, profile: Profile) -> Refusal | None:
-    """The first kind of refusal of a profile that an answer is, unless no wait ends it."""
-    for refusal in profile.refusals:
-        if answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs):
-            return None if refusal.is_final else refusal
-    return None
 
 
 def _wait(
@@ -111,16 +103,11 @@ def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[
             return limits
     by_name: dict[str, ServerLimit] = {}
     for entry in profile.limits:
-        found = [limit for name in _names(answer, entry, by_name) for limit in _read(answer, entry, name, server_now)]
-        for limit in found:
-            by_name.setdefault(limit.name, limit)
+        for name in answer.names(entry.templates) if "{name}" in entry.name else [""]:
+            if entry.name.replace("{name}", name) not in by_name:
+                for limit in _read(answer, entry, name, server_now):
+                    by_name.setdefault(limit.name, limit)
     return list(by_name.values()) or next(filter(None, drafts), [])
-
-
-def _names(answer: Answer, entry: LimitHeaders, known: dict[str, ServerLimit]) -> Iterator[str]:
-    """What ``{name}`` stands for in the limits of an entry that are not known yet."""
-    names = answer.names(entry.templates) if "{name}" in entry.name else [""]
-    return (name for name in names if entry.name.replace("{name}", name) not in known)
 
 
 def _read(answer: Answer, entry: LimitHeaders, name: str, server_now: float | None) -> list[ServerLimit]:
