@@ -176,6 +176,8 @@ class Profile:
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: each of these signs says that it
       concerns all requests, not only those of this bucket.
     * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.
+    * ``quota``: a limit of all requests that answers report only by refusals. An ``AdaptiveTransport`` keeps to it,
+      unless it has a quota of its own. ``quota_exempt``: segments of paths whose requests neither of them counts.
     * ``hidden_rate`` and ``hidden_concurrency``: limits that answers do not report, and that a transport searches for.
     * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first candidate
       whose sign the answer has, and otherwise by itself.
@@ -191,6 +193,8 @@ class Profile:
     covers_all: tuple[Sign, ...] = ()
     routes: Routes = NO_ROUTES
     ban: Ban | None = None
+    quota: str | None = None
+    quota_exempt: tuple[str, ...] = ()
     hidden_rate: HiddenRate | None = None
     hidden_concurrency: HiddenConcurrency | None = None
     signs: tuple[str, ...] = ()

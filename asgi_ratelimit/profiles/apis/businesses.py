@@ -6,6 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal, alike
+from ..hidden_limits import HiddenRate
 
 shopify = Profile(
     name="shopify",
@@ -35,6 +36,7 @@ stripe = Profile(
     name="stripe",
     source="https://docs.stripe.com/rate-limits",
     scopes="stripe-rate-limited-reason",
+    hidden_rate=HiddenRate(1.0, 100.0, start=10.0),
     signs=("stripe-version", "stripe-rate-limited-reason"),
 )
 

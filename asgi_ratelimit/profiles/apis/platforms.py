@@ -6,6 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal, alike
+from ..hidden_limits import HiddenRate
 from ..shared_routes import Routes
 
 discord = Profile(
@@ -28,6 +29,8 @@ discord = Profile(
     covers_all=(("x-ratelimit-global", "true"), ("x-ratelimit-scope", "global"), ("body:global", "true")),
     routes=Routes(majors=(("channels", 1), ("guilds", 1), ("webhooks", 2)), id_digits=17, wildcards=("reactions",)),
     ban=Ban((401, 403, 429), 10_000, 600.0, uncounted=("shared",)),
+    quota="48/s",  # of 50
+    quota_exempt=("interactions",),
     signs=("x-ratelimit-bucket", "x-ratelimit-scope", "x-ratelimit-global"),
 )
 
@@ -71,7 +74,11 @@ gitlab = Profile(
     signs=("ratelimit-observed", "ratelimit-name"),
 )
 
-slack = Profile(name="slack", source="https://docs.slack.dev/apis/web-api/rate-limits")
+slack = Profile(
+    name="slack",
+    source="https://docs.slack.dev/apis/web-api/rate-limits",
+    hidden_rate=HiddenRate(0.01, 50.0, start=1.0),
+)
 
 reddit = Profile(
     name="reddit",
