@@ -19,12 +19,12 @@ from .structured_fields import BareItem, Item, parse_list
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
     """The limits of both headers, those that ``RateLimit`` names first; none if neither is well-formed."""
     reported = _named(limits, "r")
-    stated = {_identity(item): item for item in _named(policies, "q")}
+    stated = {(item.value, item.parameters.get("pk")): item for item in _named(policies, "q")}
     by_name = {item.value: item for item in reversed(stated.values())}
     found: list[ServerLimit] = []
     for item in reported:
-        policy = stated.get(_identity(item)) or stated.get((item.value, None))
-        if policy is None and "pk" not in item.parameters:  # some servers send it with the policy alone
+        policy = stated.get((item.value, item.parameters.get("pk"))) or stated.get((item.value, None))
+        if policy is None and "pk" not in item.parameters:  # some servers send the partition with the policy alone
             policy = by_name.get(item.value)
         found.append(_limit(item, policy))
     names = {item.value for item in reported}
@@ -58,11 +58,6 @@ def _named(text: str | None, key: str) -> list[Item]:
     """The items with a name and a number. Drafts 08 and 09 allow tokens for names; later drafts allow only strings."""
     items = parse_list(text or "") or []
     return [item for item in items if isinstance(item.value, str) and item.value and _whole(item, key) is not None]
-
-
-def _identity(item: Item) -> tuple[BareItem, BareItem | None]:
-    """A name and a partition key, which match an item of one header with that of the other."""
-    return item.value, item.parameters.get("pk")
 
 
 def _limit(item: Item, policy: Item | None) -> ServerLimit:

@@ -116,9 +116,9 @@ class LimitHeaders:
 _SOURCED = tuple(field.name for field in fields(LimitHeaders) if field.type == "Sources")
 
 
-def alike(pattern: str, **others: Any) -> LimitHeaders:
-    """A limit whose headers differ in one word: ``*`` stands for ``limit``, ``remaining`` and ``reset``."""
-    return LimitHeaders(**{**{word: pattern.replace("*", word) for word in ("limit", "remaining", "reset")}, **others})
+def alike(pattern: str, words: str = "limit remaining reset", **others: Any) -> LimitHeaders:
+    """A limit whose headers differ in one word, which is the name of the field as well: ``*`` stands for it."""
+    return LimitHeaders(**{**{word: pattern.replace("*", word) for word in words.split()}, **others})
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,9 @@ def _require_bounds(
     what: str, floor: float, ceiling: float, start: float | None, example: str, *, least: float
 ) -> None:
     bounds = [floor, ceiling] if start is None else [floor, start, ceiling]
-    for value in bounds:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
-            raise ConfigurationError(
-                f"a bound of a {what} is a number of at least {least:.3g}, not {value!r}: {example}"
-            )
-    if bounds != sorted(bounds):
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in bounds)
+    if not are_numbers or bounds != sorted(bounds) or not least <= bounds[0] <= bounds[-1] < math.inf:
         raise ConfigurationError(
-            f"the bounds of a {what} go from the floor up to the ceiling, not {bounds!r}: {example}"
+            f"the bounds of a {what} are numbers of at least {least:.3g}, from the floor up to the ceiling, "
+            f"not {bounds!r}: {example}"
         )

@@ -101,9 +101,9 @@ confluence = Profile(
     name="confluence",
     source="https://confluence.atlassian.com/doc/rate-limiting-992679004.html",
     limits=(
-        LimitHeaders(
-            limit="x-ratelimit-limit",
-            remaining="x-ratelimit-remaining",
+        alike(
+            "x-ratelimit-*",
+            "limit remaining",
             refill="x-ratelimit-fillrate",
             refill_every="x-ratelimit-interval-seconds",
             scope="user",

@@ -36,10 +36,10 @@ def _of_anthropic(name: str, unit: str) -> LimitHeaders:
 
 
 def _unified(name: str, window: float) -> LimitHeaders:
-    return LimitHeaders(
+    return alike(
+        f"anthropic-ratelimit-unified-{name}-*",
+        "utilization reset",
         name=f"unified-{name}",
-        utilization=f"anthropic-ratelimit-unified-{name}-utilization",
-        reset=f"anthropic-ratelimit-unified-{name}-reset",
         window=window,
         unit="share",
         scope="account",

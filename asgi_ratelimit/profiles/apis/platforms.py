@@ -65,6 +65,7 @@ gitlab = Profile(
     limits=(
         alike(
             "ratelimit-*",
+            "limit remaining",
             used="ratelimit-observed",
             reset=("ratelimit-reset", "ratelimit-resettime"),
             window=60.0,
@@ -83,15 +84,7 @@ slack = Profile(
 reddit = Profile(
     name="reddit",
     source="https://support.reddithelp.com/hc/en-us/articles/16160319875092-Reddit-Data-API-Wiki",
-    limits=(
-        LimitHeaders(
-            used="x-ratelimit-used",
-            remaining="x-ratelimit-remaining",
-            reset="x-ratelimit-reset",
-            reset_unit="s",
-            window=600.0,
-        ),
-    ),
+    limits=(alike("x-ratelimit-*", "used remaining reset", reset_unit="s", window=600.0),),
 )
 
 x = Profile(

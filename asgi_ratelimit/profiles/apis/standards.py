@@ -28,21 +28,21 @@ sends it, is recognised by its size."""
 
 X_RATELIMIT = alike(
     "x-ratelimit-*",
-    used="x-ratelimit-used",
+    "limit remaining used",
     reset=("x-ratelimit-reset-after", "x-ratelimit-reset", "x-ratelimit-reset-at"),
     policies="x-ratelimit-limit",
 )
 
 X_RATE_LIMIT = alike(
     "x-rate-limit-*",
+    "remaining used",
     limit=("x-rate-limit-limit", "x-rate-limit"),
-    used="x-rate-limit-used",
     reset=("x-rate-limit-reset", "x-rate-limit-reset-at"),
 )
 
 OF_A_VENDOR = (
-    alike("x-{name}-ratelimit-*", name="{name}", used="x-{name}-ratelimit-used"),
-    alike("x-{name}-rate-limit-*", name="{name}", used="x-{name}-rate-limit-used"),
+    alike("x-{name}-ratelimit-*", "limit remaining used reset", name="{name}"),
+    alike("x-{name}-rate-limit-*", "limit remaining used reset", name="{name}"),
 )
 """For example ``X-Toast-RateLimit-Remaining``."""
 
