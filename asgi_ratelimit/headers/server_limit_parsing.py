@@ -13,7 +13,7 @@ from ..profiles.registry import named
 from .answer_sources import Answer, Headers
 from .ietf_drafts import first_number, limits_in, policies_in, with_policies
 from .server_limits import ServerLimit, ServerLimits
-from .value_parsing import number, seconds_until, unix_time
+from .value_parsing import asked_waits, number, seconds_until, unix_time
 
 MAX_DELAY = 900.0
 """Seconds: no answer makes a caller wait longer, unless the caller of ``parse`` says so."""
@@ -26,8 +26,6 @@ MAX_UNITS = 1e15
 
 MAX_WINDOW = 10 * 366 * 86_400.0
 """A longer window, in seconds, is no window."""
-
-_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 
 
 def parse(
@@ -83,8 +81,7 @@ def _wait(
 ) -> float | None:
     """Seconds to wait after a refusal: as it says, or until there is a unit again, or the usual time."""
     stated = [seconds_until(text, "auto", server_now) for text in answer.texts(profile.waits)]
-    stated += [seconds_until(text, "ms", None) for text in answer.texts(_MILLISECONDS)]
-    stated += [seconds_until(text, "auto", server_now) for text in answer.texts("retry-after")]
+    stated += asked_waits(answer.headers, server_now)
     exhausted = max(filter(None, [limit.wait() for limit in limits]), default=refusal.wait)
     return next((seconds for seconds in stated if seconds is not None), exhausted)
 

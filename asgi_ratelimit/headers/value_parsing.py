@@ -6,6 +6,7 @@ Every text is short, so every function takes a bounded time. No ``await``, no cl
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -77,3 +78,15 @@ def seconds_until(text: str, unit: str, server_now: float | None) -> float | Non
     if at is not None:
         return None if server_now is None else max(at - server_now, 0.0)
     return value if value is not None and value >= 0 else None
+
+
+_WAITS = {"retry-after-ms": "ms", "x-ms-retry-after-ms": "ms", "retry-after": "auto"}
+
+
+def asked_waits(headers: Mapping[str, str], server_now: float | None) -> list[float]:
+    """The waits that a refusal asks for, in seconds: those in milliseconds, which are more exact, come first.
+
+    The names of ``headers`` are in lower case.
+    """
+    waits = [seconds_until(headers[name], unit, server_now) for name, unit in _WAITS.items() if name in headers]
+    return [wait for wait in waits if wait is not None]
