@@ -9,9 +9,8 @@ from .apis.businesses import azure, confluence, hubspot, jira, shopify, stripe, 
 from .apis.language_models import anthropic, groq, openai
 from .apis.platforms import discord, github, gitlab, notion, reddit, slack, x
 from .apis.standards import ietf
-from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
+from .definitions import STANDARD_REFUSALS, Ban, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal
 from .estimates import anthropic_estimate, model, openai_estimate
-from .hidden_limits import HiddenConcurrency, HiddenRate
 from .learning_estimates import LearnedEstimate
 from .registry import PROFILES, aimd, auto, gradient, named
 from .shared_routes import Routes

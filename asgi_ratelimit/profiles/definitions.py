@@ -5,13 +5,13 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..argument_errors import shows_use
 from ..errors import ConfigurationError
-from .hidden_limits import HiddenConcurrency, HiddenRate
 from .shared_routes import NO_ROUTES, Routes
 
 Source: TypeAlias = str | float
@@ -164,6 +164,50 @@ class Ban:
     uncounted: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenRate:
+    """The rate above which an API refuses: from ``floor`` to ``ceiling`` requests a second.
+
+    The search begins at ``start``, by default at the floor. Wrong bounds raise ``ConfigurationError``.
+    """
+
+    floor: float
+    ceiling: float
+    start: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bounds between which there is no rate."""
+        _require_bounds("rate", self.floor, self.ceiling, self.start, "aimd(0.5, 100)", least=1 / 86_400)
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenConcurrency:
+    """How many requests an API serves at once before it slows down: from ``floor`` to ``ceiling``.
+
+    The search begins at ``start``, by default at the floor. Wrong bounds raise ``ConfigurationError``.
+    """
+
+    floor: int
+    ceiling: int
+    start: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bounds between which there is no number of requests."""
+        _require_bounds("concurrency", self.floor, self.ceiling, self.start, "gradient(2, 100)", least=1)
+
+
+def _require_bounds(
+    what: str, floor: float, ceiling: float, start: float | None, example: str, *, least: float
+) -> None:
+    bounds = [floor, ceiling] if start is None else [floor, start, ceiling]
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in bounds)
+    if not are_numbers or bounds != sorted(bounds) or not least <= bounds[0] <= bounds[-1] < math.inf:
+        raise ConfigurationError(
+            f"the bounds of a {what} are numbers of at least {least:.3g}, from the floor up to the ceiling, "
+            f"not {bounds!r}: {example}"
+        )
+
+
 @shows_use('Profile(name="example", limits=(limit,))')
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -172,7 +216,7 @@ class Profile:
     * ``limits``: where answers state limits. Of two limits with one name, the first one present counts.
     * ``drafts``: headers in the syntax of the IETF drafts, each with its ``-policy``; they come before ``limits``.
     * ``refusals``: the first that matches an answer makes it a refusal.
-    * ``waits``: sources of the time to wait, in seconds, before ``Retry-After`` and its kin.
+    * ``waits``: sources of the time to wait, seconds or in another form, before ``Retry-After`` and its kin.
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: each of these signs says that it
       concerns all requests, not only those of this bucket.
     * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.

@@ -9,8 +9,7 @@ from .apis.businesses import azure, confluence, hubspot, jira, shopify, stripe, 
 from .apis.language_models import anthropic, groq, openai
 from .apis.platforms import discord, github, gitlab, notion, reddit, slack, x
 from .apis.standards import GENERIC, PROBLEMS, VIOLATED, ietf
-from .definitions import Profile
-from .hidden_limits import HiddenConcurrency, HiddenRate
+from .definitions import HiddenConcurrency, HiddenRate, Profile
 
 APIS = (
     *(discord, github, gitlab, slack, reddit, x, notion),
