@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, TypeAlias
 
-from ..profiles.source_syntax import Sign, Source, Sources, each_source
+from ..profiles.definitions import Sign, Sources, each_source
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """A mapping, such as ``httpx.Headers``, or pairs; names in any case."""
@@ -28,91 +29,65 @@ LONGEST_VALUE = 4096
 MAX_PARTS = 64
 """The most parameters of a header, names that ``{name}`` stands for, and items of a list in a body."""
 
-LARGEST_NUMBER = 1e15
-"""The largest number of a body that is read."""
-
 
 class Answer:
-    """The status, headers and body of an answer, to be read by source. A ``body`` is the value of its JSON.
+    """The headers and the body of an answer, to be read by source. A ``body`` is the value of its JSON.
 
     ``headers`` are by name, in lower case.
     """
 
-    __slots__ = ("_body", "headers", "status")
+    __slots__ = ("_body", "headers")
 
-    def __init__(self, status: int, headers: Headers, body: object = None) -> None:
-        self.status = status
+    def __init__(self, headers: Headers, body: object) -> None:
         self.headers = _by_name(headers)
         self._body = body
 
     def text(self, sources: Sources, name: str = "") -> str | None:
         """The text of the first source that has one, with ``{name}`` filled in."""
-        if not sources:
-            return None
-        for source in each_source(sources):
-            for text in self._texts(source, name):
-                return text
-        return None
+        return next(iter(self.texts(sources, name)), None)
 
     def texts(self, sources: Sources, name: str = "") -> list[str]:
         """The texts of each source."""
-        if not sources:
-            return []
-        return [text for source in each_source(sources) for text in self._texts(source, name)]
+        found: list[str] = []
+        for source in each_source(sources):
+            path = str(source).replace("{name}", name)
+            header, _, parameter = path.partition("#")
+            if not isinstance(source, str):
+                found.append(path)
+            elif path.startswith("body:"):
+                found += _texts_in(self._body, path[5:])
+            elif header in self.headers:
+                text = self.headers[header]
+                found += filter(None, [_parameters(text).get(parameter)]) if parameter else [text]
+        return found
 
     def has(self, sign: Sign, name: str = "") -> bool:
         """Whether a source has a text, in any case; ``*`` at an end of the text stands for any other text."""
-        texts = self._texts(sign[0], name) or [""]
-        return any(_matches(text.lower(), sign[1].lower()) for text in texts)
+        texts = [text.lower() for text in self.texts(sign[0], name) if text]
+        return any(fnmatchcase(text, sign[1].lower()) for text in texts) if sign[1] else not texts
 
     def names(self, templates: Iterable[str]) -> list[str]:
         """What ``{name}`` stands for in any of these sources, in their order."""
-        names = dict.fromkeys(name for template in templates for name in self._names(template))
-        return list(names)[:MAX_PARTS]
-
-    def _texts(self, source: Source, name: str) -> list[str]:
-        if not isinstance(source, str):
-            return [repr(source)]
-        if name:
-            source = source.replace("{name}", name)
-        value = self.headers.get(source)
-        if value is not None:
-            return [value]
-        if source.startswith("body:"):
-            return _texts_in(self._body, source[5:]) if self._body is not None else []
-        header, _, parameter = source.partition("#")
-        value = _parameters(self.headers.get(header, "")).get(parameter) if parameter else None
-        return [] if value is None else [value]
-
-    def _names(self, source: str) -> list[str]:
-        header, _, parameter = source.partition("#")
-        if parameter == "{name}":
-            return list(_parameters(self.headers.get(header, "")))
-        before, _, after = header.partition("{name}")
-        size = len(before) + len(after)
-        fits = (each for each in self.headers if each.startswith(before) and each.endswith(after) and len(each) > size)
-        return [each[len(before) : len(each) - len(after)] for each in fits]
+        names: list[str] = []
+        for template in templates:
+            header, _, parameter = template.partition("#")
+            before, _, after = header.partition("{name}")
+            if parameter == "{name}":
+                names += _parameters(self.headers.get(header, ""))
+            else:
+                starting = [each.removeprefix(before) for each in self.headers if each.startswith(before)]
+                names += [each.removesuffix(after) for each in starting if each.endswith(after)]
+        return list(dict.fromkeys(filter(None, names)))[:MAX_PARTS]
 
 
 def _by_name(headers: Headers) -> dict[str, str]:
     """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
-    values: dict[str, str] = {}
-    repeated: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     for name, value in islice(pairs, MAX_HEADERS):
-        key = (name if type(name) is str else _decoded(name)).lower()
-        text = value if type(value) is str else _decoded(value)
-        if len(key) > LONGEST_NAME or len(text) > LONGEST_VALUE:
-            continue
-        if key in values:
-            repeated.setdefault(key, [values[key]]).append(text)
-        else:
-            values[key] = text.strip()
-    for key, texts in repeated.items():
-        del values[key]
-        if sum(map(len, texts)) <= LONGEST_VALUE:
-            values[key] = ", ".join(texts).strip()
-    return values
+        lines.setdefault(_decoded(name).lower(), []).append(_decoded(value))
+    joined = {name: ", ".join(values) for name, values in lines.items() if len(name) <= LONGEST_NAME}
+    return {name: value.strip() for name, value in joined.items() if len(value) <= LONGEST_VALUE}
 
 
 def _decoded(text: str | bytes) -> str:
@@ -130,34 +105,13 @@ def _parameters(text: str) -> dict[str, str]:
     return {name.strip().lower(): value.strip() for name, value in pairs[:MAX_PARTS]}
 
 
-def _matches(text: str, sign: str) -> bool:
-    inner = sign.strip("*")
-    if not inner:
-        return bool(text) if sign else not text
-    if sign.startswith("*"):
-        return inner in text if sign.endswith("*") else text.endswith(inner)
-    return text.startswith(inner) if sign.endswith("*") else text == inner
-
-
 def _texts_in(body: object, path: str) -> list[str]:
-    """The texts at a dotted path in a body."""
+    """The texts, numbers and truth values at a dotted path in a body."""
     nodes: list[Any] = [body]
     for step in path.split("."):
-        nodes = [child for node in nodes for child in _children(node, step)][:MAX_PARTS]
-    return [text for node in nodes if (text := _scalar(node)) is not None]
-
-
-def _children(node: object, step: str) -> list[Any]:
-    if isinstance(node, dict):
-        return [node[step]] if step in node else []
-    if isinstance(node, list):
-        return node[:MAX_PARTS] if step == "*" else node[int(step) : int(step) + 1] if step.isdecimal() else []
-    return []
-
-
-def _scalar(value: object) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float | int):
-        return repr(value) if abs(value) <= LARGEST_NUMBER else None
-    return value[:LONGEST_VALUE] if isinstance(value, str) else None
+        if step == "*":
+            children = [child for node in nodes if isinstance(node, list) for child in node[:MAX_PARTS]]
+        else:
+            children = [node[step] for node in nodes if isinstance(node, dict) and step in node]
+        nodes = children[:MAX_PARTS]
+    return [str(node)[:LONGEST_VALUE] for node in nodes if isinstance(node, str | int | float)]

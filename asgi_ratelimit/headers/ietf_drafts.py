@@ -1,8 +1,7 @@
 """Limits in the syntax of the IETF drafts: structured fields in ``RateLimit`` and ``RateLimit-Policy``.
 
-* Drafts 08 to 11: lists of names, ``RateLimit: "default";r=50;t=30`` and ``RateLimit-Policy: "default";q=100;w=60``.
-* Draft 07: a dictionary, ``RateLimit: limit=100, remaining=50, reset=5``, and a list of numbers, ``100;w=60``.
-* Drafts 00 to 06: the list of numbers alone; the rest is in headers of its own.
+Drafts 08 to 11 have lists of names, ``RateLimit: "default";r=50;t=30`` and ``RateLimit-Policy: "default";q=100;w=60``.
+Earlier ones have lists of numbers, ``100;w=60``; the rest of them is in the data of profiles.
 
 Malformed values are ignored, as the drafts demand. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -10,47 +9,71 @@ Malformed values are ignored, as the drafts demand. No ``await``, no clock, no l
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .server_limits import ServerLimit
-from .structured_fields import BareItem, Item, Token, parse_dictionary, parse_list
+from .structured_fields import BareItem, Item, parse_list
 
 
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
     """The limits of both headers, those that ``RateLimit`` names first; none if neither is well-formed."""
-    if limits is None and policies is None:
-        return []
-    of_draft_7 = _of_dictionary(parse_dictionary(limits or "") or {}, policies)
-    if of_draft_7:
-        return of_draft_7
-    reported = [item for item in _items(limits) if _is_name(item) and _whole(item, "r") is not None]
-    stated = {_identity(item): item for item in _items(policies) if _is_name(item) and _whole(item, "q") is not None}
-    limits_reported = [_limit(item, stated.get(_identity(item)) or stated.get((item.value, None))) for item in reported]
+    reported = _named(limits, "r")
+    stated = {(item.value, item.parameters.get("pk")): item for item in _named(policies, "q")}
+    by_name = {item.value: item for item in reversed(stated.values())}
+    found: list[ServerLimit] = []
+    for item in reported:
+        policy = stated.get((item.value, item.parameters.get("pk"))) or stated.get((item.value, None))
+        if policy is None and "pk" not in item.parameters:  # some servers send the partition with the policy alone
+            policy = by_name.get(item.value)
+        found.append(_limit(item, policy))
     names = {item.value for item in reported}
-    return limits_reported + [_limit(None, policy) for (name, _), policy in stated.items() if name not in names]
+    return found + [_limit(policy, None) for policy in stated.values() if policy.value not in names]
 
 
 def policies_in(text: str | None) -> list[tuple[float, float]]:
-    """The limits and windows of a list of numbers, ``100;w=60, 5000;w=3600``; windows in seconds."""
-    if text is None:
-        return []
-    pairs = [(_amount(item.value), _window(item)) for item in _items(text)]
+    """The limits and windows of a list of numbers, ``100;w=60, 5000;w=3600``; windows in seconds.
+
+    WHOOP writes ``window`` for ``w``.
+    """
+    items = parse_list(text or "") or []
+    pairs = [(_amount(item.value), _amount(item.parameters.get("w", item.parameters.get("window")))) for item in items]
     return [(units, window) for units, window in pairs if units is not None and window]
 
 
 def first_number(text: str | None) -> float | None:
-    """The first member of a list of numbers, ``100, 100;w=60``."""
-    return next((_amount(item.value) for item in _items(text)), None)
+    """The first item of a list of numbers, ``100, 100;w=60``."""
+    return next((_amount(item.value) for item in parse_list(text or "") or []), None)
 
 
-def _items(text: str | None) -> list[Item]:
-    return [] if text is None else parse_list(text) or []
+def with_policies(limit: ServerLimit, policies: Sequence[tuple[float, float]]) -> list[ServerLimit]:
+    """A limit with the window that belongs to it, and all other policies as limits of their own."""
+    window = next((window for units, window in policies if units == limit.limit), limit.window)
+    others = dict.fromkeys((units, window) for units, window in policies if (units, window) != (limit.limit, window))
+    named = [ServerLimit(name=f"{units:g};w={window:g}", limit=units, window=window) for units, window in others]
+    return [replace(limit, window=window), *named]
 
 
-def _is_name(item: Item) -> bool:
-    """Whether an item is a name. Drafts 08 and 09 allow tokens for names; later drafts allow only strings."""
-    return isinstance(item.value, str) and bool(item.value)
+def _named(text: str | None, key: str) -> list[Item]:
+    """The items with a name and a number. Drafts 08 and 09 allow tokens for names; later drafts allow only strings."""
+    items = parse_list(text or "") or []
+    return [item for item in items if isinstance(item.value, str) and item.value and _whole(item, key) is not None]
+
+
+def _limit(item: Item, policy: Item | None) -> ServerLimit:
+    """The limit that an item describes, and its policy in the other header."""
+    both = Item(item.value, {**(policy.parameters if policy else {}), **item.parameters})
+    partition, unit = both.parameters.get("pk"), both.parameters.get("qu")
+    return ServerLimit(
+        name=str(item.value),
+        limit=_whole(both, "q"),
+        remaining=_whole(both, "r"),
+        window=_whole(both, "w") or None,
+        reset_after=_whole(both, "t"),
+        reset_means="next unit",
+        unit=unit if isinstance(unit, str) else "requests",
+        bucket=b64encode(partition).decode() if isinstance(partition, bytes) else None,
+    )
 
 
 def _amount(value: BareItem | None) -> float | None:
@@ -60,56 +83,7 @@ def _amount(value: BareItem | None) -> float | None:
     return None
 
 
-def _whole(item: Item | None, key: str) -> int | None:
+def _whole(item: Item, key: str) -> float | None:
     """A parameter that must be an integer from 0 up."""
-    value = item.parameters.get(key) if item else None
-    return value if type(value) is int and value >= 0 else None
-
-
-def _window(item: Item) -> float | None:
-    """The seconds of a window, under the name that the drafts or WHOOP give it."""
-    return _amount(item.parameters.get("w", item.parameters.get("window")))
-
-
-def _identity(item: Item) -> tuple[BareItem, BareItem | None]:
-    """A name and a partition key, which match an item of one header with that of the other."""
-    return item.value, item.parameters.get("pk")
-
-
-def _limit(reported: Item | None, stated: Item | None) -> ServerLimit:
-    """The limit that one item of ``RateLimit`` and one of ``RateLimit-Policy`` describe."""
-    item = reported or stated
-    partition = item.parameters.get("pk") if item else None
-    unit = stated.parameters.get("qu") if stated else None
-    return ServerLimit(
-        name=str(item.value) if item else "",
-        limit=_float(_whole(stated, "q")),
-        remaining=_float(_whole(reported, "r")),
-        window=_float(_whole(stated, "w") or None),
-        reset_after=_float(_whole(reported, "t")),
-        reset_means="next unit",
-        unit=unit if isinstance(unit, str) and not isinstance(unit, Token) else "requests",
-        bucket=b64encode(partition).decode() if isinstance(partition, bytes) else None,
-    )
-
-
-def _of_dictionary(dictionary: Mapping[str, Item], policies: str | None) -> list[ServerLimit]:
-    item = Item("", {name: item.value for name, item in dictionary.items()})
-    limit, remaining, reset = (_float(_whole(item, key)) for key in ("limit", "remaining", "reset"))
-    if limit is None and remaining is None:
-        return []
-    return with_policies(ServerLimit(limit=limit, remaining=remaining, reset_after=reset), policies_in(policies))
-
-
-def with_policies(limit: ServerLimit, policies: Sequence[tuple[float, float]]) -> list[ServerLimit]:
-    """A limit with the window that belongs to it, and all other policies as limits of their own."""
-    if not policies:
-        return [limit]
-    window = next((window for units, window in policies if units == limit.limit), limit.window)
-    others = dict.fromkeys((units, window) for units, window in policies if (units, window) != (limit.limit, window))
-    named = [ServerLimit(name=f"{units:g};w={window:g}", limit=units, window=window) for units, window in others]
-    return [replace(limit, window=window), *named]
-
-
-def _float(value: int | None) -> float | None:
-    return None if value is None else float(value)
+    value = item.parameters.get(key)
+    return float(value) if type(value) is int and value >= 0 else None

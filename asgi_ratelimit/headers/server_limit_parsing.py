@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..profiles.apis import named
-from ..profiles.definitions import Profile, Refusal
+from ..profiles.definitions import LimitHeaders, Profile, Refusal, Sources
+from ..profiles.registry import named
 from .answer_sources import Answer, Headers
-from .ietf_drafts import limits_in
-from .reported_limits import limits_of
+from .ietf_drafts import first_number, limits_in, policies_in, with_policies
 from .server_limits import ServerLimit, ServerLimits
-from .value_parsing import number, seconds_until, unix_time
+from .value_parsing import asked_waits, number, seconds_until, unix_time
 
 MAX_DELAY = 900.0
 """Seconds: no answer makes a caller wait longer, unless the caller of ``parse`` says so."""
@@ -22,7 +21,11 @@ MAX_DELAY = 900.0
 MAX_LIMITS = 64
 """The most limits of one answer."""
 
-_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
+MAX_UNITS = 1e15
+"""A larger number of units is no limit."""
+
+MAX_WINDOW = 10 * 366 * 86_400.0
+"""A longer window, in seconds, is no window."""
 
 
 def parse(
@@ -45,15 +48,16 @@ def parse(
     """
     if not max_delay > 0:  # true for NaN, too
         raise ValueError(f"max_delay must be seconds above 0, not {max_delay!r}: max_delay=900.0")
-    answer = Answer(status, headers, body)
+    answer = Answer(headers, body)
     chosen = _recognised(answer, named(profile))
     age = max(number(answer.headers.get("age")) or 0.0, 0.0)
     date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
-    limits = [] if age > 0 else _limits(answer, chosen, server_now)
+    limits = [] if age > 0 else _limits(answer, chosen, server_now)[:MAX_LIMITS]
     bounded = tuple([_bounded(limit, max_delay) for limit in limits])
-    refusal = _refusal(answer, chosen)
-    if refusal is None:
+    kinds = (each for each in chosen.refusals if status in each.statuses and all(map(answer.has, each.signs)))
+    refusal = next(kinds, None)
+    if refusal is None or refusal.is_final:
         return ServerLimits(profile=chosen.name, limits=bounded)
     wait = _wait(answer, chosen, refusal, limits, server_now)
     return ServerLimits(
@@ -62,34 +66,29 @@ def parse(
         is_throttled=True,
         retry_after=None if wait is None else min(wait, max_delay),
         scope=refusal.scope or answer.text(chosen.scopes),
-        covers_all=any(answer.has(sign) for sign in chosen.covers_all),
+        covers_all=any(map(answer.has, chosen.covers_all)),
     )
 
 
 def _recognised(answer: Answer, profile: Profile) -> Profile:
     """The first candidate of a profile whose sign the answer has, or else the profile itself."""
-    by_sign = profile.candidates_by_sign
-    numbers = [by_sign[header] for header in answer.headers if header in by_sign]
-    return profile.candidates[min(numbers)] if numbers else profile
-
-
-def _refusal(answer: Answer, profile: Profile) -> Refusal | None:
-    """The first kind of refusal of a profile that an answer is, if any."""
-    for refusal in profile.refusals:
-        if answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs):
-            return refusal
-    return None
+    candidates = (each for each in profile.candidates if not answer.headers.keys().isdisjoint(each.signs))
+    return next(candidates, profile)
 
 
 def _wait(
     answer: Answer, profile: Profile, refusal: Refusal, limits: list[ServerLimit], server_now: float | None
 ) -> float | None:
     """Seconds to wait after a refusal: as it says, or until there is a unit again, or the usual time."""
-    stated = [seconds_until(text, "s", None) for text in answer.texts(profile.waits)]
-    stated += [seconds_until(text, "ms", None) for text in answer.texts(_MILLISECONDS)]
-    stated += [seconds_until(text, "auto", server_now) for text in answer.texts("retry-after")]
+    stated = [seconds_until(text, "auto", server_now) for text in answer.texts(profile.waits)]
+    stated += asked_waits(answer.headers, server_now)
     exhausted = max(filter(None, [limit.wait() for limit in limits]), default=refusal.wait)
     return next((seconds for seconds in stated if seconds is not None), exhausted)
+
+
+def _bounded(limit: ServerLimit, max_delay: float) -> ServerLimit:
+    after = limit.reset_after
+    return limit if after is None or after <= max_delay else replace(limit, reset_after=max_delay)
 
 
 def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:
@@ -98,14 +97,52 @@ def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[
     drafts = [limits_in(read(draft), read(f"{draft}-policy")) for draft in profile.drafts]
     for limits in drafts:
         if any(limit.remaining is not None for limit in limits):
-            return limits[:MAX_LIMITS]
+            return limits
     by_name: dict[str, ServerLimit] = {}
     for entry in profile.limits:
-        for limit in limits_of(answer, entry, server_now, without=by_name):
-            by_name.setdefault(limit.name, limit)
-    return (list(by_name.values()) or next(filter(None, drafts), []))[:MAX_LIMITS]
+        for name in answer.names(entry.templates) if "{name}" in entry.name else [""]:
+            if entry.name.replace("{name}", name) not in by_name:
+                for limit in _read(answer, entry, name, server_now):
+                    by_name.setdefault(limit.name, limit)
+    return list(by_name.values()) or next(filter(None, drafts), [])
 
 
-def _bounded(limit: ServerLimit, max_delay: float) -> ServerLimit:
-    after = limit.reset_after
-    return limit if after is None or after <= max_delay else replace(limit, reset_after=max_delay)
+def _read(answer: Answer, entry: LimitHeaders, name: str, server_now: float | None) -> list[ServerLimit]:
+    """The limit of a name, and others that are stated beside it; none if the answer states no units."""
+
+    def units(sources: Sources) -> float | None:
+        values = map(number, answer.texts(sources, name))
+        return next((value for value in values if value is not None and abs(value) <= MAX_UNITS), None)
+
+    limit, remaining, used = units(entry.limit), units(entry.remaining), units(entry.used)
+    policies = policies_in(answer.text(entry.policies, name))
+    if limit is None and entry.policies:
+        limit = first_number(answer.text(entry.limit, name))
+    if (utilization := units(entry.utilization)) is not None:
+        limit, remaining = 1.0, 1.0 - utilization
+    if remaining is None and limit is not None and used is not None:
+        remaining = limit - used
+    if limit is None and remaining is not None and used is not None:
+        limit = max(remaining, 0.0) + used
+    if entry.exhausted is not None and answer.has(entry.exhausted, name):
+        remaining = 0.0
+    limit = limit if limit is not None and limit >= 0 else None
+    if limit is None and remaining is None and not policies:
+        return []
+    window = (units(entry.window) or 0.0) / (1000.0 if entry.window_unit == "ms" else 1.0)
+    refill, refill_every = units(entry.refill), units(entry.refill_every)
+    resets = (seconds_until(text, entry.reset_unit, server_now) for text in answer.texts(entry.reset, name))
+    main = ServerLimit(
+        name=entry.name.replace("{name}", name),
+        limit=limit,
+        remaining=None if remaining is None else max(remaining, 0.0),
+        window=window if 0 < window <= MAX_WINDOW else None,
+        reset_after=next((seconds for seconds in resets if seconds is not None), None),
+        reset_means=entry.reset_means,
+        refill=refill / refill_every if refill and refill_every and refill > 0 and refill_every > 0 else None,
+        cost=units(entry.cost),
+        unit=entry.unit.replace("{name}", name),
+        bucket=answer.text(entry.bucket, name),
+        scope=entry.scope,
+    )
+    return with_policies(main, policies)

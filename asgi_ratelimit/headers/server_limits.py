@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..buckets import DEFAULT_NAME
-from ..profiles.source_syntax import ResetMeaning
+from ..profiles.definitions import ResetMeaning
 
 SMALLEST_SHARE = 1e-6
 """The smallest share of a limit whose whole is 1: with less than this, nothing is left."""

@@ -5,34 +5,14 @@
 For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
 """
 
-from .apis import (
-    PROFILES,
-    anthropic,
-    auto,
-    azure,
-    confluence,
-    discord,
-    github,
-    gitlab,
-    groq,
-    hubspot,
-    ietf,
-    jira,
-    named,
-    notion,
-    openai,
-    reddit,
-    shopify,
-    slack,
-    stripe,
-    x,
-    zendesk,
-)
-from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
+from .apis.businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
+from .apis.language_models import anthropic, groq, openai
+from .apis.platforms import discord, github, gitlab, notion, reddit, slack, x
+from .apis.standards import ietf
+from .definitions import STANDARD_REFUSALS, Ban, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal
 from .estimates import anthropic_estimate, model, openai_estimate
-from .hidden_limits import HiddenConcurrency, HiddenRate
 from .learning_estimates import LearnedEstimate
-from .search_profiles import aimd, gradient
+from .registry import PROFILES, aimd, auto, gradient, named
 from .shared_routes import Routes
 from .usage import anthropic_usage, openai_usage
 

@@ -5,15 +5,61 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..argument_errors import shows_use
 from ..errors import ConfigurationError
-from .hidden_limits import HiddenConcurrency, HiddenRate
 from .shared_routes import NO_ROUTES, Routes
-from .source_syntax import ResetMeaning, Sign, Source, Sources, Unit, each_source, require_one_of, require_sources
+
+Source: TypeAlias = str | float
+"""Where a value is: ``"x-limit"`` is a header, ``"x-limit#used"`` a parameter in a header, ``"body:cost.left"`` a field
+of the body (``*`` for any item of a list); a number is the value itself. ``{name}`` stands for the name of a limit."""
+
+Sources: TypeAlias = Source | tuple[Source, ...]
+"""One source, or several, of which the first that has a value counts; ``()`` for none."""
+
+Sign: TypeAlias = tuple[str, str]
+"""A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
+is a header that is present, and ``("via", "")`` one that is missing."""
+
+Unit: TypeAlias = Literal["auto", "s", "ms", "epoch", "epoch-ms"]
+"""The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
+durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size."""
+
+ResetMeaning: TypeAlias = Literal["window end", "next unit", "full refill"]
+"""What happens at a reset: a new window begins, more units become available, or the limit is as good as unused."""
+
+
+def each_source(sources: Sources) -> tuple[Source, ...]:
+    """The sources one by one."""
+    return sources if isinstance(sources, tuple) else (sources,)
+
+
+def _require_one_of(field: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Refuse any value but these."""
+    if value not in allowed:
+        raise ConfigurationError(f'{field} must be one of {", ".join(allowed)}, not {value!r}: {field}="{allowed[0]}"')
+
+
+def _require_sources(sources: Iterable[object]) -> None:
+    """Refuse anything but sources."""
+    for source in sources:
+        if isinstance(source, bool) or not isinstance(source, str | float | int):
+            raise ConfigurationError(f'a source is a text or a number, not {source!r}: "x-ratelimit-remaining"')
+        if isinstance(source, str) and not _is_valid(source):
+            raise ConfigurationError(
+                f"a source is the name of a header in lower case, or a path in the body, with {{name}} once at most, "
+                f'not {source!r}: "x-ratelimit-remaining" or "body:error.code"'
+            )
+
+
+def _is_valid(source: str) -> bool:
+    if source.startswith("body:"):
+        return source != "body:"
+    return bool(source) and source == source.lower() and source.count("{name}") <= 1 and " " not in source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +99,12 @@ class LimitHeaders:
 
     def __post_init__(self) -> None:
         """Refuse values that are not written as a source, a unit or a meaning."""
-        require_one_of("reset_unit", self.reset_unit, get_args(Unit))
-        require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
-        require_one_of("window_unit", self.window_unit, ("s", "ms"))
-        require_sources(self.sources())
+        _require_one_of("reset_unit", self.reset_unit, get_args(Unit))
+        _require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
+        _require_one_of("window_unit", self.window_unit, ("s", "ms"))
+        _require_sources(self.sources())
         if not any((self.limit, self.remaining, self.used, self.utilization, self.policies)):
             raise ConfigurationError(f'{self.name!r} says nothing of a limit: LimitHeaders(remaining="x-remaining")')
-
         templates = [source for source in self.sources() if isinstance(source, str) and "{name}" in source]
         object.__setattr__(self, "templates", tuple(templates))
 
@@ -71,23 +116,30 @@ class LimitHeaders:
 _SOURCED = tuple(field.name for field in fields(LimitHeaders) if field.type == "Sources")
 
 
+def alike(pattern: str, words: str = "limit remaining reset", **others: Any) -> LimitHeaders:
+    """A limit whose headers differ in one word, which is the name of the field as well: ``*`` stands for it."""
+    return LimitHeaders(**{**{word: pattern.replace("*", word) for word in words.split()}, **others})
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """How an API refuses: with one of ``statuses`` and all of ``signs``.
 
-    ``scope`` says what kind of refusal it is. ``wait`` is in seconds, for an answer that names no time.
+    ``scope`` says what kind of refusal it is. ``wait`` is in seconds, for an answer that names no time. One that
+    ``is_final`` ends with no wait, so it is not one because of a limit: the caller gets the answer at once.
     """
 
     statuses: tuple[int, ...]
     signs: tuple[Sign, ...] = ()
     scope: str | None = None
     wait: float | None = None
+    is_final: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a single status without its comma, and values that are not signs."""
         if not isinstance(self.statuses, tuple) or not all(isinstance(status, int) for status in self.statuses):
             raise ConfigurationError(f"statuses must be a tuple of numbers, not {self.statuses!r}: Refusal((429,))")
-        require_sources(source for source, _ in self.signs)
+        _require_sources(source for source, _ in self.signs)
 
 
 STANDARD_REFUSALS = (
@@ -112,6 +164,50 @@ class Ban:
     uncounted: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenRate:
+    """The rate above which an API refuses: from ``floor`` to ``ceiling`` requests a second.
+
+    The search begins at ``start``, by default at the floor. Wrong bounds raise ``ConfigurationError``.
+    """
+
+    floor: float
+    ceiling: float
+    start: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bounds between which there is no rate."""
+        _require_bounds("rate", self.floor, self.ceiling, self.start, "aimd(0.5, 100)", least=1 / 86_400)
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenConcurrency:
+    """How many requests an API serves at once before it slows down: from ``floor`` to ``ceiling``.
+
+    The search begins at ``start``, by default at the floor. Wrong bounds raise ``ConfigurationError``.
+    """
+
+    floor: int
+    ceiling: int
+    start: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bounds between which there is no number of requests."""
+        _require_bounds("concurrency", self.floor, self.ceiling, self.start, "gradient(2, 100)", least=1)
+
+
+def _require_bounds(
+    what: str, floor: float, ceiling: float, start: float | None, example: str, *, least: float
+) -> None:
+    bounds = [floor, ceiling] if start is None else [floor, start, ceiling]
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in bounds)
+    if not are_numbers or bounds != sorted(bounds) or not least <= bounds[0] <= bounds[-1] < math.inf:
+        raise ConfigurationError(
+            f"the bounds of a {what} are numbers of at least {least:.3g}, from the floor up to the ceiling, "
+            f"not {bounds!r}: {example}"
+        )
+
+
 @shows_use('Profile(name="example", limits=(limit,))')
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -120,10 +216,12 @@ class Profile:
     * ``limits``: where answers state limits. Of two limits with one name, the first one present counts.
     * ``drafts``: headers in the syntax of the IETF drafts, each with its ``-policy``; they come before ``limits``.
     * ``refusals``: the first that matches an answer makes it a refusal.
-    * ``waits``: sources of the time to wait, in seconds, before ``Retry-After`` and its kin.
+    * ``waits``: sources of the time to wait, seconds or in another form, before ``Retry-After`` and its kin.
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: each of these signs says that it
       concerns all requests, not only those of this bucket.
     * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.
+    * ``quota``: a limit of all requests that answers report only by refusals. An ``AdaptiveTransport`` keeps to it,
+      unless it has a quota of its own. ``quota_exempt``: segments of paths whose requests neither of them counts.
     * ``hidden_rate`` and ``hidden_concurrency``: limits that answers do not report, and that a transport searches for.
     * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first candidate
       whose sign the answer has, and otherwise by itself.
@@ -139,11 +237,12 @@ class Profile:
     covers_all: tuple[Sign, ...] = ()
     routes: Routes = NO_ROUTES
     ban: Ban | None = None
+    quota: str | None = None
+    quota_exempt: tuple[str, ...] = ()
     hidden_rate: HiddenRate | None = None
     hidden_concurrency: HiddenConcurrency | None = None
     signs: tuple[str, ...] = ()
     candidates: tuple[Profile, ...] = ()
-    candidates_by_sign: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse data that a profile cannot have."""
@@ -152,7 +251,5 @@ class Profile:
         for name, headers in (("drafts", self.drafts), ("signs", self.signs)):
             if not isinstance(headers, tuple):
                 raise ConfigurationError(f'{name} must be a tuple of headers, not {headers!r}: {name}=("ratelimit",)')
-        require_sources((*self.drafts, *self.signs, *each_source(self.waits), *each_source(self.scopes)))
-        require_sources(source for source, _ in self.covers_all)
-        numbers = [(sign, number) for number, each in enumerate(self.candidates) for sign in each.signs]
-        object.__setattr__(self, "candidates_by_sign", dict(reversed(numbers)))
+        _require_sources((*self.drafts, *self.signs, *each_source(self.waits), *each_source(self.scopes)))
+        _require_sources(source for source, _ in self.covers_all)

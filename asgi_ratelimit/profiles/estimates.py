@@ -21,14 +21,15 @@ TOKENS_OF_OUTPUT = 1_024
 def openai_estimate(request: Any) -> dict[str, float]:
     """What a request to OpenAI will cost at most, ``{"requests": 1, "tokens": 1337}``.
 
-    That is a token for every four bytes of text in its body, and the output that it allows: ``max_completion_tokens``,
-    ``max_output_tokens`` or ``max_tokens``, or else 1,024, ``n`` times. Embeddings have no output.
+    That is a token for every four bytes of text in its body and for each number in a list (the ids of tokens), and the
+    output that it allows: ``max_completion_tokens``, ``max_output_tokens`` or ``max_tokens``, or else 1,024, ``n``
+    times. Embeddings have no output.
     """
     body = _body(request)
     output = _first_number(body, "max_completion_tokens", "max_output_tokens", "max_tokens")
     if output is None:
-        output = 0 if str(request.url).endswith("/embeddings") else TOKENS_OF_OUTPUT
-    return {"requests": 1, "tokens": max(1, _text_tokens(body) + output * (_first_number(body, "n") or 1))}
+        output = 0 if str(request.url).partition("?")[0].endswith("/embeddings") else TOKENS_OF_OUTPUT
+    return {"requests": 1, "tokens": max(1, _input_tokens(body) + output * (_first_number(body, "n") or 1))}
 
 
 def anthropic_estimate(request: Any) -> dict[str, float]:
@@ -38,7 +39,7 @@ def anthropic_estimate(request: Any) -> dict[str, float]:
     """
     body = _body(request)
     output = _first_number(body, "max_tokens") or TOKENS_OF_OUTPUT
-    return {"requests": 1, "input_tokens": max(1, _text_tokens(body)), "output_tokens": output}
+    return {"requests": 1, "input_tokens": max(1, _input_tokens(body)), "output_tokens": output}
 
 
 def model(request: Any) -> str:
@@ -63,22 +64,25 @@ def _first_number(body: Mapping[str, Any], *names: str) -> int | None:
     return next((number for number in numbers if type(number) is int and number > 0), None)
 
 
-def _text_tokens(body: Mapping[str, Any]) -> int:
-    """The tokens of all texts in a body, names included."""
-    size, media, parts = 0, 0, [body]
+def _input_tokens(body: Mapping[str, Any]) -> int:
+    """The tokens of all texts in a body, names included, and of its images and files."""
+    size, tokens, parts = 0, 0, [body]
     while parts:
         part: Any = parts.pop()
         if isinstance(part, dict):
-            media += _is_media(part)
-            parts += [*part, *(value for name, value in part.items() if name != "data")]
+            is_media = _is_base64(part.get("data"))
+            tokens += TOKENS_OF_MEDIA * is_media
+            parts += [*part, *(value for name, value in part.items() if not (is_media and name == "data"))]
         elif isinstance(part, list):
+            tokens += sum(type(each) in (int, float) for each in part)
             parts += part
+        elif isinstance(part, str) and part.startswith("data:") and _is_base64(part.partition(";base64,")[2]):
+            tokens += TOKENS_OF_MEDIA
         elif isinstance(part, str):
-            embedded = part.startswith("data:")
-            media += embedded
-            size += 0 if embedded else len(part.encode("utf-8", "surrogatepass"))
-    return math.ceil(size / BYTES_PER_TOKEN) + media * TOKENS_OF_MEDIA
+            size += len(part.encode("utf-8", "surrogatepass"))
+    return math.ceil(size / BYTES_PER_TOKEN) + tokens
 
 
-def _is_media(part: Mapping[str, Any]) -> bool:
-    return isinstance(part.get("data"), str)
+def _is_base64(text: object) -> bool:
+    """Whether a text is bytes in base64, which has no spaces; what people write has."""
+    return isinstance(text, str) and text.isascii() and " " not in text and text != ""

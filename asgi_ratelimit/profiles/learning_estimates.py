@@ -60,9 +60,7 @@ class LearnedEstimate:
         _require(callable(by), "by", by, "a function of the request: by=model")
         _require(_is_number(weight) and 0 < weight <= 1, "weight", weight, "above 0 and at most 1: weight=0.1")
         _require(_is_number(deviations) and 0 <= deviations <= 100, "deviations", deviations, "0 to 100: deviations=1")
-        _require(
-            type(max_groups) is int and max_groups > 0, "max_groups", max_groups, "a whole number: max_groups=1000"
-        )
+        _require(type(max_groups) is int and max_groups > 0, "max_groups", max_groups, "an integer: max_groups=1000")
         self._estimate = estimate
         self._by = by
         self._weight = weight

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 MAX_CONTENT = 16 * 1024 * 1024
 """The most bytes to which a compressed body is decoded."""
 
-_WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # of zlib
 
 
 class Answer(Protocol):
@@ -41,8 +41,8 @@ def objects(answer: Answer, mention: bytes) -> Iterator[dict[str, Any]]:
             yield parsed
 
 
-def decoded(body: bytes, encoding: str) -> bytes:
-    """A body without its content encoding, as far as it has come.
+def decoded(body: bytes, encoding: str, most: int = MAX_CONTENT) -> bytes:
+    """A body without its content encoding, as far as it has come, and ``most`` bytes of it.
 
     A body that does not match the encoding stays unchanged: some clients have already decoded it, and others know
     encodings that the standard library does not.
@@ -51,7 +51,7 @@ def decoded(body: bytes, encoding: str) -> bytes:
     if window_bits is None:
         return body
     try:
-        return zlib.decompressobj(window_bits).decompress(body, MAX_CONTENT)
+        return zlib.decompressobj(window_bits).decompress(body, most)
     except zlib.error:
         return body
 

@@ -32,8 +32,6 @@ class Routes:
     def route(self, method: str, path: str) -> str:
         """What requests of one bucket have in common, for example ``"GET /channels/1/messages/{id}"``."""
         segments = _segments(path)
-        if not self.majors and not self.wildcards and self.id_digits is None and len(path) <= LONGEST_SEGMENT:
-            return f"{method.upper()} /{'/'.join(segments)}"
         first, end = self._major(segments)
         pairs = enumerate(zip(["", *segments], segments))
         named = [each if first < n < end else self._named(before, each) for n, (before, each) in pairs]

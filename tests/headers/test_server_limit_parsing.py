@@ -106,6 +106,15 @@ def test_a_draft_that_names_policies_alone_comes_last() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("wait", "seconds"), [(7, 7.0), ("7.5", 7.5), ("34s", 34.0), ("2026-03-26T16:00:30Z", 60.0), ("soon", 3.0)]
+)
+def test_a_profile_of_ones_own_reads_waits_of_any_form(wait: object, seconds: float) -> None:
+    """In the body as in a header."""
+    profile = Profile(name="own", waits="body:error.wait")
+    assert read({"retry-after": "3"}, 429, profile=profile, body={"error": {"wait": wait}}).retry_after == seconds
+
+
 # Clocks
 
 

@@ -68,10 +68,34 @@ def test_the_output_that_a_request_allows(body: dict[str, Any], output: int) -> 
     assert estimate["tokens"] == max(1, -(-text // 4) + output)
 
 
-def test_embeddings_have_no_output() -> None:
-    """They cost their input."""
-    request = httpx.Request("POST", "https://api.example.com/v1/embeddings", json={"input": "x" * 395})
+@pytest.mark.parametrize("query", ["", "?api-version=2024-10-21"])
+def test_embeddings_have_no_output(query: str) -> None:
+    """They cost their input; Azure has a version in the query of its URL."""
+    request = httpx.Request("POST", f"https://api.example.com/v1/embeddings{query}", json={"input": "x" * 395})
     assert openai_estimate(request) == {"requests": 1, "tokens": 100}
+
+
+@pytest.mark.parametrize("ids", [list(range(8000)), [list(range(1000))] * 8])
+def test_the_ids_of_tokens_are_tokens(ids: list[Any]) -> None:
+    """As LangChain sends them; names are texts as well."""
+    request = httpx.Request("POST", "https://api.example.com/v1/embeddings", json={"input": ids})
+    assert openai_estimate(request)["tokens"] == 8002
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "word " * 40_000}},
+        {"type": "text", "text": "data: " + "word " * 40_000},
+        {"type": "text", "text": "data:;base64, " + "word " * 40_000},
+    ],
+    ids=range(3),
+)
+def test_a_text_is_never_media(part: dict[str, Any]) -> None:
+    """Four bytes are a token, whatever its key is and however it begins."""
+    body = {"max_tokens": 1, "messages": [{"content": [part]}]}
+    for estimate in (openai_estimate, anthropic_estimate):
+        assert sum(estimate(httpx.Request("POST", URL, json=body)).values()) > 50_000
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import httpx
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore
+from asgi_ratelimit.profiles import discord
 from asgi_ratelimit.testing import SteppedClock
 
 HOST = "http://api.example"
 CHANNEL = "/channels/1/messages"
+
+BUCKETS = replace(discord, quota=None)
+"""The headers of Discord, without its global limit."""
 
 Script = Callable[[str, int], Any]
 
@@ -78,7 +83,7 @@ class Service:
 class Caller:
     """A client over one adaptive transport to one service, on a clock that moves with what it waits for."""
 
-    def __init__(self, script: Script, *, latency: float = 0.1, profile: Any = "discord", **options: Any) -> None:
+    def __init__(self, script: Script, *, latency: float = 0.1, profile: Any = BUCKETS, **options: Any) -> None:
         self.clock = SteppedClock()
         self.service = Service(self.clock, script, latency)
         store = options.pop("store", None) or MemoryStore(clock=self.clock)

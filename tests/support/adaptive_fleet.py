@@ -15,12 +15,13 @@ import math
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 
 from asgi_ratelimit import AdaptiveTransport, RedisStore
+from asgi_ratelimit.profiles import discord
 from tests.support.children import run_together
 
 AFTER_FAILURE_S = 0.05
@@ -94,7 +95,7 @@ async def main(server: str, redis: str, options: dict[str, Any]) -> None:
     store = RedisStore(redis, timeout=options.get("timeout", 1.0))
     transport = AdaptiveTransport(
         httpx.AsyncHTTPTransport(limits=httpx.Limits(keepalive_expiry=2.0)),
-        profile="discord",
+        profile=replace(discord, quota=None),
         quota=options.get("quota"),
         store=store,
     )

@@ -12,6 +12,7 @@ import httpx
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.adaptive_clients import BUCKETS
 from tests.support.store_elsewhere import StoreElsewhere
 
 Answer = Callable[[str], tuple[int, dict[str, str], Any]]
@@ -55,7 +56,7 @@ class Fleet:
 
     def client(self, server: Server, **options: Any) -> httpx.AsyncClient:
         """The client of one process more."""
-        transport = AdaptiveTransport(server, profile="discord", store=StoreElsewhere(self.store), **options)
+        transport = AdaptiveTransport(server, profile=BUCKETS, store=StoreElsewhere(self.store), **options)
         self.transports.append(transport)
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 

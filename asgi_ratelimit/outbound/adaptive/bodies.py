@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ...profiles import Profile
-from ...profiles.source_syntax import Source, each_source
+from ...profiles.definitions import Source, each_source
+from ...profiles.payloads import decoded
 
 MAX_BODY = 65_536
 """Bytes of a body that are read for limits, compressed or not; a longer one says nothing about them."""
@@ -105,10 +105,8 @@ def _kept_class(bases: tuple[type, ...]) -> type:
 
 def _json(body: bytes, encoding: str) -> Any:
     try:
-        if encoding == "gzip":
-            body = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(body, MAX_BODY)
-        return json.loads(body) if encoding in ("", "identity", "gzip") else None
-    except (ValueError, zlib.error, RecursionError):
+        return json.loads(decoded(body, encoding, MAX_BODY))
+    except (ValueError, RecursionError):
         return None
 
 

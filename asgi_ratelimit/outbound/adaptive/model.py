@@ -95,6 +95,8 @@ class Route:
 
     key: str
     section: Section
+    quota: tuple[Bucket, ...] = ()
+    """One that stands for the declared quota, if it counts these requests."""
     buckets: tuple[ReportedBucket, ...] = ()
     is_known: bool = False
     queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)
@@ -108,7 +110,7 @@ class Route:
     def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; while nothing is known about the route, those of its section or host."""
         known = self.buckets if self.is_known else self.section.buckets or host.shared
-        return (host.everything, *host.quota, *host.hidden, self.section.pioneer, *known)
+        return (host.everything, *self.quota, *host.hidden, self.section.pioneer, *known)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -192,7 +194,9 @@ class Model:
         route = host.routes.get(key)
         if route is None:
             _forget(host.routes, now_us)
-            route = host.routes[key] = Route(key, _section(host, key, path, now_us), used_us=now_us)
+            is_exempt = not set(self._profile.quota_exempt).isdisjoint(path.split("/"))
+            quota = () if is_exempt else host.quota
+            route = host.routes[key] = Route(key, _section(host, key, path, now_us), quota, used_us=now_us)
         host.routes.move_to_end(key)
         self.hosts.move_to_end(host_name)
         return Call(host, route, path, deadline_us, deadline_us)

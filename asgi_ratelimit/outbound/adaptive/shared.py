@@ -136,9 +136,10 @@ class Admission:
             with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
                 self._documents = documents(slots.store)
 
-    def least_wait_us(self, ahead: int) -> float:
+    def least_wait_us(self, call: Call, ahead: int) -> float:
         """How long a request with so many others before it waits for the declared quota at least."""
-        waits_s = [(ahead - quota.most) * quota.period / quota.limit for quota in self._quotas]
+        quotas = self._quotas if call.route.quota else ()
+        waits_s = [(ahead - quota.most) * quota.period / quota.limit for quota in quotas]
         return max([0.0, *waits_s]) * SECOND_US
 
     def enter(self, call: Call) -> Flow[bool]:
@@ -178,7 +179,7 @@ class Admission:
 
     def _charges_of(self, call: Call) -> Iterator[Need]:
         host = call.host
-        for bucket in host.quota:
+        for bucket in call.route.quota:
             for quota in self._quotas:
                 yield Need(Charge(quota, host.name, 1, NAME), bucket, "quota")
         buckets = [bucket for bucket, _ in probed(call)]

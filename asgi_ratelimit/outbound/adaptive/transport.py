@@ -91,7 +91,7 @@ class AdaptiveTransport(WrappingTransport):
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
         self._store = as_store(store)
-        limiter = None
+        limiter, quota = None, self._profile.quota if quota is None else quota
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
         self._slots = slots = SlotWaiter(self._store)
@@ -178,7 +178,7 @@ class AdaptiveTransport(WrappingTransport):
         with self._locked as model:
             model.ask(call, self._now_us(), is_first=is_first)
             ahead = 0 if is_first else len(call.route.queue)
-            call.soonest_us = self._now_us() + self._admission.least_wait_us(ahead)
+            call.soonest_us = self._now_us() + self._admission.least_wait_us(call, ahead)
         try:
             while True:
                 yield from self._wait_until_admitted(call)

@@ -5,7 +5,7 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal
+from ..definitions import STANDARD_REFUSALS, HiddenRate, LimitHeaders, Profile, Refusal, alike
 
 shopify = Profile(
     name="shopify",
@@ -15,7 +15,8 @@ shopify = Profile(
             name="requests",
             used="x-shopify-shop-api-call-limit#0",
             limit="x-shopify-shop-api-call-limit#1",
-            refill=2.0,
+            refill="x-shopify-shop-api-call-limit#1",
+            refill_every=20.0,  # of each plan: 2 a second of 40, 4 of 80, 20 of 400
         ),
         LimitHeaders(
             name="points",
@@ -26,10 +27,7 @@ shopify = Profile(
             unit="points",
         ),
     ),
-    refusals=(
-        Refusal((200,), (("body:errors.*.extensions.code", "throttled"),), scope="points"),
-        *STANDARD_REFUSALS,
-    ),
+    refusals=(Refusal((200,), (("body:errors.*.extensions.code", "throttled"),), scope="points"), *STANDARD_REFUSALS),
     signs=("x-shopify-shop-api-call-limit", "x-shopid"),
 )
 
@@ -37,6 +35,7 @@ stripe = Profile(
     name="stripe",
     source="https://docs.stripe.com/rate-limits",
     scopes="stripe-rate-limited-reason",
+    hidden_rate=HiddenRate(1.0, 100.0, start=10.0),
     signs=("stripe-version", "stripe-rate-limited-reason"),
 )
 
@@ -67,11 +66,11 @@ zendesk = Profile(
     name="zendesk",
     source="https://developer.zendesk.com/api-reference/introduction/rate-limits/",
     limits=(
-        LimitHeaders(
+        alike(
+            "ratelimit-*",
             name="account",
             limit=("ratelimit-limit", "x-rate-limit"),
             remaining=("ratelimit-remaining", "x-rate-limit-remaining"),
-            reset="ratelimit-reset",
             reset_unit="s",
             window=60.0,
             scope="account",
@@ -92,13 +91,7 @@ jira = Profile(
     name="jira",
     source="https://developer.atlassian.com/cloud/jira/platform/rate-limiting/",
     drafts=("ratelimit", "beta-ratelimit"),
-    limits=(
-        LimitHeaders(
-            limit="x-ratelimit-limit",
-            remaining="x-ratelimit-remaining",
-            reset="x-ratelimit-reset",
-        ),
-    ),
+    limits=(alike("x-ratelimit-*"),),
     scopes="ratelimit-reason",
     signs=("beta-ratelimit", "ratelimit-reason", "x-ratelimit-nearlimit"),
 )
@@ -107,9 +100,9 @@ confluence = Profile(
     name="confluence",
     source="https://confluence.atlassian.com/doc/rate-limiting-992679004.html",
     limits=(
-        LimitHeaders(
-            limit="x-ratelimit-limit",
-            remaining="x-ratelimit-remaining",
+        alike(
+            "x-ratelimit-*",
+            "limit remaining",
             refill="x-ratelimit-fillrate",
             refill_every="x-ratelimit-interval-seconds",
             scope="user",

@@ -5,26 +5,15 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal
-from ..source_syntax import Sources
+from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal, alike
 
-
-def _of_openai(name: str, window: Sources = ()) -> LimitHeaders:
-    return LimitHeaders(
-        name=name,
-        limit=f"x-ratelimit-limit-{name}",
-        remaining=f"x-ratelimit-remaining-{name}",
-        reset=f"x-ratelimit-reset-{name}",
-        reset_means="full refill",
-        window=window,
-        unit=name,
-    )
-
+NO_MONEY = Refusal((429,), (("body:error.code", "insufficient_quota"),), is_final=True)
 
 openai = Profile(
     name="openai",
     source="https://platform.openai.com/docs/guides/rate-limits",
-    limits=(_of_openai("{name}"),),
+    limits=(alike("x-ratelimit-*-{name}", name="{name}", reset_means="full refill", unit="{name}"),),
+    refusals=(NO_MONEY, *STANDARD_REFUSALS),
     scopes="body:error.type",
     signs=("openai-version", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
 )
@@ -32,28 +21,25 @@ openai = Profile(
 groq = Profile(
     name="groq",
     source="https://console.groq.com/docs/rate-limits",
-    limits=(_of_openai("requests", 86_400.0), _of_openai("tokens", 60.0), _of_openai("{name}")),
+    limits=(
+        alike("x-ratelimit-*-requests", name="requests", reset_means="full refill", window=86_400.0, unit="requests"),
+        alike("x-ratelimit-*-tokens", name="tokens", reset_means="full refill", window=60.0, unit="tokens"),
+        *openai.limits,
+    ),
     scopes="body:error.type",
     signs=("x-groq-region",),
 )
 
 
 def _of_anthropic(name: str, unit: str) -> LimitHeaders:
-    return LimitHeaders(
-        name=name,
-        limit=f"anthropic-ratelimit-{name}-limit",
-        remaining=f"anthropic-ratelimit-{name}-remaining",
-        reset=f"anthropic-ratelimit-{name}-reset",
-        reset_means="full refill",
-        unit=unit,
-    )
+    return alike(f"anthropic-ratelimit-{name}-*", name=name, reset_means="full refill", unit=unit)
 
 
 def _unified(name: str, window: float) -> LimitHeaders:
-    return LimitHeaders(
+    return alike(
+        f"anthropic-ratelimit-unified-{name}-*",
+        "utilization reset",
         name=f"unified-{name}",
-        utilization=f"anthropic-ratelimit-unified-{name}-utilization",
-        reset=f"anthropic-ratelimit-unified-{name}-reset",
         window=window,
         unit="share",
         scope="account",

@@ -5,16 +5,15 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
+from ..definitions import STANDARD_REFUSALS, Ban, HiddenRate, LimitHeaders, Profile, Refusal, alike
 from ..shared_routes import Routes
 
 discord = Profile(
     name="discord",
     source="https://discord.com/developers/docs/topics/rate-limits",
     limits=(
-        LimitHeaders(
-            limit="x-ratelimit-limit",
-            remaining="x-ratelimit-remaining",
+        alike(
+            "x-ratelimit-*",
             reset=("x-ratelimit-reset-after", "x-ratelimit-reset"),
             reset_means="full refill",
             bucket="x-ratelimit-bucket",
@@ -27,12 +26,10 @@ discord = Profile(
     waits="body:retry_after",
     scopes="x-ratelimit-scope",
     covers_all=(("x-ratelimit-global", "true"), ("x-ratelimit-scope", "global"), ("body:global", "true")),
-    routes=Routes(
-        majors=(("channels", 1), ("guilds", 1), ("webhooks", 2)),
-        id_digits=17,
-        wildcards=("reactions",),
-    ),
+    routes=Routes(majors=(("channels", 1), ("guilds", 1), ("webhooks", 2)), id_digits=17, wildcards=("reactions",)),
     ban=Ban((401, 403, 429), 10_000, 600.0, uncounted=("shared",)),
+    quota="48/s",  # of 50
+    quota_exempt=("interactions",),
     signs=("x-ratelimit-bucket", "x-ratelimit-scope", "x-ratelimit-global"),
 )
 
@@ -65,9 +62,9 @@ gitlab = Profile(
     name="gitlab",
     source="https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/",
     limits=(
-        LimitHeaders(
-            limit="ratelimit-limit",
-            remaining="ratelimit-remaining",
+        alike(
+            "ratelimit-*",
+            "limit remaining",
             used="ratelimit-observed",
             reset=("ratelimit-reset", "ratelimit-resettime"),
             window=60.0,
@@ -77,45 +74,25 @@ gitlab = Profile(
     signs=("ratelimit-observed", "ratelimit-name"),
 )
 
-slack = Profile(name="slack", source="https://docs.slack.dev/apis/web-api/rate-limits")
+slack = Profile(
+    name="slack",
+    source="https://docs.slack.dev/apis/web-api/rate-limits",
+    hidden_rate=HiddenRate(0.01, 50.0, start=1.0),
+)
 
 reddit = Profile(
     name="reddit",
     source="https://support.reddithelp.com/hc/en-us/articles/16160319875092-Reddit-Data-API-Wiki",
-    limits=(
-        LimitHeaders(
-            used="x-ratelimit-used",
-            remaining="x-ratelimit-remaining",
-            reset="x-ratelimit-reset",
-            reset_unit="s",
-            window=600.0,
-        ),
-    ),
+    limits=(alike("x-ratelimit-*", "used remaining reset", reset_unit="s", window=600.0),),
 )
 
 x = Profile(
     name="x",
     source="https://docs.x.com/x-api/fundamentals/rate-limits",
     limits=(
-        LimitHeaders(
-            limit="x-rate-limit-limit",
-            remaining="x-rate-limit-remaining",
-            reset="x-rate-limit-reset",
-            reset_unit="epoch",
-            window=900.0,
-        ),
-        *(
-            LimitHeaders(
-                name=f"{scope}-day",
-                limit=f"x-{scope}-limit-24hour-limit",
-                remaining=f"x-{scope}-limit-24hour-remaining",
-                reset=f"x-{scope}-limit-24hour-reset",
-                reset_unit="epoch",
-                window=86_400.0,
-                scope=scope,
-            )
-            for scope in ("user", "app")
-        ),
+        alike("x-rate-limit-*", reset_unit="epoch", window=900.0),
+        alike("x-user-limit-24hour-*", name="user-day", reset_unit="epoch", window=86_400.0, scope="user"),
+        alike("x-app-limit-24hour-*", name="app-day", reset_unit="epoch", window=86_400.0, scope="app"),
     ),
     signs=("x-user-limit-24hour-limit", "x-app-limit-24hour-limit"),
 )

@@ -5,7 +5,7 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal
+from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal, alike
 
 VIOLATED = "body:violated-policies.*"
 """The names of the violated policies, in problem details (RFC 9457) of the type ``quota-exceeded``."""
@@ -17,60 +17,44 @@ PROBLEMS = (
 )
 """The problem types of the draft; the third type, ``quota-exceeded``, is what any 429 is about."""
 
-DRAFTS_00_TO_06 = LimitHeaders(
-    limit="ratelimit-limit",
-    remaining="ratelimit-remaining",
-    reset="ratelimit-reset",
+DRAFTS_00_TO_07 = LimitHeaders(
+    limit=("ratelimit-limit", "ratelimit#limit"),
+    remaining=("ratelimit-remaining", "ratelimit#remaining"),
+    reset=("ratelimit-reset", "ratelimit#reset"),
     policies=("ratelimit-policy", "ratelimit-limit"),
 )
-"""A time since 1970 in ``RateLimit-Reset``, as GitLab sends it, is recognised by its size."""
+"""Draft 07 has one header, ``limit=100, remaining=50, reset=5``. A time since 1970 in ``RateLimit-Reset``, as GitLab
+sends it, is recognised by its size."""
 
-X_RATELIMIT = LimitHeaders(
-    limit="x-ratelimit-limit",
-    remaining="x-ratelimit-remaining",
-    used="x-ratelimit-used",
+X_RATELIMIT = alike(
+    "x-ratelimit-*",
+    "limit remaining used",
     reset=("x-ratelimit-reset-after", "x-ratelimit-reset", "x-ratelimit-reset-at"),
     policies="x-ratelimit-limit",
 )
 
-X_RATE_LIMIT = LimitHeaders(
+X_RATE_LIMIT = alike(
+    "x-rate-limit-*",
+    "remaining used",
     limit=("x-rate-limit-limit", "x-rate-limit"),
-    remaining="x-rate-limit-remaining",
-    used="x-rate-limit-used",
     reset=("x-rate-limit-reset", "x-rate-limit-reset-at"),
 )
 
-RATE_LIMIT = LimitHeaders(limit="rate-limit-limit", remaining="rate-limit-remaining", reset="rate-limit-reset")
-
-OF_A_VENDOR = tuple(
-    LimitHeaders(
-        name="{name}",
-        limit=f"x-{{name}}-{word}-limit",
-        remaining=f"x-{{name}}-{word}-remaining",
-        used=f"x-{{name}}-{word}-used",
-        reset=f"x-{{name}}-{word}-reset",
-    )
-    for word in ("ratelimit", "rate-limit")
+OF_A_VENDOR = (
+    alike("x-{name}-ratelimit-*", "limit remaining used reset", name="{name}"),
+    alike("x-{name}-rate-limit-*", "limit remaining used reset", name="{name}"),
 )
 """For example ``X-Toast-RateLimit-Remaining``."""
 
-OF_SEVERAL_NAMES = tuple(
-    LimitHeaders(
-        name="{name}",
-        limit=f"x-{word}-limit-{{name}}",
-        remaining=f"x-{word}-remaining-{{name}}",
-        reset=f"x-{word}-reset-{{name}}",
-    )
-    for word in ("ratelimit", "rate-limit")
-)
+OF_SEVERAL_NAMES = (alike("x-ratelimit-*-{name}", name="{name}"), alike("x-rate-limit-*-{name}", name="{name}"))
 """For example ``X-RateLimit-Remaining-Minute``, as API gateways send it."""
+
+GENERIC = (DRAFTS_00_TO_07, X_RATELIMIT, X_RATE_LIMIT, alike("rate-limit-*"), *OF_A_VENDOR, *OF_SEVERAL_NAMES)
 
 ietf = Profile(
     name="ietf",
     source="https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/",
-    limits=(DRAFTS_00_TO_06,),
+    limits=(DRAFTS_00_TO_07,),
     refusals=PROBLEMS,
     scopes=VIOLATED,
 )
-
-GENERIC = (DRAFTS_00_TO_06, X_RATELIMIT, X_RATE_LIMIT, RATE_LIMIT, *OF_A_VENDOR, *OF_SEVERAL_NAMES)

@@ -17,6 +17,11 @@ EXAMPLES = {
         headers={"x-shopify-shop-api-call-limit": "40/40", "retry-after": "2.0"},
         expected=refused(2.0, ServerLimit(name="requests", limit=40, remaining=0, refill=2)),
     ),
+    "Shopify REST, Plus": Example(
+        profile="shopify",
+        headers={"x-shopify-shop-api-call-limit": "32/400"},
+        expected=read(ServerLimit(name="requests", limit=400, remaining=368, refill=20)),
+    ),
     "Shopify GraphQL": Example(
         profile="shopify",
         headers={"x-shopid": "1"},

@@ -57,6 +57,13 @@ EXAMPLES = {
             ),
         ),
     ),
+    "OpenAI, no money left, which no wait ends": Example(
+        profile="openai",
+        status=429,
+        headers={"openai-version": "2020-10-01"},
+        body={"error": {"type": "insufficient_quota", "code": "insufficient_quota"}},
+        expected=read(),
+    ),
     "OpenAI, tokens exhausted": Example(
         profile="openai",
         status=429,

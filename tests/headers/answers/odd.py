@@ -50,6 +50,13 @@ EXAMPLES = {
         status=429,
         expected=refused(12.0, ServerLimit(limit=40, remaining=0, reset_after=12)),
     ),
+    "Gemini, a duration in the body": Example(
+        profile="auto",
+        status=429,
+        headers={},
+        body={"error": {"code": 429, "details": [{"@type": "Help"}, {"@type": "RetryInfo", "retryDelay": "34s"}]}},
+        expected=refused(34.0),
+    ),
     "Kong, a limit for each period": Example(
         profile="auto",
         headers={

@@ -108,6 +108,24 @@ EXAMPLES = {
             )
         ),
     ),
+    "IETF draft 8 of express-rate-limit, a partition in the policy alone": Example(
+        profile="ietf",
+        headers={
+            "ratelimit-policy": '"10-in-1sec"; q=10; w=1; pk=:MTJjYTE3YjQ5YWYy:',
+            "ratelimit": '"10-in-1sec"; r=9; t=1',
+        },
+        expected=read(
+            ServerLimit(
+                name="10-in-1sec",
+                limit=10,
+                remaining=9,
+                window=1,
+                reset_after=1,
+                reset_means="next unit",
+                bucket="MTJjYTE3YjQ5YWYy",
+            )
+        ),
+    ),
     "IETF draft 8 with a token for a name": Example(
         profile="ietf",
         headers={"ratelimit": "default;r=50;t=30"},
@@ -135,6 +153,11 @@ EXAMPLES = {
             ServerLimit(limit=10, remaining=9, window=1, reset_after=1),
             ServerLimit(name="50;w=60", limit=50, window=60),
         ),
+    ),
+    "Docker Hub": Example(
+        profile="ietf",
+        headers={"ratelimit-limit": "100;w=21600", "ratelimit-remaining": "76;w=21600"},
+        expected=read(ServerLimit(limit=100, remaining=76, window=21_600)),
     ),
     "WHOOP": Example(
         profile="auto",

@@ -196,3 +196,61 @@ def test_wrong_options_are_refused(options: dict[str, Any], error: type[Exceptio
     """When the transport is made, by their values."""
     with pytest.raises(error, match=text):
         AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), **options)
+
+
+def test_a_refusal_that_no_wait_ends() -> None:
+    """The caller gets it at once, and nobody waits because of it."""
+    body = {"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}
+    caller = Caller(lambda path, number: (429, {"openai-version": "2020-10-01"}, body), profile="openai")
+    assert caller.get("/v1/responses", "/v1/responses") == [429, 429]
+    assert caller.service.times == [0.0, 0.1]
+
+
+@pytest.mark.parametrize(("profile", "rate"), [("stripe", 25.0), ("slack", 1.0)])
+def test_an_api_whose_answers_report_nothing(profile: str, rate: float) -> None:
+    """A 429 with a ``Retry-After`` is all that it says: its profile searches for the rate."""
+    bucket = {"level": rate, "at": 0.0}
+
+    def script(path: str, number: int) -> Any:
+        at = caller.service.times[-1]
+        bucket["level"] = min(bucket["level"] + (at - bucket["at"]) * rate, rate)
+        bucket["at"] = at
+        if bucket["level"] < 1:
+            return 429, {"retry-after": "1"}
+        bucket["level"] -= 1
+        return 200
+
+    caller = Caller(script, profile=profile, retries=10)
+    count = int(30 * rate)
+    assert caller.get(*["/v1/charges"] * count) == [200] * count
+    assert len(caller.service.times) - count <= max(0.03 * count, 2)
+    assert max(caller.service.times) <= 45
+
+
+def test_reported_tokens_are_obeyed() -> None:
+    """A request takes as many as successive answers have shown, so what remains is not more than it lasts for."""
+    bucket = {"left": 2_000.0, "at": 0.0}
+
+    def script(path: str, number: int) -> Any:
+        at = caller.service.times[-1]
+        bucket["left"] = min(bucket["left"] + (at - bucket["at"]) * 1_000, 2_000)
+        bucket["at"] = at
+        is_served = bucket["left"] >= 130
+        bucket["left"] -= 130 * is_served
+        left = bucket["left"]
+        headers = {"x-ratelimit-limit-tokens": "2000", "x-ratelimit-remaining-tokens": f"{left:.0f}"}
+        headers["x-ratelimit-reset-tokens"] = f"{2_000 - left:.0f}ms"
+        return (200, headers) if is_served else (429, headers | {"retry-after-ms": f"{130 - left:.0f}"})
+
+    caller = Caller(script, profile="openai", retries=5)
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        async def one_after_another() -> list[int]:
+            return [(await client.post("/v1/responses", json={})).status_code for _ in range(30)]
+
+        answers = await asyncio.gather(*[one_after_another() for _ in range(10)])
+        return [status for statuses in answers for status in statuses]
+
+    assert caller.run(main) == [200] * 300
+    assert len(caller.service.times) - 300 <= 9
+    assert max(caller.service.times) <= 300 * 130 / 1_000 * 1.1

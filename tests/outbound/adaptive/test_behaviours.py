@@ -347,3 +347,20 @@ def test_an_answer_that_reports_its_limits_twice() -> None:
 
     assert caller.run(main) == [200] * 6
     assert caller.service.times == pytest.approx([0.0, 0.1, 0.2, 2.3, 2.4, 2.5, 2.6])
+
+
+@pytest.mark.parametrize(("quota", "seconds"), [(None, 10.0), ("24/s", 20.0)])
+def test_the_global_limit_that_no_answer_reports_is_declared(quota: str | None, seconds: float) -> None:
+    """Discord's is 50 a second, of which 48 are used; a quota of one's own counts instead."""
+    caller = Caller(lambda path, number: (200, {}), profile="discord", quota=quota)
+    paths = [f"/channels/{number}/messages" for number in range(480)]
+    assert caller.get(*paths) == [200] * 480
+    assert max(caller.service.times) == pytest.approx(seconds, rel=0.01)
+
+
+def test_interactions_are_outside_of_the_global_limit() -> None:
+    """They go at once, and nobody waits because of them."""
+    caller = Caller(lambda path, number: (200, {}), profile="discord")
+    paths = [f"/interactions/{number}/token/callback" for number in range(100)]
+    assert caller.get(*paths, CHANNEL) == [200] * 101
+    assert max(caller.service.times) == 0.0

@@ -11,7 +11,7 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.adaptive_clients import CHANNEL, HOST, Service, bucket_headers
+from tests.support.adaptive_clients import BUCKETS, CHANNEL, HOST, Service, bucket_headers
 from tests.support.redis_server import RedisServer
 from tests.support.simulated_fleet import Server
 
@@ -28,7 +28,7 @@ def test_a_pause_is_shared_in_memory() -> None:
     """A transport that knows nothing yet waits for the pause that another one has begun, and for nothing else."""
     clock = SteppedClock()
     service, store = Service(clock, refuses_first), MemoryStore(clock=clock)
-    first, second = [AdaptiveTransport(service, profile="discord", store=store, retries=0) for _ in range(2)]
+    first, second = [AdaptiveTransport(service, profile=BUCKETS, store=store, retries=0) for _ in range(2)]
 
     async def main() -> list[int]:
         async with httpx.AsyncClient(transport=first) as one, httpx.AsyncClient(transport=second) as two:
