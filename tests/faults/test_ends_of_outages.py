@@ -12,6 +12,7 @@ from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
@@ -88,6 +89,25 @@ async def test_the_take_that_finds_a_frozen_redis_back(server: RedisServer, kind
             await until_degraded(lambda: limiter.rate_limit("other"))
             assert (await limiter.rate_limit("key", LIMIT)).allowed
         assert await units_until_back(lambda: limiter.rate_limit("key", LIMIT)) == 0
+
+
+@pytest.mark.parametrize("quota", ["10/minute", "10/minute fixed", "20/minute rolling"])
+async def test_a_client_below_its_limit(line: Proxy, server: RedisServer, quota: str) -> None:
+    """It keeps going: what has come back during the outage is not charged at its end."""
+    clock = SteppedClock()
+    async with Limiter(quota, store=RedisStore(line.url, timeout=PATIENT, clock=clock)) as limiter:
+        await limiter.rate_limit("other", 0.001)
+        cut(line)
+        await until_degraded(lambda: limiter.rate_limit("other", 0.001))
+        for _ in range(100):
+            assert (await limiter.rate_limit("key")).allowed
+            clock.advance(9.0)
+        line.target = server.port
+        await units_until_back(lambda: limiter.rate_limit("other", 0.001))
+        for _ in range(20):
+            decision = await limiter.rate_limit("key")
+            assert (decision.allowed, decision.degraded) == (True, False)
+            clock.advance(9.0)
 
 
 async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> None:
