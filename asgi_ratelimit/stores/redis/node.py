@@ -19,7 +19,7 @@ from ..event_loops import keep
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials
-from .errors import NotWritable, store_error_of
+from .errors import NotWritable, store_error_of, timed_out
 from .outage import MAX_SEEN, Breaker, Outage
 from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode, weight_of
 
@@ -46,6 +46,11 @@ class Context:
     outage: Outage
     lookup: NameLookup
     observers: Observers = field(default_factory=Observers)
+    untried: str = field(init=False)
+    """The scheme of the server's URL until it has answered."""
+
+    def __post_init__(self) -> None:
+        self.untried = self.server.scheme
 
 
 class Node:
@@ -187,8 +192,9 @@ class Node:
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
                 reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
         except Exception as error:  # redis-py raises many kinds
-            raise store_error_of(error, context.timeout, context.prefix) from error
+            raise store_error_of(error, context.timeout, context.prefix, context.untried) from error
         answers: list[Answer | Exception] = list(decode(actions, reply, mark, context.outage.seen))
+        context.untried = ""
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
@@ -225,7 +231,7 @@ class Node:
         self._connection.failed()
 
     def _timed_out(self) -> Exception:
-        failure = StoreTimeout(f"Redis did not answer within {self._context.timeout} s")
+        failure = timed_out(self._context.timeout, self._context.untried)
         self._failed(failure)
         return failure
 
