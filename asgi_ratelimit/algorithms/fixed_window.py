@@ -119,9 +119,14 @@ def reset_us(quota: FixedWindow, state: FixedWindowState, now: float) -> float:
     return at + math.ceil(used / quota.limit) * quota.period_us - now
 
 
+def in_use(quota: FixedWindow, state: FixedWindowState, now: float) -> float:
+    """The units that are used or booked, in the current window and those to come."""
+    return drained(quota, state, now).used
+
+
 def booked_ahead(quota: FixedWindow, state: FixedWindowState, now: float) -> float:
     """The units that are booked for later, and what later windows pay back."""
-    return max(drained(quota, state, now).used - quota.limit, 0.0)
+    return max(in_use(quota, state, now) - quota.limit, 0.0)
 
 
 def share(quota: FixedWindow, state: FixedWindowState, replicas: float) -> FixedWindowState:

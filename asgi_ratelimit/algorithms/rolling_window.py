@@ -147,6 +147,11 @@ def reset_us(quota: RollingWindow, state: RollingWindowState, now: float) -> flo
     return (parts[-1][0] + quota.buckets + 1.0) * quota.part_us - now if parts else 0.0
 
 
+def in_use(quota: RollingWindow, state: RollingWindowState, now: float) -> float:
+    """The units that are used or booked, and have not left the window."""
+    return sum([units for _, units in drained(quota, state, now)])
+
+
 def booked_ahead(quota: RollingWindow, state: RollingWindowState, now: float) -> float:
     """The units that are booked for later."""
     current = index_of(quota, now)

@@ -124,6 +124,12 @@ def reset_us(quota: Quota, state: State, now: float) -> float:
     return until
 
 
+def in_use(quota: Quota, state: State, now: float) -> float:
+    """The units that are used or booked, and still count."""
+    units: float = ALGORITHMS[type(quota)].in_use(quota, state, now)
+    return units
+
+
 def booked_ahead(quota: Quota, state: State, now: float) -> float:
     """The units that are booked for later."""
     units: float = ALGORITHMS[type(quota)].booked_ahead(quota, state, now)

@@ -165,9 +165,14 @@ def reset_us(quota: TokenBucket, state: TokenBucketState, now: float) -> float:
     return time_until(quota, drained(quota, state.used, now - state.at), 0.0)
 
 
+def in_use(quota: TokenBucket, state: TokenBucketState, now: float) -> float:
+    """The units that are used or booked, and have not come back."""
+    return drained(quota, state.used, now - state.at)
+
+
 def booked_ahead(quota: TokenBucket, state: TokenBucketState, now: float) -> float:
     """The units that are booked for later."""
-    return max(drained(quota, state.used, now - state.at) - quota.burst, 0.0)
+    return max(in_use(quota, state, now) - quota.burst, 0.0)
 
 
 def share(quota: TokenBucket, state: TokenBucketState, replicas: float) -> TokenBucketState:

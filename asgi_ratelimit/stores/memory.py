@@ -155,6 +155,15 @@ class MemoryStore(Store):
         answer = self._taken.get(operation_text(take), now)
         return None if answer is None else repeated(answer, take, now)
 
+    def held(self, bucket: str) -> tuple[Quota, State] | None:
+        """The state of a bucket, and the quota that it was stored under; ``None`` if it is not stored."""
+        with self._lock:
+            value = self._values.get(bucket)
+            if value is None:
+                return None
+            quota = self._quotas[stamp_of(value)]
+            return quota, read(quota, value, float(self._now_ns() // 1000))
+
     def adopt(self, charge: Charge, state: State) -> None:
         """Continue from the state that another store has just left this bucket in."""
         with self._lock:

@@ -12,6 +12,7 @@ from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
@@ -90,6 +91,25 @@ async def test_the_take_that_finds_a_frozen_redis_back(server: RedisServer, kind
         assert await units_until_back(lambda: limiter.rate_limit("key", LIMIT)) == 0
 
 
+@pytest.mark.parametrize("quota", ["10/minute", "10/minute fixed", "20/minute rolling"])
+async def test_a_client_below_its_limit(line: Proxy, server: RedisServer, quota: str) -> None:
+    """It keeps going: what has come back during the outage is not charged at its end."""
+    clock = SteppedClock()
+    async with Limiter(quota, store=RedisStore(line.url, timeout=PATIENT, clock=clock)) as limiter:
+        await limiter.rate_limit("other", 0.001)
+        cut(line)
+        await until_degraded(lambda: limiter.rate_limit("other", 0.001))
+        for _ in range(100):
+            assert (await limiter.rate_limit("key")).allowed
+            clock.advance(9.0)
+        line.target = server.port
+        await units_until_back(lambda: limiter.rate_limit("other", 0.001))
+        for _ in range(20):
+            decision = await limiter.rate_limit("key")
+            assert (decision.allowed, decision.degraded) == (True, False)
+            clock.advance(9.0)
+
+
 async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> None:
     """No key of any kind, limit and cost is granted more than its quota, however many there are in the ledger."""
     store = RedisStore(line.url, timeout=PATIENT)
@@ -153,7 +173,7 @@ def test_the_first_take_of_a_later_event_loop(server: RedisServer, kind: Callabl
 
 
 async def test_an_empty_ledger_costs_no_trip(line: Proxy, server: RedisServer) -> None:
-    """The take that finds Redis back is then the one call of the script."""
+    """Redis is called for the trial that finds it back, and for the first take after that."""
     store = RedisStore(line.url, timeout=PATIENT, on_error="deny")
     async with Limiter(KINDS[0](LIMIT), store=store) as limiter:
         await limiter.rate_limit("key")
@@ -162,7 +182,7 @@ async def test_an_empty_ledger_costs_no_trip(line: Proxy, server: RedisServer) -
         line.target = server.port
         asked(server, "CONFIG", "RESETSTAT")
         await units_until_back(lambda: limiter.rate_limit("key"))
-        assert b"cmdstat_evalsha:calls=1," in asked(server, "INFO", "commandstats")
+        assert b"cmdstat_evalsha:calls=2," in asked(server, "INFO", "commandstats")
 
 
 @EACH_KIND

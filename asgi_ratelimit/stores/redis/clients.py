@@ -51,11 +51,13 @@ _OF_CLUSTERS = inspect.signature(RedisCluster.__init__).parameters
 class Server:
     """What a URL or a client stands for. The log calls it ``name``, a URL without its password.
 
-    Servers with the same ``place`` have the same data. ``hosts`` are the names that are looked up before it is
-    connected to. ``client`` is a new client for the running event loop, which connects at its first call.
+    ``scheme`` is ``"rediss"`` with TLS, else ``"redis"``. Servers with the same ``place`` have the same data. ``hosts``
+    are the names that are looked up before it is connected to. ``client`` is a new client for the running event loop,
+    which connects at its first call.
     """
 
     name: str
+    scheme: str
     place: str
     is_cluster: bool
     hosts: tuple[str, ...]
@@ -139,6 +141,7 @@ def _address(pool: Any, port: int) -> tuple[str, int]:
 
 def _server(target: _Target, timeout: float, name: str | None = None) -> Server:
     has_tls, path = issubclass(target.connection, SSLConnection), target.settings.get("path")
+    scheme = "rediss" if has_tls else "redis"
     settings = {
         **target.settings,
         "socket_timeout": None,  # a take has a deadline of its own
@@ -155,12 +158,12 @@ def _server(target: _Target, timeout: float, name: str | None = None) -> Server:
     client()  # raises if it does not understand a setting
     database = target.settings.get("db") or 0
     if name is None:
-        scheme = ("rediss" if has_tls else "redis") + (target.kind and f"+{target.kind}")
+        kind = target.kind and f"+{target.kind}"
         hosts = ",".join([f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in target.addresses])
-        name = shown(f"unix://{path}" if path else f"{scheme}://{hosts}/{target.service or database}")
+        name = shown(f"unix://{path}" if path else f"{scheme}{kind}://{hosts}/{target.service or database}")
     place = f"{target.kind} {path or sorted(target.addresses)} {target.service} {database}"
     to_look_up = [] if path else [host for host, _ in target.addresses if host != "localhost" and not _is_address(host)]
-    return Server(name, place, target.kind == "cluster", tuple(to_look_up), client)
+    return Server(name, scheme, place, target.kind == "cluster", tuple(to_look_up), client)
 
 
 def _is_address(host: str) -> bool:

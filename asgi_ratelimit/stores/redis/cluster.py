@@ -116,8 +116,9 @@ class ClusterNodes:
                 stored = await self._give_back(decisions[:-1])
                 others = [await self._decision(_part(take, each, PEEK_ID)) for each in parts[at + 1 :]]
                 before = [replace(each, stored=states) for each, states in zip(decisions, stored)]
-                refused = _joined(asked, [*before, decisions[-1], *others], 0)
-                self._context.denials.note(refused, sent_us)
+                answers = [*before, decisions[-1], *others]
+                refused, latest = _joined(asked, answers, 0), max(each.now_us for each in answers)
+                self._context.denials.note(replace(refused, now_us=latest), sent_us)  # no node's time is behind it
                 return refused
         earlier = next((each.id for each in decisions if each.repeated), identity)
         return _joined(asked, decisions, earlier)

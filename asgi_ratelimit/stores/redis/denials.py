@@ -1,8 +1,8 @@
-"""The denial cache: it refuses a take again, without a trip to the store, until the take's own retry time.
+"""The denial cache: it refuses takes of a bucket that has just refused, without a trip to the store.
 
-A refusal changes nothing, so the same take is refused until then. Other takes may have passed meanwhile, here or in
-other processes, so the retry time in such an answer is a lower bound. The cache gives up on a refusal after a second at
-the latest, so that a reset or a raised limit is seen.
+A refusal changes nothing, so its states still hold, and say whether another take is refused as well, and for how long.
+Other takes may have passed meanwhile, here or in other processes, so the retry time in such an answer is a lower bound.
+The cache gives up on a refusal after a second at the latest, so that a reset or a raised limit is seen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from ...algorithms import decide
 from ...decision import Charge, Decision, Take
 
 LONGEST_US = 1_000_000.0
@@ -36,16 +37,15 @@ class Denials:
         if decision is None:
             return None
         elapsed_us = float(int(self.now_us() - sent_us))
-        wait_us = decision.wait_us - elapsed_us
-        if not 0.0 <= elapsed_us < LONGEST_US or wait_us <= take.max_wait_us or take.best_effort:
-            return None
         refused = decision.take.charges
-        if take.max_wait_us > decision.take.max_wait_us or len(refused) != len(take.charges):
+        if not 0.0 <= elapsed_us < LONGEST_US or take.best_effort or len(refused) != len(take.charges):
             return None
         for charge, other in zip(take.charges, refused):
-            if charge.bucket != other.bucket or charge.cost < other.cost or charge.quota != other.quota:
+            if charge.bucket != other.bucket or charge.quota != other.quota:
                 return None
-        return Decision(take, False, wait_us, decision.stored, decision.now_us + elapsed_us)
+        now = decision.now_us + elapsed_us
+        wait_us, after = decide(take.charges, decision.stored, now, take.max_wait_us)
+        return Decision(take, False, wait_us, decision.stored, now) if after is None else None
 
     def note(self, decision: Decision, sent_us: float) -> None:
         """Remember a refusal; ``sent_us`` is when its take was sent, by our clock.

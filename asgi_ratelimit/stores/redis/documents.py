@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...buckets import escaped
-from ...errors import StoreTimeout, StoreUnavailable
+from ...errors import StoreUnavailable
 from ..event_loops import drop_closed, running_loop
 from .clients import Connection
 from .errors import store_error_of
@@ -99,13 +99,13 @@ class RedisDocuments:
             if done:
                 return read(task.result())
             task.cancel()
-            raise StoreTimeout(f"Redis did not answer within {self._timeout} s")
+            raise TimeoutError
         except Exception as error:
             connection.drop()
             if done and task.exception() is None:
                 wrong = StoreUnavailable(f"Redis answered {task.result()!r:.100}, which makes no sense")
                 raise wrong from error
-            raise store_error_of(error, self._timeout) from error
+            raise store_error_of(error, self._timeout, untried=self._context.untried) from error
 
     async def _send(self, connection: Connection, command: tuple[str | bytes | int, ...]) -> Any:
         async with connection.turn:

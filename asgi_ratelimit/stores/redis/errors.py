@@ -25,12 +25,10 @@ _ADVICE = (
         "the port does not speak TLS, redis://host:6379/0",
     ),
     ("(?i)^protocol error", "what answers there is no Redis, redis://host:6379/0"),
-    (
-        "while reading from .*reset by peer|Connection closed by server",
-        "a port that speaks TLS needs rediss://host:6379/0",
-    ),
 )
 """The errors that do not go away by themselves: how their texts are found, and the advice."""
+
+_CLOSED = re.compile("while reading from .*reset by peer|Connection closed by server")
 
 _SENTINEL_IN_TEXT = re.compile(r"<redis\.asyncio\.client\.\w+\(.*?host=([^,]*),port=([^,]*),.*?\)>\)>\)>")
 """The ``repr`` of redis-py's client for a sentinel, which is longer than a line."""
@@ -43,20 +41,23 @@ class NotWritable(StoreUnavailable):
     """Raised if Redis can read but not write: it can still refuse takes."""
 
 
-def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> StoreError:
+def store_error_of(error: BaseException, timeout: float, prefix: str = "", untried: str = "") -> StoreError:
     """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
 
-    ``prefix`` is the escaped prefix of the keys, if the call had keys.
+    ``prefix`` is the escaped prefix of the keys, if the call had keys. ``untried`` is the scheme of the URL, as long as
+    the server has not answered: it may be the wrong one.
     """
     if isinstance(error, StoreError):
         return error
     text = str(error)
     if isinstance(error, (TimeoutError, exceptions.TimeoutError)):
-        return StoreTimeout(f"Redis did not answer within {timeout} s")
+        return timed_out(timeout, untried)
     if isinstance(error, exceptions.AuthenticationError):
         return StoreError(f"Redis rejected the credentials: {_advised(error, _CREDENTIALS)}")
     if isinstance(error, (exceptions.ConnectionError, exceptions.RedisClusterException, OSError)):
-        return StoreUnavailable(f"Redis cannot be reached: {_advised(error)}")
+        tls = "a port that speaks TLS needs rediss://host:6379/0"
+        advice = tls if untried == "redis" and _CLOSED.search(text) else ""
+        return StoreUnavailable(f"Redis cannot be reached: {_advised(error, advice)}")
     if not isinstance(error, exceptions.RedisError):
         return StoreUnavailable(f"Redis answered what redis-py cannot read: {error!r:.200}")
     if isinstance(error, (exceptions.OutOfMemoryError, exceptions.ReadOnlyError)) or _NOT_WRITABLE.search(text):
@@ -67,6 +68,15 @@ def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> St
         needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"
         return StoreError(f"Redis answered with an error: {text}: {needed}")
     return StoreError(f"Redis answered with an error: {_advised(error)}")
+
+
+def timed_out(timeout: float, untried: str = "") -> StoreTimeout:
+    """The error for a call without an answer; a port without TLS may wait for the rest of what it takes for a command.
+
+    ``untried`` is as in ``store_error_of``.
+    """
+    advice = ": if the port does not speak TLS, redis://host:6379/0" if untried == "rediss" else ""
+    return StoreTimeout(f"Redis did not answer within {timeout} s{advice}")
 
 
 def _advised(error: BaseException, otherwise: str = "") -> str:

@@ -9,15 +9,17 @@ from random import getrandbits
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from ...algorithms import Booked
 from ...clock import Clock, monotonic_us
-from ...decision import Settled, Settlement
+from ...decision import Charge, Settled, Settlement
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
 from ..base import Decisions, Observers, StoreCall
+from ..event_loops import keep
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
 from .denials import Denials
-from .errors import NotWritable, store_error_of
+from .errors import NotWritable, store_error_of, timed_out
 from .outage import MAX_SEEN, Breaker, Outage
 from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode, weight_of
 
@@ -44,6 +46,11 @@ class Context:
     outage: Outage
     lookup: NameLookup
     observers: Observers = field(default_factory=Observers)
+    untried: str = field(init=False)
+    """The scheme of the server's URL until it has answered."""
+
+    def __post_init__(self) -> None:
+        self.untried = self.server.scheme
 
 
 class Node:
@@ -80,9 +87,21 @@ class Node:
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
         """The decision on a take, which the outage decides if Redis does not answer, at once while it is out."""
-        if self.breaker.is_open and not self.breaker.begin_call():
+        if self._is_out(take.take.charges[0]):
             return Decisions((self._context.outage.decide(take.take),))
         return self.group.submit(take)
+
+    def _is_out(self, charge: Charge) -> bool:
+        """Whether Redis is out, so that a take of this charge is not sent; begins a trial if one is due.
+
+        No take waits for a trial. It is the settlement of nothing, which shows that Redis can write, too.
+        """
+        if not self.breaker.is_open:
+            return False
+        if self.breaker.begin_call():
+            trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, getrandbits(52))
+            keep(self, self.group.submit(trial))
+        return True
 
     def _instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else."""
@@ -95,7 +114,11 @@ class Node:
 
         A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
         """
-        if self.breaker.begin_call():
+        if type(action) is NumberedTake and action.is_part:
+            is_called = not self._is_out(action.take.charges[0])
+        else:
+            is_called = self.breaker.begin_call()
+        if is_called:
             return await asyncio.shield(self.group.submit(action))
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
@@ -169,8 +192,9 @@ class Node:
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
                 reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
         except Exception as error:  # redis-py raises many kinds
-            raise store_error_of(error, context.timeout, context.prefix) from error
+            raise store_error_of(error, context.timeout, context.prefix, context.untried) from error
         answers: list[Answer | Exception] = list(decode(actions, reply, mark, context.outage.seen))
+        context.untried = ""
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
@@ -207,7 +231,7 @@ class Node:
         self._connection.failed()
 
     def _timed_out(self) -> Exception:
-        failure = StoreTimeout(f"Redis did not answer within {self._context.timeout} s")
+        failure = timed_out(self._context.timeout, self._context.untried)
         self._failed(failure)
         return failure
 

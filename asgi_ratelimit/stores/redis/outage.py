@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
-from ...algorithms import Booked, decide, read, share, unused
+from ...algorithms import Booked, decide, in_use, read, share, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
@@ -77,10 +78,12 @@ class OutageLedger:
     """What was taken here while Redis was out, and is still to be charged there: one number for each bucket.
 
     A sum is sent as a settlement with an id, so it is charged once, however often it is sent; what is taken meanwhile
-    makes another sum. It also holds settlements that wait for Redis. Threads share it.
+    makes another sum. What has come back meanwhile is not charged: a sum is no more than what is ``in_use`` of its
+    bucket when it is sent. It also holds settlements that wait for Redis. Threads share it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_use: Callable[[str], float]) -> None:
+        self._in_use = in_use
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, Settlement] = OrderedDict()
         self._sent: dict[str, Settlement] = {}
@@ -90,17 +93,26 @@ class OutageLedger:
     def __len__(self) -> int:
         return len(self._sums) + len(self._sent) + len(self._settlements)
 
+    def has_sum(self, bucket: str) -> bool:
+        """Whether something of this bucket is still to be charged."""
+        with self._lock:
+            return bucket in self._sums or bucket in self._sent
+
     def add(self, charge: Charge, units: float, now_us: float) -> None:
-        """Note that units of a bucket were taken; fewer than 0 were given back, as far as they are not sent yet."""
+        """Note that units of a bucket were taken; fewer than 0 were given back, as far as they are not sent yet.
+
+        A rolling window counts all of them from the last time on, so that none leaves it too early.
+        """
         with self._lock:
             entry = self._sums.get(charge.bucket)
             total = units if entry is None else entry.actual + units
+            booked = Booked(now_us, now_us, 0.0, 0.0)
             if total <= 0.0:
                 self._sums.pop(charge.bucket, None)
             elif entry is not None:
                 entry.actual = total
+                entry.booked = booked if units > 0.0 else entry.booked
             elif len(self._sums) < MOST_BUCKETS:
-                booked = Booked(now_us, now_us, 0.0, 0.0)
                 identity = getrandbits(52)
                 self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
             else:
@@ -128,9 +140,15 @@ class OutageLedger:
             return [*entries, *islice(waiting, most - len(entries))]
 
     def _begin(self, bucket: str) -> list[Settlement]:
-        if bucket not in self._sent and bucket in self._sums:
-            self._sent[bucket] = self._sums.pop(bucket)
-        return [self._sent[bucket]] if bucket in self._sent else []
+        """The sum of a bucket that is sent now; what has been taken since an earlier one was sent stays behind."""
+        entry = self._sent.get(bucket) or self._sums.pop(bucket, None)
+        if entry is None:
+            return []
+        self._sent[bucket] = entry
+        newer = self._sums.get(bucket)
+        before = self._in_use(bucket) - (0.0 if newer is None else newer.actual)
+        entry.actual = min(entry.actual, max(before, 0.0))
+        return [entry]
 
     def done(self, settlement: Settlement) -> None:
         """Redis has carried it out."""
@@ -168,12 +186,16 @@ class Outage:
         self._local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         self._whole: dict[Quota, Quota] = {}
         """The quotas that shares are of."""
-        self.ledger = OutageLedger()
         self.seen: dict[str, bytes] = {}
         """The values that the store has reported, updated with each reply."""
         self._seen_before: dict[str, bytes] = {}
         self.nodes: set[str] = set()
         """The names of those that are out."""
+        self.begin_ledger()
+
+    def begin_ledger(self) -> None:
+        """Begin with an empty ledger."""
+        self.ledger = OutageLedger(self._in_use)
 
     @property
     def is_out(self) -> bool:
@@ -228,8 +250,11 @@ class Outage:
         for charge, own in zip(take.charges, charges):
             value = self.seen.pop(charge.bucket, None) or self._seen_before.get(charge.bucket)
             self._seen_before.pop(charge.bucket, None)
-            if value is not None:
+            if value is not None and not self.ledger.has_sum(charge.bucket):  # it does not know of the sum
                 self._local.adopt(own, share(charge.quota, read(charge.quota, value, now), self._replicas))
+            held = self._local.held(charge.bucket) if own is not charge else None
+            if held is not None and held[0] != own.quota and self._whole.get(held[0]) == charge.quota:
+                self._local.adopt(own, held[1])  # a smaller share of the same quota would cut off what was used
         decision = self._local.take((replace(take, charges=charges),))[0]
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
@@ -245,6 +270,11 @@ class Outage:
             whole = replace(charge, quota=self._whole.get(charge.quota, charge.quota))
             self.ledger.add(whole, settlement.actual - settlement.booked.cost, settled.now_us)
         return settled
+
+    def _in_use(self, bucket: str) -> float:
+        """The units of a bucket that this process still counts as used; no bound if it has forgotten them."""
+        held = self._local.held(bucket)
+        return math.inf if held is None else in_use(*held, float(self._clock.now_us()))
 
     def _shared(self, charge: Charge, take: Take) -> Charge:
         """The charge of this process's share of a quota: a take that fits the whole quota must fit the share too."""

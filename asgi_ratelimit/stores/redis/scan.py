@@ -98,7 +98,7 @@ class Scan:
             async with asyncio.timeout(self._timeout):
                 return await answer
         except Exception as error:
-            raise store_error_of(error, self._timeout) from error
+            raise store_error_of(error, self._timeout, untried="" if self.looked else self._server.scheme) from error
 
 
 def stored_bucket(text: str, value: bytes, now_us: float, left: float) -> StoredBucket | None:

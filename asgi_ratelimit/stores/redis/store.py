@@ -26,7 +26,7 @@ from .cluster import ClusterNodes
 from .denials import Denials
 from .documents import RedisDocuments
 from .node import Context, Node
-from .outage import Outage, OutageLedger
+from .outage import Outage
 from .wire import PEEK_ID, NumberedTake, Reset
 
 
@@ -83,7 +83,7 @@ class RedisStore(Store):
         _of_parents.append((getattr(self, "_nodes", None), self._documents.connections))
         self._nodes: dict[asyncio.AbstractEventLoop, Node | ClusterNodes] = {}
         self._ids = count(getrandbits(48) + 1)
-        self._context.outage.ledger = OutageLedger()
+        self._context.outage.begin_ledger()
         self._context.lookup = NameLookup(self._context.server.hosts)
         self._documents.begin_anew()
 

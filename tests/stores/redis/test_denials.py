@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -111,13 +113,36 @@ def test_a_smaller_cost_may_pass(front: Front) -> None:
     assert front.trips == 3
 
 
+def test_each_cost_has_its_own_retry_time(front: Front) -> None:
+    """A larger take is refused for longer than the one that the store has refused, and one above the burst forever."""
+    quota = TokenBucket(60, 3600, burst=20)
+    front.take(one(quota, 20))
+    decisions = [front.take(one(quota, cost)) for cost in (1, 5, 20, 21)]
+    assert [decision.retry_after for decision in decisions] == [60, 300, 1200, math.inf]
+    assert front.trips == 2
+    assert front.take(one(quota, 21, max_wait=900)).retry_after == 300
+    front.wait(500_000)
+    for cost in (1, 5, 20, 21):
+        assert front.take(one(quota, cost)) == front.peek(one(quota, cost))
+    assert front.trips == 2
+
+
+def test_a_refused_best_effort(front: Front) -> None:
+    """It asked for one unit in the end, and others are told their own retry time."""
+    front.take(one(SLOW, 10))
+    front.take(replace(one(SLOW, 5), best_effort=True))
+    for cost in (1, 5):
+        assert front.take(one(SLOW, cost)).retry_after == cost * 360
+    assert front.trips == 2
+
+
 def test_a_caller_that_waits_may_pass(front: Front) -> None:
-    """The refusal of one that waits less does not apply to it, and does to one that waits no longer."""
+    """If it waits long enough; else it is refused, and told how much longer it would have to wait."""
     front.take(one(FAST, 10))
     assert not front.take(one(FAST)).allowed
-    assert not front.take(one(FAST, max_wait=0.05)).allowed
-    assert not front.take(one(FAST, max_wait=0.04)).allowed
-    assert front.trips == 3
+    for max_wait in (0.05, 0.04):
+        assert front.take(one(FAST, max_wait=max_wait)) == front.peek(one(FAST, max_wait=max_wait))
+    assert front.trips == 2
     assert front.take(one(FAST, max_wait=0.1)).allowed
 
 

@@ -18,6 +18,7 @@ from asgi_ratelimit.stores.redis import outage
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
+from tests.support.trial import hurried
 
 pytestmark = pytest.mark.anyio
 
@@ -277,11 +278,11 @@ async def test_a_replica_that_takes_over(caplog: pytest.LogCaptureFixture) -> No
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
-async def until_back(store: RedisStore, key: str) -> None:
-    """Return when the cluster decides again."""
-    for _ in range(300):
+async def until_back(store: RedisStore, key: str) -> int:
+    """Take until the cluster decides again; returns how many takes that needed."""
+    for taken in range(1, 300):
         if not (await take(store, *of(key, HOURLY))).degraded:
-            return
+            return taken
         await asyncio.sleep(0.05)
     pytest.fail("the cluster does not come back")
 
@@ -317,10 +318,30 @@ async def test_a_failure_in_the_middle_of_a_batch(
         for node in cluster.primaries:
             asked(node, "ACL", "SETUSER", "default", "allkeys")
         assert [decision.degraded for decision in decisions] == [False, True]
-        await until_back(store, ill)
+        taken = await until_back(store, ill)
     async with open_on(cluster) as store:
-        assert [await left(store, HOURLY, key) for key in (well, ill)] == [9, 8]
+        assert [await left(store, HOURLY, key) for key in (well, ill)] == [9, 9 - taken]
     assert "ACL SETUSER" in caplog.text  # each server has words of its own, and the hint is ours
+
+
+async def test_no_take_of_several_slots_waits_during_an_outage(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its nodes are back is tried in the background."""
+    monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
+    both = [*of(keys_on(cluster, 0)[0], HOURLY), *of(keys_on(cluster, 1)[0], HOURLY)]
+    async with open_on(cluster, on_error="deny") as store:
+        await take(store, *both)
+        cluster.primaries[0].pause()
+        async with hurried():
+            assert (await take(store, *both)).degraded
+        for _ in range(10):
+            taking = asyncio.create_task(take(store, *both))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert taking.done()
+            assert taking.result().degraded
+        cluster.primaries[0].resume()
 
 
 async def test_a_failure_of_one_of_several_slots(cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> None:

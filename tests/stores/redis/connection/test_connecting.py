@@ -19,7 +19,7 @@ import redis
 from redis.asyncio import Redis
 
 from asgi_ratelimit.decision import Charge, Decision
-from asgi_ratelimit.errors import StoreError, StoreUnavailable
+from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
@@ -145,6 +145,30 @@ async def test_the_log_says_that_a_port_may_speak_tls(
     ):
         assert (await limiter.rate_limit("key")).degraded
     assert ": a port that speaks TLS needs rediss://host:6379/0" in caplog.text
+
+
+async def test_the_log_says_that_a_port_may_not_speak_tls(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Redis without TLS waits for more of what it takes for a command."""
+    async with limiter_on(f"rediss://{HOST}:{redis_server.port}", timeout=0.25) as limiter:
+        assert (await limiter.rate_limit("key")).degraded
+        with pytest.raises(StoreTimeout, match="redis://host"):
+            await limiter.store.documents.read("limits")
+    assert "within 0.25 s: if the port does not speak TLS, redis://host:6379/0" in caplog.text
+
+
+async def test_a_port_that_has_answered_is_not_doubted(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Redis closes its connections when it ends."""
+    async with limiter_on(server.url) as limiter:
+        assert not (await limiter.rate_limit("key")).degraded
+        server.pause()
+        taking = asyncio.create_task(limiter.rate_limit("key"))
+        await asyncio.sleep(0)
+        server.kill()
+        assert (await taking).degraded
+    assert "cannot be reached: " in caplog.text
+    assert "TLS" not in caplog.text
 
 
 async def test_a_slow_tls_port_that_has_answered_is_not_doubted(

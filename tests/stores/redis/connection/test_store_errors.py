@@ -87,7 +87,14 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
 )
 def test_an_error_that_stays_says_what_to_change(error: Exception, advice: str) -> None:
     """With the right form of the URL; an error that may pass has no advice."""
-    assert advice in str(store_error_of(error, 0.25))
+    assert advice in str(store_error_of(error, 0.25, untried="redis"))
+
+
+@pytest.mark.parametrize("untried", ["", "rediss"])
+def test_a_closed_connection_may_pass(untried: str) -> None:
+    """Where the server has answered before, or speaks TLS."""
+    closed = RedisConnectionError("Connection closed by server.")
+    assert str(store_error_of(closed, 0.25, untried=untried)) == "Redis cannot be reached: Connection closed by server."
 
 
 @pytest.mark.parametrize("command", ["", "run the 'set' command or its subcommand"])

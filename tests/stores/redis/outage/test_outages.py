@@ -105,6 +105,17 @@ async def test_a_second_outage_begins_where_redis_was(server: RedisServer, quota
     assert 19 <= taken <= 20
 
 
+@pytest.mark.parametrize("on_error", ["local", "allow", "deny"])
+async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: str) -> None:
+    """It is tried whether it can write, also where nothing is to be charged."""
+    async with limiter_on(server.url, on_error=on_error) as limiter:
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            assert (await limiter.rate_limit("key", 0.001)).degraded
+            client.config_set("maxmemory", "0")
+        await until_served(limiter)
+
+
 async def test_many_takes_at_the_start_of_an_outage_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """However many they are."""
     async with limiter_on(RedisServer().url) as limiter:

@@ -1,0 +1,194 @@
+"""The outage ledger: Redis is charged with what is still in use when it is back, and with no less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.algorithms import pack
+from asgi_ratelimit.decision import Charge, Take, settlements_of
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores.redis.outage import Outage
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import run_in_place
+from tests.support.examples import up_to
+
+KINDS: list[Callable[..., Quota]] = [TokenBucket, FixedWindow, RollingWindow]
+EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=["bucket", "fixed", "rolling"])
+
+
+class Fleet:
+    """Processes that share a store, each with an outage of its own; the store stands for Redis."""
+
+    def __init__(self, replicas: int = 1) -> None:
+        self.clock = SteppedClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.outages = [Outage("local", replicas, self.clock, 600.0) for _ in range(replicas)]
+        self.granted: list[tuple[float, float]] = []
+
+    @property
+    def outage(self) -> Outage:
+        return self.outages[0]
+
+    def take(self, charge: Charge) -> float:
+        """Take from the store, which reports its values to all processes; returns the units that it granted."""
+        (decision,) = self.store.take((Take((charge,)),))
+        held = self.store.held(charge.bucket)
+        if held is not None:
+            for each in self.outages:
+                each.seen[charge.bucket] = pack(*held)
+        return self._noted(decision.granted)
+
+    def take_without(self, charge: Charge, process: int = 0) -> float:
+        """Take in an outage; returns the units that were granted."""
+        return self._noted(self.outages[process].decide(Take((charge,))).granted)
+
+    def repay(self, *, is_answered: bool = True) -> None:
+        """Charge the store with all ledgers; its answers may get lost."""
+        for each in self.outages:
+            while entries := each.ledger.some(60, lambda bucket: True):
+                run_in_place(self.store.settle([replace(entry) for entry in entries]))
+                if not is_answered:
+                    break
+                for entry in entries:
+                    each.ledger.done(entry)
+
+    def left(self, charge: Charge) -> int:
+        return run_in_place(self.store.peek(Take((charge,)))).remaining
+
+    def require_promise(self, burst: float, rate: float) -> None:
+        """In no interval more than the burst, and what comes back in it."""
+        for at, (began, _) in enumerate(self.granted):
+            units = 0.0
+            for ended, granted in self.granted[at:]:
+                units += granted
+                assert units <= burst + (ended - began) * rate + 1e-6
+
+    def _noted(self, granted: float) -> float:
+        self.granted.append((self.clock.now, granted))
+        return granted
+
+
+@EACH_KIND
+def test_what_has_come_back_meanwhile_is_not_charged(kind: Callable[..., Quota]) -> None:
+    """A client below its limit keeps going, however long the outage was, as if there had been none."""
+    fleet, charge = Fleet(), Charge(kind(10, 6.0), "key")
+    without = MemoryStore(clock=fleet.clock)
+    for _ in range(100):
+        assert fleet.take_without(charge)
+        assert without.take((Take((charge,)),))[0].allowed
+        fleet.clock.advance(0.9)
+    fleet.repay()
+    assert fleet.left(charge) == run_in_place(without.peek(Take((charge,)))).remaining > 0
+    fleet.clock.advance(12.0)
+    assert fleet.left(charge) == 10
+
+
+@EACH_KIND
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_sum_that_could_not_be_charged_goes_down(kind: Callable[..., Quota], is_answered: bool) -> None:
+    """What was taken after it was sent is charged too; one that was charged, and whose answer is lost, is not."""
+    fleet, charge = Fleet(), Charge(kind(10, 6.0), "key")
+    fleet.take_without(replace(charge, cost=6))
+    fleet.outage.ledger.some(60, lambda bucket: True)  # sent, and lost on the way
+    if not is_answered:
+        fleet.repay(is_answered=False)
+    fleet.take_without(replace(charge, cost=4))
+    fleet.clock.advance(30.0)
+    fleet.take_without(replace(charge, cost=3))
+    fleet.repay()
+    assert fleet.left(charge) == 7
+
+
+@EACH_KIND
+def test_what_is_settled_in_an_outage(kind: Callable[..., Quota]) -> None:
+    """Less is not charged, and more is."""
+    fleet, charge = Fleet(), Charge(kind(10, 3600.0), "key", 2)
+    decisions = [fleet.outage.decide(Take((charge,))) for _ in range(3)]
+    for decision, actual in zip(decisions, (0.0, 3.0)):
+        for settlement in settlements_of(decision, [actual]):
+            run_in_place(fleet.outage.settle(settlement))
+    fleet.repay()
+    assert fleet.left(charge) == 10 - 3 - 2
+
+
+@EACH_KIND
+def test_a_bucket_that_this_process_has_forgotten(kind: Callable[..., Quota]) -> None:
+    """All that was taken of it is charged."""
+    fleet, charge = Fleet(), Charge(kind(10, 3600.0), "key", 4)
+    fleet.take_without(charge)
+    run_in_place(fleet.outage._local.reset([charge]))
+    fleet.repay()
+    assert fleet.left(charge) == 6
+
+
+@EACH_KIND
+def test_a_value_that_was_reported_before_the_sum_was_charged(kind: Callable[..., Quota]) -> None:
+    """A full Redis can still refuse, and its answer does not know what was taken here."""
+    fleet, charge = Fleet(), Charge(kind(10, 3600.0), "key")
+    fleet.take(replace(charge, cost=2))
+    value = fleet.outage.seen[charge.bucket]
+    assert fleet.take_without(replace(charge, cost=8))
+    fleet.outage.seen[charge.bucket] = value
+    assert not fleet.take_without(charge)
+    fleet.repay()
+    assert fleet.left(charge) == 0
+
+
+@pytest.mark.parametrize("quota", [TokenBucket(8, 60.0), FixedWindow(8, 60.0)], ids=["bucket", "fixed"])
+def test_a_large_take_of_a_small_share(quota: Quota) -> None:
+    """It is granted as a whole, and small ones wait until its units have come back at the rate of the share."""
+    fleet = Fleet(replicas=4)
+    assert fleet.take_without(Charge(quota, "key", 8)) == 8
+    fleet.clock.advance(60.0)  # two units come back
+    for _ in range(3):
+        assert not fleet.take_without(Charge(quota, "key"))
+    fleet.repay()
+    assert fleet.left(Charge(quota, "key")) == 2
+
+
+def test_a_rolling_window_counts_from_the_last_take_on() -> None:
+    """Or the units would leave the window before it is over."""
+    fleet, charge = Fleet(), Charge(RollingWindow(10, 60.0), "key")
+    fleet.take_without(charge)
+    fleet.clock.advance(50.0)
+    assert fleet.take_without(replace(charge, cost=9))
+    fleet.repay()
+    fleet.clock.advance(12.0)
+    assert fleet.left(charge) <= 1
+
+
+STEPS = st.lists(
+    st.sampled_from(["out", "lost", "back"]) | st.integers(1, 3) | st.floats(0.001, 0.2), min_size=10, max_size=60
+)
+
+
+@up_to(2_000)
+@given(STEPS, st.sampled_from([1, 2]), st.sampled_from([1.0, 0.5]), st.integers(0, 1))
+def test_outages_are_no_second_quota(steps: list[str | int | float], replicas: int, factor: float, first: int) -> None:
+    """In no interval, whatever happens in which order; only a process that does not know what others took adds a share.
+
+    One process knows all, and grants what Redis would grant.
+    """
+    quota = TokenBucket(6, 1.0, burst_allowance_factor=factor if replicas == 1 else 1.0)
+    fleet, is_out, process = Fleet(replicas), False, first
+    for step in steps:
+        if isinstance(step, float):
+            fleet.clock.advance(step)
+        elif isinstance(step, int):
+            process = (process + 1) % replicas
+            charge = Charge(quota, "key", step)
+            fleet.take_without(charge, process) if is_out else fleet.take(charge)
+        elif step == "lost":
+            fleet.repay(is_answered=False)
+            is_out = True
+        else:
+            fleet.repay()
+            is_out = step == "out"
+    shares = quota.burst if replicas > 1 else 0.0
+    fleet.require_promise(quota.burst + shares, quota.limit)
