@@ -26,9 +26,6 @@ LEASE_US = 10 * SECOND_US
 LONGEST_RETRY_US = 60 * SECOND_US
 """The longest pause after refusals that name no time; each is twice as long as the one before."""
 
-COST_WEIGHT = 0.1
-"""How much an answer counts in the moving average of what a request takes."""
-
 LEAST = 1e-6
 """With fewer units than this, nothing is left."""
 
@@ -248,8 +245,7 @@ class ReportedBucket(PioneerBucket):
     resets: Resets = field(default_factory=Resets)
     small: SmallBurst = field(default_factory=SmallBurst)
     reported: float = math.inf
-    """The units that were left according to the latest answer, at ``reported_us``."""
-    reported_us: float = 0.0
+    """The units that were left according to the latest answer."""
     spent_until_us: float = 0.0
     """The end of the latest window of which all processes know that nothing is left."""
     available: float = math.inf
@@ -383,10 +379,7 @@ class ReportedBucket(PioneerBucket):
         if limit != self.limit:
             self.refill = self.resets.unit_us = 0.0
         self.limit = limit
-        if report.cost is not None or report.unit in ("requests", "share"):
-            self.cost = report.cost if report.cost is not None else 1.0 if report.unit == "requests" else 0.0
-        else:
-            self._learn_cost(report.remaining or 0.0, now_us)
+        self.cost = report.cost if report.cost is not None else 1.0 if report.unit == "requests" else 0.0
         self.is_next_unit = report.reset_means == "next unit"
         window = report.window or (0.0 if self.is_next_unit else report.reset_after) or 0.0
         self.window_us = max(self.window_us, window * SECOND_US)
@@ -402,17 +395,6 @@ class ReportedBucket(PioneerBucket):
             if not is_refused:
                 self.small.learn(limit, report, not self.under_way, now_us)
             self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
-
-    def _learn_cost(self, left: float, now_us: float) -> None:
-        """Learn what a request takes of a unit of which it takes many, such as tokens, by what successive answers say.
-
-        Between two answers, the server has counted one request on average.
-        """
-        came_back = self.refill * (now_us - self.reported_us)
-        used = min(self.reported + came_back, self.limit) - left
-        if self.reported < math.inf and used > 0.0:
-            self.cost += (used - self.cost) * (COST_WEIGHT if self.cost else 1.0)
-        self.reported_us = now_us
 
     def _exact(self, report: ServerLimit) -> float:
         """The units that an answer has left. If they come back one by one, it rounds them down, but not their time."""

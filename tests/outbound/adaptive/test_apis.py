@@ -225,32 +225,3 @@ def test_an_api_whose_answers_report_nothing(profile: str, rate: float) -> None:
     assert caller.get(*["/v1/charges"] * count) == [200] * count
     assert len(caller.service.times) - count <= max(0.03 * count, 2)
     assert max(caller.service.times) <= 45
-
-
-def test_reported_tokens_are_obeyed() -> None:
-    """A request takes as many as successive answers have shown, so what remains is not more than it lasts for."""
-    bucket = {"left": 2_000.0, "at": 0.0}
-
-    def script(path: str, number: int) -> Any:
-        at = caller.service.times[-1]
-        bucket["left"] = min(bucket["left"] + (at - bucket["at"]) * 1_000, 2_000)
-        bucket["at"] = at
-        is_served = bucket["left"] >= 130
-        bucket["left"] -= 130 * is_served
-        left = bucket["left"]
-        headers = {"x-ratelimit-limit-tokens": "2000", "x-ratelimit-remaining-tokens": f"{left:.0f}"}
-        headers["x-ratelimit-reset-tokens"] = f"{2_000 - left:.0f}ms"
-        return (200, headers) if is_served else (429, headers | {"retry-after-ms": f"{130 - left:.0f}"})
-
-    caller = Caller(script, profile="openai", retries=5)
-
-    async def main(client: httpx.AsyncClient) -> list[int]:
-        async def one_after_another() -> list[int]:
-            return [(await client.post("/v1/responses", json={})).status_code for _ in range(30)]
-
-        answers = await asyncio.gather(*[one_after_another() for _ in range(10)])
-        return [status for statuses in answers for status in statuses]
-
-    assert caller.run(main) == [200] * 300
-    assert len(caller.service.times) - 300 <= 9
-    assert max(caller.service.times) <= 300 * 130 / 1_000 * 1.1
