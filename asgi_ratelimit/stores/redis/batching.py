@@ -86,10 +86,10 @@ class GroupCommit(Generic[T, R]):
                     raise
                 except BaseException as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
                     results = error
-                deadline.cancel()
                 if self._sender is not sender:  # the batch has expired, and another sender goes on
                     break
                 self._end(batch, results)
+                deadline.cancel()  # not before: if the end fails, the deadline ends what is left
         finally:
             if self._sender is sender:
                 self._sender = None

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,7 +163,7 @@ async def test_a_cancelled_caller_hurts_nobody() -> None:
 async def test_a_batch_fails_at_its_deadline_whatever_it_is_doing(*, swallows: bool) -> None:
     """Its items fail, and the next batch is sent, although the call may never end."""
     end = asyncio.Event()
-    sent: list[list[int]] = []
+    sent, cancelled = list[list[int]](), list[list[int]]()
 
     async def send(items: list[int]) -> list[str]:
         sent.append(items)
@@ -170,6 +171,7 @@ async def test_a_batch_fails_at_its_deadline_whatever_it_is_doing(*, swallows: b
             try:
                 await end.wait()
             except asyncio.CancelledError:
+                cancelled.append(items)
                 if not swallows:
                     raise
                 await end.wait()
@@ -177,12 +179,40 @@ async def test_a_batch_fails_at_its_deadline_whatever_it_is_doing(*, swallows: b
 
     group: GroupCommit[int, str] = GroupCommit(send, timeout=0.02, timed_out=TooLate)
     late = group.submit(1)
+    await settle_down()
+    behind = group.submit(2)
     with pytest.raises(TooLate):
         await late
-    assert await group.submit(2) == "answer"
+    async with asyncio.timeout(30):
+        assert await behind == "answer"  # without another item that comes
     await group.drain()
-    assert sent == [[1], [2]]
+    assert (sent, cancelled) == ([[1], [2]], [[1]])
     end.set()
+
+
+async def test_a_batch_that_ends_after_its_deadline_sends_no_other() -> None:
+    """One batch at a time is under way, also then."""
+    ends, sent = [asyncio.Event(), asyncio.Event()], list[list[int]]()
+
+    async def send(items: list[int]) -> list[str]:
+        sent.append(items)
+        end = ends[min(items[0], 1)]
+        while not end.is_set():
+            with suppress(asyncio.CancelledError):
+                await end.wait()
+        return ["answer"] * len(items)
+
+    group: GroupCommit[int, str] = GroupCommit(send, timeout=0.02, timed_out=TooLate)
+    with pytest.raises(TooLate):
+        await group.submit(0)
+    group._timeout = 60.0  # only the first batch is late
+    group.submit(1)
+    await settle_down()
+    group.submit(2)
+    ends[0].set()
+    await settle_down()
+    assert sent == [[0], [1]]
+    ends[1].set()
 
 
 async def test_drain_waits_for_what_is_under_way_and_for_what_waits() -> None:
