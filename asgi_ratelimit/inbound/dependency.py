@@ -40,7 +40,7 @@ from .penalties import Penalty
 from .plan import Plan
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 from .routes import AppRoute, mounts_of, place_text, walk
-from .rules import CompiledRule, Defaults, overridden, owned_quotas
+from .rules import CompiledRule, default_rule, overridden, owned_quotas
 
 _MOST_PLANS = 16
 """The most apps with one limit whose plans are kept."""
@@ -130,7 +130,7 @@ class RateLimit:
         name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
-        defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
+        defaults = default_rule(name, key, cost, on_error, max_delay, fallback=address_key([key]))
         rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
         if self._own is not None and not self.unnamed:

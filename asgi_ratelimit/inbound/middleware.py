@@ -43,7 +43,7 @@ from .penalties import ListFunction, Lists, Penalty
 from .plan import RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .routes import RouteTemplates, place_of, root_of
-from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .rules import CompiledRule, Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
 from .websockets import MessageLimits, Throttled
 
@@ -95,7 +95,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = checked_app(app)
         listed = checked_rules(rules)
-        own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        own = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
         self._options = own if self._file is None else self._file.options
         observers = Hooks(hooks)
@@ -112,7 +112,7 @@ class RateLimitMiddleware:
         self._take_over_table(self.rule_table)
         subscribe(self._store, self)
 
-    def _new_enforcer(self, defaults: Defaults, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
+    def _new_enforcer(self, defaults: CompiledRule, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
         options = header_options(self._options.headers)
         return Enforcer(
             defaults.name,
@@ -174,7 +174,7 @@ class RateLimitMiddleware:
     def _warn(self) -> None:
         """Warn about rules that never apply, as soon as the app is complete, and about limits that clients evade."""
         warn_of_rules(self.rule_table.rules if self._has_started else (), self.app)
-        warn_of_evadable_rules(self.rule_table.rules, self.rule_table.charging)
+        warn_of_evadable_rules(self.rule_table.charging)
 
     @used_as(
         'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
@@ -236,7 +236,7 @@ class RateLimitMiddleware:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
 
-    def _defaults(self, options: Options) -> Defaults:
+    def _defaults(self, options: Options) -> CompiledRule:
         """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
         defaults = options.defaults(self._failures)
         return replace(defaults, name=self._place) if self._place else defaults
@@ -247,7 +247,7 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging, scope, self._store)
+        require_usable(self.rule_table.charging, self._store)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"

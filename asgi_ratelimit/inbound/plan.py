@@ -25,7 +25,7 @@ from .checks import require_agreement
 from .functions import QuotaFunction, Results, connection_of
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
-from .rules import STRICTNESS, Charged, CompiledRule, Defaults, Rule, name_of_messages, under_overrides
+from .rules import STRICTNESS, Charged, CompiledRule, Rule, name_of_messages, under_overrides
 
 MAX_CACHED = 4096
 """The number of paths whose plans are kept, and of sets of rules."""
@@ -196,7 +196,7 @@ class RuleTable:
         self,
         quota: QuotaLike | QuotaFunction | None,
         rules: Iterable[Rule],
-        defaults: Defaults,
+        defaults: CompiledRule,
         penalty: Penalty | None = None,
         root: str = "",
         overrides: Mapping[str, Override] = NO_OVERRIDES,

@@ -13,12 +13,11 @@ from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
 from ..errors import ConfigurationError
-from ..inbound.checks import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
+from ..inbound.checks import NO_LIMITS, evadable_limits, unused_rules
 from ..inbound.config import USUAL, LimitsFile
 from ..inbound.dependency import RateLimit, named_rules, require_depends, require_names
 from ..inbound.functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
-from ..inbound.plan import RuleTable
 from ..inbound.routes import AppRoute, RouteMiddleware, example_path, walk
 from ..inbound.rules import CompiledRule
 from ..quota_text import as_text
@@ -160,7 +159,7 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     for middleware in limiting:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
-        problems += [*unused_rules(table.rules, middleware.app.app), *_mistakes(table)]
+        problems += [*unused_rules(table.rules, middleware.app.app), *evadable_limits(table.charging)]
     problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
     return rules, [*problems, *_findings_of(rules)]
@@ -170,13 +169,7 @@ def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
     table = options.table(options.defaults(Failures()), "", None)
-    return [*table.charging], [*_mistakes(table), *_findings_of(table.charging)]
-
-
-def _mistakes(table: RuleTable) -> Iterator[str]:
-    """Rules and limits that a client evades."""
-    yield from evadable_rules(table.rules)
-    yield from evadable_limits(table.charging)
+    return [*table.charging], [*evadable_limits(table.charging), *_findings_of(table.charging)]
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:

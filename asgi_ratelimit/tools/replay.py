@@ -18,7 +18,7 @@ from ..inbound.functions import Failures
 from ..inbound.penalties import apply_penalties
 from ..inbound.plan import Plan, RuleTable
 from ..inbound.refusals import LimitUnavailable
-from ..inbound.rules import CompiledRule, Defaults
+from ..inbound.rules import CompiledRule, default_rule
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US
@@ -56,7 +56,7 @@ def limits_of(quota: str | None, texts: Sequence[str]) -> RuleTable:
 
     Raises ``QuotaError`` and ``ConfigurationError``.
     """
-    return RuleTable(quota, [_rule(text) for text in texts], Defaults(DEFAULT_NAME, LOGGED_KEY))
+    return RuleTable(quota, [_rule(text) for text in texts], default_rule(DEFAULT_NAME, LOGGED_KEY))
 
 
 def limits_of_file(path: str) -> RuleTable:

@@ -61,22 +61,9 @@ def test_two_functions_for_one_name_are_refused(first: Any, second: Any, quoted:
     assert str(raised.value).endswith('would share a bucket: name one Rule(..., name="uploads")')
 
 
-@pytest.mark.parametrize(("own", "quota"), [("2/minute", one), (two, "1/minute"), (two, one)])
-def test_the_own_quota_and_a_function_for_its_name_are_refused(own: Any, quota: Any) -> None:
-    """A rule may be named as its middleware is."""
-    with pytest.raises(ConfigurationError, match=r"named 'default' have different quotas, .* and .*, and would"):
-        limited(Rule("/", quota, name="default"), own=own)
-
-
 async def test_one_function_for_two_rules_is_one_limit() -> None:
     """It returns one quota for a request, so the request is charged once, and refused on time."""
     app = limited(Rule("/", two, name="both"), Rule("/{path:path}", two, name="both"))
-    assert await statuses(app) == [200, 200, 429, 429]
-
-
-async def test_functions_for_two_names_both_hold() -> None:
-    """The remedy that the error shows keeps both limits."""
-    app = limited(Rule("/", lambda _: "100/minute"), Rule("/", two, name="other"))
     assert await statuses(app) == [200, 200, 429, 429]
 
 
@@ -116,40 +103,6 @@ def test_two_quotas_for_messages_of_one_name_are_refused() -> None:
     rules = [Rule("/ws", None, messages=text, name="chat") for text in ("100/s", "2/s")]
     with pytest.raises(ConfigurationError, match=r"'chat messages' have different quotas .*\"100/sec.* and \"2/sec"):
         limited(*rules)
-
-
-CHAT = Rule("/chat", None, messages="3/hour", name="chat")
-
-
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        (Rule("/x", "5/hour", name="chat messages"), 'different quotas named \'per-hour\', "5/hour" and "3/hour", and'),
-        (Rule("/x", one, name="chat messages"), "have different quotas, one() and 3/hour, "),
-        (Rule("/x", "3/hour", name="chat messages", shadow=True), "effects, shadow=True and shadow=False"),
-    ],
-    ids=["quota", "function", "shadow"],
-)
-def test_messages_have_a_name_that_rules_share(other: Rule, reason: str) -> None:
-    """It is that of their rule and ``messages``; the order of the rules does not matter."""
-    for rules in ((CHAT, other), (other, CHAT)):
-        with pytest.raises(ConfigurationError, match="two rules named 'chat messages'") as refused:
-            limited(*rules)
-        assert reason in str(refused.value)
-
-
-def test_the_own_quota_may_not_have_the_name_of_messages() -> None:
-    """Unless they are equal."""
-    with pytest.raises(ConfigurationError, match="two rules named 'chat messages' have different quotas"):
-        limited(CHAT, own="5/hour", name="chat messages")
-
-
-def test_messages_may_share_their_name_on_purpose() -> None:
-    """With an equal quota; and those of a rule in shadow take nothing."""
-    assert limited(CHAT, Rule("/x", "3/hour; 9/day", name="chat messages"))
-    assert limited(
-        Rule("/chat", None, messages="3/hour", name="chat", shadow=True), Rule("/x", "5/hour", name="chat messages")
-    )
 
 
 def test_rules_without_a_name_do_not_get_that_of_messages() -> None:

@@ -124,13 +124,6 @@ async def test_hosts_do_not_share() -> None:
     assert await statuses_on(app, *hosts, *hosts) == [200] * 4 + [429, 200, 429, 429]
 
 
-async def test_a_limit_under_several_hosts_is_one() -> None:
-    """Such as the same app under two names."""
-    app = shop(RateLimit("1/minute"))
-    both = Starlette(routes=[Host("example", app), Host("www.example", app)], middleware=limiting(a_store(), None))
-    assert await statuses_on(both, "example", "www.example") == [200, 429]
-
-
 async def test_two_apps_under_several_hosts_do_not_share() -> None:
     """Each limit has the name of the first host, and one outside of all hosts has none."""
     shop_app, admin, other = (shop(RateLimit("1/minute")) for _ in range(3))
@@ -144,15 +137,6 @@ async def test_two_apps_under_several_hosts_do_not_share() -> None:
         *[("GET admin.example/items: 1/minute",)] * 2,
         ("GET /items: 1/minute",),
     ]
-
-
-async def test_a_further_host_changes_no_name() -> None:
-    """So the buckets stay the same from one deployment to the next."""
-    store = a_store()
-    for further in ([], ["www.example"]):
-        app = shop(RateLimit("1/minute", store=store))
-        routes = [Host(name, app) for name in ["example", *further]]
-        assert await statuses_on(Starlette(routes=routes), "example") == [429 if further else 200]
 
 
 async def test_two_routes_of_one_path_do_not_share() -> None:
@@ -196,13 +180,6 @@ async def test_failures_within_a_mount_have_its_name() -> None:
     assert [(each.name, each.failed) for each in seen[1:]] == [("default /a", "deny"), ("default /a", "on_limited")]
 
 
-async def test_limits_of_one_name_share_in_all_places() -> None:
-    """A name is there to share buckets on purpose."""
-    store = a_store()
-    app = Starlette(routes=[Route(path, hello, middleware=limiting(store, name="both")) for path in ("/a", "/b")])
-    assert await statuses(app, "/a", "/b") == [200, 429]
-
-
 async def test_processes_agree_on_places() -> None:
     """Two apps with the same routes have the same buckets, in any order of their first requests."""
     store = a_store()
@@ -233,13 +210,6 @@ def hiding(app: Any) -> Any:
         await app(scope, receive, send)
 
     return hidden
-
-
-async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
-    """That of its first request."""
-    store = a_store()
-    mounts = [Mount(path, hiding(RateLimitMiddleware(ok, "1/minute", store=store))) for path in ("/a", "/b")]
-    assert await statuses(Router(mounts), "/a/", "/b/", "/a/") == [200, 200, 429]
 
 
 async def test_processes_agree_on_the_place_of_a_hidden_middleware() -> None:

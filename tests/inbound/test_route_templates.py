@@ -94,15 +94,6 @@ async def test_routes_of_fastapi(root: str) -> None:
     assert await both(app, http(f"{root}/v1/branch/7", root_path=root)) == ["/v1/branch/{number}"] * 2
 
 
-async def test_a_route_that_is_added_later() -> None:
-    """It is found, too."""
-    app = Starlette(routes=[Route("/", hello)])
-    templates = RouteTemplates(app)
-    assert templates.of(http("/late")) is None
-    app.add_route("/late", hello)
-    assert templates.of(http("/late")) == "/late"
-
-
 def test_routes_that_cannot_be_read() -> None:
     """An app of another framework is one route for all its paths; parameters of one name in mounts are left out."""
     assert RouteTemplates(ok).of(http("/any")) == "/{path:path}"

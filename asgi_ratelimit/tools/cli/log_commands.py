@@ -12,7 +12,6 @@ from typing import Any
 
 from ...buckets import as_bytes, digest
 from ...inbound.plan import RuleTable
-from ...inbound.rules import constant_quotas
 from ..logs import LogReader, fields_of
 from ..replay import Replay, limits_of, limits_of_file
 from ..suggest import KINDS, QUANTILES, SHARES, suggest, times_of
@@ -73,7 +72,7 @@ def what_if(options: argparse.Namespace) -> int:
     if replay.keyless:
         warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
     unused = [name for name, counts in replay.rules.items() if not counts]
-    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.charging)))
+    _warn(reader, unused, any(quota.period < SHORT for rule in limits.charging for quota in rule.constant_quotas))
     if options.json:
         print_json(report)
     else:
