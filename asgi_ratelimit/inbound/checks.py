@@ -176,15 +176,17 @@ def warn_of_evadable_rules(charging: Sequence[CompiledRule]) -> None:
 
 
 def evadable_limits(charging: Sequence[CompiledRule]) -> Iterator[str]:
-    """Which rules decide alone under a key that clients leave out or invent; and whether all limits have such keys."""
-    for rule in charging:
-        if rule.is_final and rule.quota and (_can_be_invented(rule.key) or isinstance(rule.key, user)):
-            problem = f"{rule!r} decides alone, and clients who leave out or invent its key have no limit at all"
-            mend = "leave out only=True, and give the middleware a quota by client_ip(), which applies as well"
-            yield f"{problem}: {mend}"
-    if charging and all(_can_be_invented(rule.key) and not rule.is_final for rule in charging):
-        problem = f"clients who leave out or invent the key of each limit here, such as {charging[0].key!r}, have none"
-        yield f'{problem}: add one by address, Rule("/{{path:path}}", "300/minute", key=client_ip())'
+    """Why clients who leave out or invent keys have no limit: under a rule that decides alone, or under all others."""
+    alone = [[rule] for rule in charging if rule.is_final and rule.quota]
+    for rules in (*alone, [rule for rule in charging if not rule.is_final]):
+        if rules and all(map(_is_evaded, rules)):
+            problem = f"clients who leave out or invent {rules[0].key!r}, as of {rules[0].name!r}, have no limit at all"
+            example = 'Rule("/{path:path}", "300/minute", key=client_ip())'
+            yield f"{problem}: add one by address, {example}, and leave out only=True"
+
+
+def _is_evaded(rule: CompiledRule) -> bool:
+    return _can_be_invented(rule.key) or (rule.is_final and isinstance(rule.key, user))
 
 
 def _can_be_invented(key: KeyFunction) -> bool:
