@@ -26,7 +26,7 @@ from ..logs import logger, warn_once
 from ..overrides import limit_text
 from ..quota_text import readable
 from ..stores import MemoryStore, Store
-from .delays import SuccessiveTakes, loop_for_messages, require_asyncio
+from .delays import require_asyncio
 from .functions import takes
 from .routes import AppRoute, example_path, walk
 from .rules import CompiledRule
@@ -71,13 +71,11 @@ def checked_app(app: ASGIApp) -> ASGIApp:
     )
 
 
-def require_usable(rules: Iterable[CompiledRule], scope: Scope, store: Store) -> None:
+def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
     """Raise ``ConfigurationError`` for a rule that cannot apply to requests such as that of this scope."""
     for rule in rules:
-        if rule.max_delay:
+        if rule.max_delay or rule.messages:
             require_asyncio()
-        if rule.messages and not store.in_process:
-            loop_for_messages()
         if rule.source is None and "path_params" not in scope:
             _require_no_parameter(rule.key)
 
@@ -274,12 +272,11 @@ def draining(receive: Receive, hooks: Hooks) -> Receive:
     return draining_receive
 
 
-def closing(send: Send, store: Store, takes: SuccessiveTakes, hooks: Hooks) -> Send:
+def closing(send: Send, store: Store, hooks: Hooks) -> Send:
     """Close the store after the app has shut down, once nothing uses it any more."""
 
     async def closing_send(message: Message) -> None:
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
-            await takes.aclose()
             await hooks.aclose()
             await store.aclose()
         await send(message)

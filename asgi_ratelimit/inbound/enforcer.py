@@ -15,7 +15,8 @@ from ..headers import Dialect
 from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..stores import Decisions, Store
-from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests
+from ..waiting import Book
+from .delays import MAX_WAITING, Receiving, Taken, WaitingCount, give_back, wait
 from .functions import Failures
 from .penalties import BlockCheck, apply_penalties
 from .plan import Plan
@@ -41,8 +42,6 @@ class Enforcer:
     hooks: Hooks
     waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
     """How many requests wait, and how many may wait at a time."""
-    successive_takes: SuccessiveTakes = field(default_factory=SuccessiveTakes)
-    waiting_requests: WaitingRequests = field(init=False)
     failures: Failures = field(init=False)
     """Failures of the functions of dependencies are reported here."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
@@ -59,7 +58,6 @@ class Enforcer:
     def __post_init__(self) -> None:
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
-        self.waiting_requests = WaitingRequests(self.store, self.successive_takes)
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
@@ -79,12 +77,12 @@ class Enforcer:
         """
         since_ns = monotonic_ns()
         answer = self.store.take(takes)
+        outer = outer or self
         if type(answer) is not Decisions or not plan.is_final:
-            return self._finished(plan, answer, scope, since_ns, receiving, outer or self)
-        observer = outer or self
+            return self._finished(plan, answer, scope, since_ns, receiving, outer)
         self.counts.count(answer)
-        if observer.is_observed:
-            observer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
+        if outer.is_observed:
+            outer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return answer
 
     async def _finished(
@@ -97,47 +95,32 @@ class Enforcer:
         outer: Enforcer,
     ) -> list[Decision]:
         """The decisions of a store on a server, or those that do not stand as they are."""
-        decisions, waited = await answer, None
+        decisions = await answer
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
         if not plan.is_final:
-            decisions, waited = await self._changed(plan, decisions, receiving, outer)
+            decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
         self.counts.count(decisions)
         if outer.is_observed:
-            outer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
+            outer.observe(decisions, scope, taken_ns / SECOND_NS)
         return decisions
 
-    async def _changed(
-        self, plan: Plan, decisions: Sequence[Decision], receiving: Receiving | None, outer: Enforcer
-    ) -> tuple[list[Decision], float | None]:
-        """The decisions after the wait, after penalties, and with those of shadow rules marked.
-
-        Also the seconds that the request has waited, ``None`` if it has not.
-        """
-        waited, changed = None, list[Decision]()
-        for answer in decisions:
-            if answer.charges[0].name in plan.shadows:
-                changed.append(replace(answer, shadow=True))
-                continue
-            decision, has_gone = answer, False
-            if receiving is not None and plan.may_wait and not decision.allowed:
-                decision, waited = await self._wait(decision, plan.max_delays(decision.take), receiving, outer)
-                has_gone, receiving.waited = receiving.is_gone, decision.delay or waited
-            if plan.punishes:  # there is no reason to punish a client that has gone
-                decision = without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
-            changed.append(decision)
-        return changed, waited or None
-
-    async def _wait(
-        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
-    ) -> tuple[Decision, float]:
-        """Wait in the queue of the middleware around the app."""
-        outer.hooks.queued(outer.name, 1)
-        try:
-            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
-        finally:
-            outer.hooks.queued(outer.name, -1)
+    async def _final(self, plan: Plan, decision: Decision, receiving: Receiving | None, outer: Enforcer) -> Decision:
+        """A decision after the wait and after penalties, or marked as that of a rule in shadow."""
+        if decision.charges[0].name in plan.shadows:
+            return replace(decision, shadow=True)
+        key, count, is_gone = decision.charges[0].key, outer.waiting_count, False
+        if plan.may_wait and not decision.allowed and receiving is not None and not count.is_full_for(key):
+            outer.hooks.queued(outer.name, 1)
+            try:
+                with count.counting(key):
+                    decision, is_gone = await wait(self.store, decision, plan.max_delays(decision.take), receiving)
+            finally:
+                outer.hooks.queued(outer.name, -1)
+        if is_gone or not plan.punishes:  # there is no reason to punish a client that has gone
+            return without(decision, BlockCheck)
+        return await apply_penalties(self.store, decision)
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -145,21 +128,23 @@ class Enforcer:
         ``taken`` are the takes that came before it; a request that is cancelled gives all of them back. Only a refusal
         is counted: the request was counted when it was admitted.
         """
+
+        async def undo(decision: Decision | None) -> None:
+            await give_back(taken if decision is None else [*taken, (store, decision)])
+
         since_ns = monotonic_ns()
-        decision = await self.successive_takes.take(store, take, taken)
+        decision: Decision = await Book(store, take, undo).in_task()
         if not decision.allowed:
             counts_of(store).count((decision,))
         if self.is_observed:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
-    def observe(
-        self, decisions: Sequence[Decision], scope: Scope, latency: float | None, waited: float | None = None
-    ) -> None:
+    def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float | None) -> None:
         """Call the hooks with the decisions of one answer of the store; the times belong to the first decision."""
-        request = ObservedRequest(scope, self.route_of)
-        for place, decision in enumerate(decisions):
-            if place == 0:
-                self.hooks(self.name, decision, latency, waited, request)
-            else:
-                self.hooks(self.name, decision, request=request)
+        request, waited = ObservedRequest(scope, self.route_of), None
+        for decision in decisions:
+            if decision.delay and not decision.shadow:
+                waited = decision.delay
+            self.hooks(self.name, decision, latency, waited, request)
+            latency = waited = None

@@ -45,7 +45,7 @@ from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .routes import RouteTemplates, place_of, root_of
 from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
 from .settling import Settling
-from .websockets import MessageLimits, Throttled
+from .websockets import Throttled
 
 
 class RateLimitMiddleware:
@@ -193,15 +193,13 @@ class RateLimitMiddleware:
             if self._lists is not None:
                 is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
             if self._may_limit_messages and kind == "websocket" and not is_exempt:
-                app = Throttled(app, self._enforcer, scope, MessageLimits(self, scope))
+                app = Throttled(app, self._enforcer, self)
             if plan is not None and not is_exempt:
                 planned = plan.evaluate(scope)
-                takes, keys = planned if isinstance(planned, tuple) else await planned
-                if plan.limits_messages and isinstance(app, Throttled):
-                    app.limits.use_keys(plan.message_keys(keys))
+                takes, _ = planned if isinstance(planned, tuple) else await planned
                 if takes:
                     if plan.may_wait:
-                        receive = receiving = Receiving(scope, receive)
+                        receive = receiving = Receiving(receive)
                     answer = self._enforcer.take(plan, takes, scope, receiving)
                     decisions = answer if isinstance(answer, list) else await answer
                     if plan.settling:
@@ -219,7 +217,7 @@ class RateLimitMiddleware:
             limits, is_inner = RequestLimits(self._enforcer, send, decisions), False
             scope[SCOPE_KEY], limits.is_exempt, send = limits, is_exempt, limits.send
         if receiving is not None:
-            limits.waited += receiving.waited
+            limits.waited += sum([decision.delay for decision in decisions])
         try:
             if decisions and not decisions[0].allowed:
                 refusal = limits.decisions[-1]
@@ -247,7 +245,7 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging, scope, self._store)
+        require_usable(self.rule_table.charging, scope)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"
@@ -279,5 +277,5 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        hooks, takes = self._enforcer.hooks, self._enforcer.successive_takes
-        await self.app(scope, draining(receive, hooks), closing(send, self._store, takes, hooks))
+        hooks = self._enforcer.hooks
+        await self.app(scope, draining(receive, hooks), closing(send, self._store, hooks))

@@ -2,6 +2,7 @@
 
 from .concurrency import ConcurrencyLimit
 from .drivers import (
+    Book,
     CallStore,
     Flow,
     GiveBack,
@@ -29,6 +30,7 @@ from .waiter import (
 )
 
 __all__ = [
+    "Book",
     "CallStore",
     "ConcurrencyLimit",
     "Flow",
