@@ -76,14 +76,16 @@ class Refusal:
         ``on_limited`` is that of the rule or dependency, which replaces the middleware's.
         """
         scope, receive, send = connection
-        on_limited, own, more = on_limited or self.on_limited, None, self.options.retry_after(decision)
-        if on_limited is not None and _can_answer(scope) and not is_outage(decision):
-            own = await self._own(on_limited, scope, decision)
+        on_limited, more = on_limited or self.on_limited, self.options.retry_after(decision)
+        if is_outage(decision):
+            await _send(_problem(_REDUCED_CAPACITY), more, _UNAVAILABLE, scope, send)
+            return
+        own = await self._own(on_limited, scope, decision) if on_limited is not None and _can_answer(scope) else None
         if own is not None:
             await own(scope, receive, adding(more, send))
             return
-        close = _UNAVAILABLE if is_outage(decision) else _EXCEEDED
-        await _send(_problem(violated(reported), by_block), more, close, scope, send)
+        problem = _problem(_ABNORMAL_USAGE) if by_block else _problem(_QUOTA_EXCEEDED, violated(reported))
+        await _send(problem, more, _EXCEEDED, scope, send)
 
     async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
         try:
@@ -151,39 +153,27 @@ _EXCEEDED = (1008, "rate limit exceeded")
 _UNAVAILABLE = (1013, "rate limit unavailable")
 
 
+_QUOTA_EXCEEDED = 429, "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
+_ABNORMAL_USAGE = 429, "abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern"
+_REDUCED_CAPACITY = (
+    503,
+    "temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints",
+)
+
+
 @lru_cache(maxsize=4096)
-def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
-    """The problem details for a block, for quotas that refused, or for an outage of the store."""
-    status, problem = 503, _REDUCED_CAPACITY
-    if is_blocked:
-        status, problem = 429, _ABNORMAL_USAGE
-    elif violated:
-        status, problem = 429, _quota_exceeded(violated)
-    body = json.dumps({**problem, "status": status}).encode()
+def _problem(kind: tuple[int, str, str], violated: tuple[str, ...] = ()) -> Problem:
+    """The problem details of this status, type and title; ``violated`` are the policies that refused."""
+    status, name, title = kind
+    policies = {"violated-policies": violated} if violated else {}
+    body = json.dumps({"type": _TYPES + name, "title": title, **policies, "status": status}).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
     ]
     return status, body, headers
-
-
-def _quota_exceeded(violated: tuple[str, ...]) -> dict[str, object]:
-    return {
-        "type": _TYPES + "quota-exceeded",
-        "title": "Request cannot be satisfied as assigned quota has been exceeded",
-        "violated-policies": violated,
-    }
-
-
-_ABNORMAL_USAGE: dict[str, object] = {
-    "type": _TYPES + "abnormal-usage-detected",
-    "title": "Request not satisfied due to detection of abnormal request pattern",
-}
-_REDUCED_CAPACITY: dict[str, object] = {
-    "type": _TYPES + "temporary-reduced-capacity",
-    "title": "Request cannot be satisfied due to temporary server capacity constraints",
-}
 
 
 class Refused(Exception):
@@ -201,39 +191,33 @@ class Refused(Exception):
 class AccessDenied(Refused):
     """For a client on the list of those that never get in: 429, without a time to come back."""
 
-    problem, headers, close = _problem((), True), [], (1008, "access denied")
+    problem, headers, close = _problem(_ABNORMAL_USAGE), [], (1008, "access denied")
 
 
 class LimitUnavailable(Refused):
     """If a function failed, and its rule then lets nobody pass: 503."""
 
-    problem, headers, close = _problem(()), [RETRY_SOON], _UNAVAILABLE
+    problem, headers, close = _problem(_REDUCED_CAPACITY), [RETRY_SOON], _UNAVAILABLE
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:
     """The answers of a limited route for OpenAPI: pass ``responses=limited_responses()`` to a route, router or app."""
-    integer, text = {"schema": {"type": "integer"}}, {"schema": {"type": "string"}}
+    integer, text = {"type": "integer"}, {"type": "string"}
+    properties = {
+        "type": {**text, "format": "uri"},
+        "title": text,
+        "status": integer,
+        "violated-policies": {"type": "array", "items": text},
+    }
+    problem = {"title": "Problem", "type": "object", "required": ["type", "title", "status"], "properties": properties}
     return {
         429: {
             "description": "Too many requests: a quota has been exceeded",
             "headers": {
-                "Retry-After": {"description": "Seconds to wait", **integer},
-                "RateLimit-Policy": {"description": "The quotas, by name", **text},
-                "RateLimit": {"description": "What is left of them", **text},
+                "Retry-After": {"description": "Seconds to wait", "schema": integer},
+                "RateLimit-Policy": {"description": "The quotas, by name", "schema": text},
+                "RateLimit": {"description": "What is left of them", "schema": text},
             },
-            "content": {"application/problem+json": {"schema": _PROBLEM}},
+            "content": {"application/problem+json": {"schema": problem}},
         }
     }
-
-
-_PROBLEM = {
-    "title": "Problem",
-    "type": "object",
-    "required": ["type", "title", "status"],
-    "properties": {
-        "type": {"type": "string", "format": "uri"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "violated-policies": {"type": "array", "items": {"type": "string"}},
-    },
-}
