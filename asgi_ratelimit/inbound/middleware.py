@@ -35,7 +35,7 @@ from .checks import (
 )
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import has_limited_route, register_limits, require_depends, require_names
+from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer
 from .functions import CostFunction, Failures, QuotaFunction
 from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
@@ -252,6 +252,7 @@ class RateLimitMiddleware:
             self._enforcer.name = self._enforcer.refusal.name = self._place
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
+        start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:
             warn_of_no_limits()
         self._own_names(self.rule_table)
@@ -269,9 +270,6 @@ class RateLimitMiddleware:
             return
         try:
             self._start(scope, scope.get(SCOPE_KEY))
-            require_depends(self.app)
-            require_names(self.app)
-            register_limits(self.app, self._enforcer)
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})

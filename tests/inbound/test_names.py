@@ -173,19 +173,6 @@ async def test_two_routes_of_one_path_do_not_share() -> None:
     assert versions == [200, 200, 429, 429]
 
 
-async def test_limits_in_hidden_mounts_do_not_share() -> None:
-    """They are named after the root path as well, whatever the values in it, and not after that of the server."""
-    store = a_store()
-
-    def an_app() -> Starlette:
-        hidden = [hiding(shop(RateLimit("1/minute", store=store))) for _ in range(3)]
-        return Starlette(routes=[Mount(path, app) for path, app in zip(("/a", "/b", "/{tenant}"), hidden)])
-
-    paths = ["/a/items", "/b/items", "/c/items", "/d/items", "/a/items"]
-    assert await statuses(an_app(), *paths) == [200, 200, 200, 429, 429]
-    assert await statuses(an_app(), *[f"/served{path}" for path in paths], root_path="/served") == [429] * 5
-
-
 async def test_failures_within_a_mount_have_its_name() -> None:
     """Those of lists and of ``on_limited`` as well, which belong to no rule."""
     seen: list[Failure] = []
