@@ -87,6 +87,13 @@ async def see_through(stores: Sequence[Store], call: Callable[[], Coroutine[Any,
         await GiveBack(store, call).in_task()
 
 
+async def take_one(store: Store, take: Take) -> Decision:
+    """The decision on a take; if the request is cancelled meanwhile, what it has taken is given back."""
+    if store.in_process:  # it never waits, nor needs asyncio
+        return (await store.take((take,)))[0]
+    return await run_async(SlotWaiter(store).try_take(take))
+
+
 async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
     """Give back what was taken for a request that is not admitted; the states of the buckets afterwards.
 
@@ -174,7 +181,7 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
             decision = await _book(waiter, take, place, left[place])
             if decision is not None:
                 return decision
-        refusal = await run_async(waiter.try_take(take))
+        refusal = await take_one(store, take)
         if refusal.allowed:
             return refusal
         passed = (waiter.now_us() - since_us) / SECOND_US
@@ -193,7 +200,7 @@ async def _book(waiter: SlotWaiter, take: Take, place: int, max_wait: float) -> 
         return slot
     rest = None
     try:
-        rest = await run_async(waiter.try_take(replace(take, charges=others)))
+        rest = await take_one(waiter.store, replace(take, charges=others))
     finally:
         if rest is None or not rest.allowed:
             await run_async(waiter.pass_on(slot, has_departed=True))

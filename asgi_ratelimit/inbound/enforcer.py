@@ -15,8 +15,7 @@ from ..headers import Dialect
 from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..stores import Decisions, Store
-from ..waiting import Book
-from .delays import MAX_WAITING, Receiving, Taken, WaitingCount, give_back, wait
+from .delays import MAX_WAITING, Receiving, Taken, WaitingCount, give_back, take_one, wait
 from .functions import Failures
 from .penalties import BlockCheck, apply_penalties
 from .plan import Plan
@@ -128,12 +127,12 @@ class Enforcer:
         ``taken`` are the takes that came before it; a request that is cancelled gives all of them back. Only a refusal
         is counted: the request was counted when it was admitted.
         """
-
-        async def undo(decision: Decision | None) -> None:
-            await give_back(taken if decision is None else [*taken, (store, decision)])
-
         since_ns = monotonic_ns()
-        decision: Decision = await Book(store, take, undo).in_task()
+        try:
+            decision = await take_one(store, take)
+        except BaseException:
+            await give_back(taken)
+            raise
         if not decision.allowed:
             counts_of(store).count((decision,))
         if self.is_observed:

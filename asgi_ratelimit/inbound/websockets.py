@@ -8,8 +8,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Charge, Decision, Take, is_outage
-from ..waiting import Book
-from .delays import give_back, see_through
+from .delays import give_back, see_through, take_one
 from .enforcer import Enforcer
 from .functions import connection_of
 from .plan import RuleTable
@@ -120,7 +119,7 @@ class Throttled:
             await self._follow()
         if self._take is None:
             return
-        decision: Decision = await Book(self._enforcer.store, self._take, self._undo).in_task()
+        decision = await take_one(self._enforcer.store, self._take)
         if decision.allowed:
             self._slot = decision
             await asyncio.sleep(decision.delay)
@@ -137,9 +136,6 @@ class Throttled:
         if coming is not None:
             coming.cancel()
             await asyncio.gather(coming, return_exceptions=True)
-        await self._undo(self._slot)
-        self._slot = None
-
-    async def _undo(self, slot: Decision | None) -> None:
-        if slot is not None:
-            await give_back([(self._enforcer.store, slot)])
+        if self._slot is not None:
+            await give_back([(self._enforcer.store, self._slot)])
+            self._slot = None

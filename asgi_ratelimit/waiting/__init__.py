@@ -2,7 +2,6 @@
 
 from .concurrency import ConcurrencyLimit
 from .drivers import (
-    Book,
     CallStore,
     Flow,
     GiveBack,
@@ -30,7 +29,6 @@ from .waiter import (
 )
 
 __all__ = [
-    "Book",
     "CallStore",
     "ConcurrencyLimit",
     "Flow",
