@@ -11,10 +11,10 @@ moment of booking.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Final, TypeAlias
 
@@ -114,32 +114,6 @@ async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
 
 
 # Waits
-
-
-@dataclass(slots=True)
-class WaitingCount:
-    """How many requests wait, over the stores of a middleware and of the dependencies behind it; at most ``most``.
-
-    A quarter of the places is kept for others than the key that has the most: a client may leave without notice.
-    """
-
-    most: int
-    by_key: Counter[str] = field(default_factory=Counter)
-
-    def is_full_for(self, key: str) -> bool:
-        """Whether one more request of this key may not wait."""
-        return self.by_key.total() >= self.most or self.by_key[key] >= self.most - self.most // 4
-
-    @contextmanager
-    def counting(self, key: str) -> Iterator[None]:
-        """Count a request that waits meanwhile."""
-        self.by_key[key] += 1
-        try:
-            yield
-        finally:
-            self.by_key[key] -= 1
-            if not self.by_key[key]:
-                del self.by_key[key]
 
 
 async def wait(

@@ -198,8 +198,7 @@ class RateLimit:
         if not takes:
             return None
         receiving = receiving_of(connection) if plan.may_wait else None
-        answer = enforcer.take(plan, takes, scope, receiving, limits.enforcer)
-        decision, *_ = answer if isinstance(answer, list) else await answer
+        decision, *_ = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
         if decision.shadow:
             return None
         limits.add([decision], enforcer.store)

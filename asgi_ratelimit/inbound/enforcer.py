@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -15,7 +17,7 @@ from ..headers import Dialect
 from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..stores import Decisions, Store
-from .delays import MAX_WAITING, Receiving, Taken, WaitingCount, give_back, take_one, wait
+from .delays import MAX_WAITING, Receiving, Taken, give_back, take_one, wait
 from .functions import Failures
 from .penalties import BlockCheck, apply_penalties
 from .plan import Plan
@@ -39,8 +41,10 @@ class Enforcer:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
-    waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
-    """How many requests wait, and how many may wait at a time."""
+    max_waiting: int = MAX_WAITING
+    """How many requests may wait at a time, over the stores of a middleware and of the dependencies behind it."""
+    waiting: Counter[str] = field(default_factory=Counter)
+    """How many wait now, by key."""
     failures: Failures = field(init=False)
     """Failures of the functions of dependencies are reported here."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
@@ -60,41 +64,22 @@ class Enforcer:
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
-    def take(
+    async def take(
         self,
         plan: Plan,
         takes: Sequence[Take],
         scope: Scope,
         receiving: Receiving | None = None,
         outer: Enforcer | None = None,
-    ) -> list[Decision] | Awaitable[list[Decision]]:
+    ) -> list[Decision]:
         """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
-        Decisions that a store in memory has made, and that stand as they are, are there at once.
         """
-        since_ns = monotonic_ns()
+        outer, since_ns = outer or self, monotonic_ns()
         answer = self.store.take(takes)
-        outer = outer or self
-        if type(answer) is not Decisions or not plan.is_final:
-            return self._finished(plan, answer, scope, since_ns, receiving, outer)
-        self.counts.count(answer)
-        if outer.is_observed:
-            outer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
-        return answer
-
-    async def _finished(
-        self,
-        plan: Plan,
-        answer: Awaitable[list[Decision]],
-        scope: Scope,
-        since_ns: int,
-        receiving: Receiving | None,
-        outer: Enforcer,
-    ) -> list[Decision]:
-        """The decisions of a store on a server, or those that do not stand as they are."""
-        decisions = await answer
+        decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
@@ -109,17 +94,34 @@ class Enforcer:
         """A decision after the wait and after penalties, or marked as that of a rule in shadow."""
         if decision.charges[0].name in plan.shadows:
             return replace(decision, shadow=True)
-        key, count, is_gone = decision.charges[0].key, outer.waiting_count, False
-        if plan.may_wait and not decision.allowed and receiving is not None and not count.is_full_for(key):
-            outer.hooks.queued(outer.name, 1)
-            try:
-                with count.counting(key):
-                    decision, is_gone = await wait(self.store, decision, plan.max_delays(decision.take), receiving)
-            finally:
-                outer.hooks.queued(outer.name, -1)
+        key, is_gone = decision.charges[0].key, False
+        if plan.may_wait and not decision.allowed and receiving is not None and not outer.is_full_for(key):
+            with outer.counting(key):
+                decision, is_gone = await wait(self.store, decision, plan.max_delays(decision.take), receiving)
         if is_gone or not plan.punishes:  # there is no reason to punish a client that has gone
             return without(decision, BlockCheck)
         return await apply_penalties(self.store, decision)
+
+    def is_full_for(self, key: str) -> bool:
+        """Whether one more request of this key may not wait.
+
+        A quarter of the places is kept for others than the key that has the most: a client may leave without notice.
+        """
+        most, waiting = self.max_waiting, self.waiting
+        return waiting.total() >= most or waiting[key] >= most - most // 4
+
+    @contextmanager
+    def counting(self, key: str) -> Iterator[None]:
+        """Count a request that waits meanwhile."""
+        self.waiting[key] += 1
+        self.hooks.queued(self.name, 1)
+        try:
+            yield
+        finally:
+            self.hooks.queued(self.name, -1)
+            self.waiting[key] -= 1
+            if not self.waiting[key]:
+                del self.waiting[key]
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.

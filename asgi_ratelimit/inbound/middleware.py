@@ -34,7 +34,7 @@ from .checks import (
     warn_of_workers,
 )
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
+from .delays import MAX_WAITING, Receiving, checked_max_waiting
 from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer
 from .functions import CostFunction, Failures, QuotaFunction
@@ -121,7 +121,7 @@ class RateLimitMiddleware:
             options.request_dialect(),
             Refusal(on_limited, options, defaults.name, self._failures),
             observers,
-            WaitingCount(checked_max_waiting(self._options.max_waiting)),
+            checked_max_waiting(self._options.max_waiting),
             route_of=RouteTemplates(self.app).of,
         )
 
@@ -200,8 +200,7 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
-                    answer = self._enforcer.take(plan, takes, scope, receiving)
-                    decisions = answer if isinstance(answer, list) else await answer
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
