@@ -26,7 +26,7 @@ from ..logs import logger, warn_once
 from ..overrides import limit_text
 from ..quota_text import readable
 from ..stores import MemoryStore, Store
-from .delays import SuccessiveTakes, loop_for_messages, require_asyncio
+from .delays import require_asyncio
 from .functions import takes
 from .routes import AppRoute, example_path, walk
 from .rules import CompiledRule, message_quotas
@@ -63,13 +63,10 @@ def checked_app(app: ASGIApp) -> ASGIApp:
     )
 
 
-def require_usable(rules: Iterable[CompiledRule], store: Store) -> None:
+def require_usable(rules: Iterable[CompiledRule]) -> None:
     """Raise ``ConfigurationError`` for a rule that cannot apply on this event loop."""
-    for rule in rules:
-        if rule.max_delay:
-            require_asyncio()
-        if rule.messages and not store.in_process:
-            loop_for_messages()
+    if any(rule.max_delay or rule.messages for rule in rules):
+        require_asyncio()
 
 
 def warn_of_no_limits() -> None:
@@ -231,12 +228,11 @@ def draining(receive: Receive, hooks: Hooks) -> Receive:
     return draining_receive
 
 
-def closing(send: Send, store: Store, takes: SuccessiveTakes, hooks: Hooks) -> Send:
+def closing(send: Send, store: Store, hooks: Hooks) -> Send:
     """Close the store after the app has shut down, once nothing uses it any more."""
 
     async def closing_send(message: Message) -> None:
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
-            await takes.aclose()
             await hooks.aclose()
             await store.aclose()
         await send(message)

@@ -34,8 +34,8 @@ from .checks import (
     warn_of_workers,
 )
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import has_limited_route, register_limits, require_depends, require_names
+from .delays import MAX_WAITING, Receiving, checked_max_waiting
+from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer
 from .functions import CostFunction, Failures, QuotaFunction
 from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
@@ -45,7 +45,7 @@ from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .routes import RouteTemplates, place_of, root_of
 from .rules import CompiledRule, Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
-from .websockets import MessageLimits, Throttled
+from .websockets import Throttled
 
 
 class RateLimitMiddleware:
@@ -121,7 +121,7 @@ class RateLimitMiddleware:
             options.request_dialect(),
             Refusal(on_limited, options, defaults.name, self._failures),
             observers,
-            WaitingCount(checked_max_waiting(self._options.max_waiting)),
+            checked_max_waiting(self._options.max_waiting),
             route_of=RouteTemplates(self.app).of,
         )
 
@@ -193,17 +193,14 @@ class RateLimitMiddleware:
             if self._lists is not None:
                 is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
             if self._may_limit_messages and kind == "websocket" and not is_exempt:
-                app = Throttled(app, self._enforcer, scope, MessageLimits(self, scope))
+                app = Throttled(app, self._enforcer, self)
             if plan is not None and not is_exempt:
                 planned = plan.evaluate(scope)
-                takes, keys = planned if isinstance(planned, tuple) else await planned
-                if plan.limits_messages and isinstance(app, Throttled):
-                    app.limits.use_keys(plan.message_keys(keys))
+                takes, _ = planned if isinstance(planned, tuple) else await planned
                 if takes:
                     if plan.may_wait:
-                        receive = receiving = Receiving(scope, receive)
-                    answer = self._enforcer.take(plan, takes, scope, receiving)
-                    decisions = answer if isinstance(answer, list) else await answer
+                        receive = receiving = Receiving(receive)
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
@@ -219,7 +216,7 @@ class RateLimitMiddleware:
             limits, is_inner = RequestLimits(self._enforcer, send, decisions), False
             scope[SCOPE_KEY], limits.is_exempt, send = limits, is_exempt, limits.send
         if receiving is not None:
-            limits.waited += receiving.waited
+            limits.waited += sum([decision.delay for decision in decisions])
         try:
             if decisions and not decisions[0].allowed:
                 refusal = limits.decisions[-1]
@@ -247,13 +244,14 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging, self._store)
+        require_usable(self.rule_table.charging)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"
             self._enforcer.name = self._enforcer.refusal.name = self._place
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
+        start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:
             warn_of_no_limits()
         self._own_names(self.rule_table)
@@ -271,13 +269,10 @@ class RateLimitMiddleware:
             return
         try:
             self._start(scope, scope.get(SCOPE_KEY))
-            require_depends(self.app)
-            require_names(self.app)
-            register_limits(self.app, self._enforcer)
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        hooks, takes = self._enforcer.hooks, self._enforcer.successive_takes
-        await self.app(scope, draining(receive, hooks), closing(send, self._store, takes, hooks))
+        hooks = self._enforcer.hooks
+        await self.app(scope, draining(receive, hooks), closing(send, self._store, hooks))

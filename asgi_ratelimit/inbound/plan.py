@@ -71,7 +71,6 @@ class Plan:
         self.may_wait = any(self._max_delays.values())
         """Whether a request may wait for its slot instead of being refused."""
         self.punishes = any(rule.penalty is not None for rule in rules)
-        self.limits_messages = any(rule.messages for rule in rules)
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
         """Whether the decision of the store stands as it is."""
 
@@ -179,10 +178,6 @@ class Plan:
             0.0 if isinstance(charge, BlockCheck) else self._max_delays.get(charge.name or "", 0.0)
             for charge in take.charges
         ]
-
-    def message_keys(self, keys: Sequence[str | None]) -> list[tuple[CompiledRule, str | None]]:
-        """The rules with ``messages``, each with its key."""
-        return [(rule, keys[number]) for rule, number, _, _ in self._rows if rule.messages]
 
 
 class RuleTable:

@@ -141,12 +141,6 @@ def root_of(scope: Scope) -> str:
     return "/".join(["{}" if part in values else part for part in root.split("/")])
 
 
-def mounts_of(scope: Scope) -> str:
-    """The path of the mounts in which a request is, without the root path of the server, as ``root_of`` shows it."""
-    root: str = scope.get("root_path", "")
-    return root_of({**scope, "root_path": root.removeprefix(scope.get("app_root_path", root))})
-
-
 # Examples of paths
 
 

@@ -12,10 +12,9 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
-from ..errors import ConfigurationError
 from ..inbound.checks import NO_LIMITS, evadable_limits, unused_rules
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.dependency import RateLimit, named_rules, require_depends, require_names
+from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
 from ..inbound.routes import AppRoute, RouteMiddleware, example_path, walk
@@ -148,12 +147,7 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
 
 def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
-    rules, problems = list[CompiledRule](), list[str]()
-    for require in (require_depends, require_names):  # without these, the app would not start within a middleware
-        try:
-            require(app)
-        except ConfigurationError as error:
-            problems.append(str(error))
+    rules, problems = list[CompiledRule](), list(map(str, mistakes(app)))
     middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
     limiting = [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
     for middleware in limiting:

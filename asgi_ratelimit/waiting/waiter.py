@@ -22,7 +22,7 @@ from weakref import WeakSet
 from ..algorithms import decide, wait
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, time_of
-from ..decision import Charge, Decision, Take, is_outage, settlements_of
+from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US
@@ -282,14 +282,9 @@ class SlotWaiter:
     async def _return(self) -> None:
         """Give unused slots back to the store."""
         unused = self._queues.take_unused()
-        settlements = [settlements_of(slot.decision, [0.0] * len(slot.decision.stored)) for slot in unused]
-        try:
+        settlements = [undoing(slot.decision) for slot in unused]
+        with contextlib.suppress(StoreError):  # while the store is out, they stay booked: later callers wait longer
             await settle_all(self.store, list(chain.from_iterable(settlements)), is_unused=True)
-        except StoreError:
-            pass  # while the store is out, they stay booked: later callers wait longer
-        except BaseException:
-            self._queues.unused += unused
-            raise
 
     # In front of own keys
 

@@ -93,7 +93,7 @@ async def test_dependencies_can_be_reset_and_stepped() -> None:
 async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their requests may alternate; each app has a memory of its own."""
     limit, walks = RateLimit("2/hour", name="both"), []
-    monkeypatch.setattr(dependency, "register_limits", lambda app, enforcer: walks.append(app))
+    monkeypatch.setattr(dependency, "start_limits", lambda app, enforcer: walks.append(app))
     apps = [FastAPI(dependencies=[Depends(limit)]) for _ in range(2)]
     for app in apps:
         app.get("/")(lambda: "hello")

@@ -122,7 +122,7 @@ def encode(
             ttl_us = 0.0
             if action.until_us:
                 ttl_us = action.until_us - (clock or SystemClock()).now_us() + SKEW_US
-            ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1
+            ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1 if action.id else 0  # 0: it is not remembered
             number = numbers[id(action.charge.quota)]
             parts.append(
                 _SETTLEMENT.pack(
