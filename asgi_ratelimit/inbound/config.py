@@ -35,7 +35,7 @@ from .delays import MAX_WAITING, checked_max_waiting
 from .functions import CostFunction, Failures, QuotaFunction, address_key, require_function
 from .penalties import Penalty
 from .plan import RuleTable
-from .rules import CompiledRule, Rule, default_rule
+from .rules import Rule, default_rule
 
 SETTLED_AFTER = 0.1
 """Seconds for which a file must not change before it is read: somebody may be writing it."""
@@ -63,17 +63,14 @@ class Options:
         """Raise ``ValueError`` for options that are wrong, or do not fit together."""
         header_options(self.headers)
         checked_max_waiting(self.max_waiting)
-        self.table(self.defaults(Failures()), "", None)
+        self.table(Failures())
 
-    def defaults(self, failures: Failures) -> CompiledRule:
-        """The values that rules have unless they have their own."""
-        name = DEFAULT_NAME if self.name is None else self.name
+    def table(self, failures: Failures, place: str = "", root: str = "", store: Store | None = None) -> RuleTable:
+        """All rules, under the overrides of a store; without a name, they are named after this place."""
+        name = (place or DEFAULT_NAME) if self.name is None else self.name
         address = address_key([self.key, *[rule.key for rule in self.rules]])
         common = (name, self.key, self.cost, self.on_error, self.max_delay)
-        return default_rule(*common, fallback=address, failures=failures)
-
-    def table(self, defaults: CompiledRule, root: str, store: Store | None) -> RuleTable:
-        """All rules, under the overrides of a store."""
+        defaults = default_rule(*common, fallback=address, failures=failures)
         overrides = NO_OVERRIDES if store is None else live_overrides(store)
         return RuleTable(self.quota, self.rules, defaults, penalty=self.penalty, root=root, overrides=overrides)
 

@@ -30,10 +30,9 @@ from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
-from .app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .checks import require_agreement, warn_of_workers
 from .delays import receiving_of
-from .enforcer import Enforcer
+from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
 from .limits import SCOPE_KEY, RateLimited, RequestLimits, own_answer_of, request_limits
 from .penalties import Penalty

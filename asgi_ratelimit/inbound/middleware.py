@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from threading import Lock
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,7 +19,7 @@ from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
-from ..overrides import live_overrides, subscribe
+from ..overrides import subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
@@ -43,7 +44,7 @@ from .penalties import ListFunction, Lists, Penalty
 from .plan import RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .routes import RouteTemplates, place_of, root_of
-from .rules import CompiledRule, Rule, checked_rules, message_quotas, owned_quotas
+from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
 from .websockets import Throttled
 
@@ -101,25 +102,25 @@ class RateLimitMiddleware:
         observers = Hooks(hooks)
         self._store = as_store(store)
         self._failures, self._root, self._place = Failures(observers, counts_of(self._store)), own_root_path(app), ""
-        defaults = self._defaults(self._options)
-        self.rule_table = self._options.table(defaults, self._root, self._store)
+        self.rule_table = self._table_of(self._options)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
-        self._enforcer = self._new_enforcer(defaults, observers, on_limited)
+        self._enforcer = self._new_enforcer(observers, on_limited)
+        self._lock = Lock()
         if self._options.name is not None:
             self._own_names(self.rule_table)
         self._take_over_table(self.rule_table)
         subscribe(self._store, self)
 
-    def _new_enforcer(self, defaults: CompiledRule, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
-        options = header_options(self._options.headers)
+    def _new_enforcer(self, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
+        options, name = header_options(self._options.headers), self.rule_table.name
         return Enforcer(
-            defaults.name,
+            name,
             self._store,
             self._options.key,
             options.request_dialect(),
-            Refusal(on_limited, options, defaults.name, self._failures),
+            Refusal(on_limited, options, name, self._failures),
             observers,
             checked_max_waiting(self._options.max_waiting),
             route_of=RouteTemplates(self.app).of,
@@ -131,7 +132,7 @@ class RateLimitMiddleware:
         Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid options, and then changes nothing.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
-        self._own_names(options.table(self._defaults(options), self._root, self._store))
+        self._own_names(self._table_of(options))
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
 
@@ -163,12 +164,8 @@ class RateLimitMiddleware:
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
-        while True:
-            options, place, live = self._options, self._place, live_overrides(self._store)
-            table = options.table(self._defaults(options), self._root, self._store)
-            self._take_over_table(table)
-            if options is self._options and place is self._place and live is live_overrides(self._store):
-                break  # else another thread may have replaced a newer table
+        with self._lock:  # no thread takes over an older table after a newer one
+            self._take_over_table(self._table_of(self._options))
         self._warn()
 
     def _warn(self) -> None:
@@ -233,10 +230,8 @@ class RateLimitMiddleware:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
 
-    def _defaults(self, options: Options) -> CompiledRule:
-        """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
-        defaults = options.defaults(self._failures)
-        return replace(defaults, name=self._place) if self._place else defaults
+    def _table_of(self, options: Options) -> RuleTable:
+        return options.table(self._failures, self._place, self._root, self._store)
 
     def _take_over_table(self, table: RuleTable) -> None:
         """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""

@@ -220,7 +220,7 @@ class CompiledRule:
     @property
     def messages_name(self) -> str:
         """The name of the buckets of its messages."""
-        return name_of_messages(self.name)
+        return f"{self.name} messages"
 
     @property
     def is_exemption(self) -> bool:
@@ -396,11 +396,6 @@ def overridden(rule: CompiledRule, override: Override | None) -> CompiledRule:
     if override.word == SHADOW:
         return replace(rule, shadow=True)
     return replace(rule, quota=quotas_under(override, rule.constant_quotas))
-
-
-def name_of_messages(name: str) -> str:
-    """The name of the buckets of messages under a rule of this name."""
-    return f"{name} messages"
 
 
 def message_quotas(rules: Iterable[CompiledRule]) -> list[tuple[str, Quota]]:

@@ -162,7 +162,7 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
-    table = options.table(options.defaults(Failures()), "", None)
+    table = options.table(Failures())
     return [*table.charging], [*evadable_limits(table.charging), *_findings_of(table.charging)]
 
 

@@ -67,7 +67,7 @@ def limits_of_file(path: str) -> RuleTable:
     options = LimitsFile(path, USUAL).options
     rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
     options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
-    return options.table(options.defaults(Failures()), "", None)
+    return options.table(Failures())
 
 
 def _rule(text: str) -> Rule:

@@ -249,9 +249,6 @@ async def test_the_names_of_messages_are_not_those_of_rules() -> None:
     assert (await ask(app)).status == 200
     assert list(owned(store)) == [("hourly messages", TokenBucket(9, 3600, name="per-hour"))]
     assert [row.name for row in (await summary(store)).rules] == ["hourly messages"]
-    rules = [Rule("/chat", None, messages="3/hour"), Rule("/chat messages", "5/hour")]
-    names = [[rule.name for rule in limited(*order).rule_table.rules] for order in (rules, rules[::-1])]
-    assert names == [["default /chat", "default /chat messages 2"], ["default /chat messages", "default /chat 2"]]
 
 
 async def refused_start(app: Any) -> str:

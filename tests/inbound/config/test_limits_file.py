@@ -250,7 +250,6 @@ MISTAKES = [
     ('headers = "draft-9"', ', headers: headers must be "draft-10"'),
     ("max_waiting = 0", ", max_waiting: max_waiting must be a whole number"),
     ('[client_ip]\ntrusted_proxies = ["nowhere"]', ", client_ip.trusted_proxies: 'nowhere'"),
-    ("max_delay = 2.0", "without a quota or rules has nothing to wait for"),
     ('[penalty]\nblock_for = "1 hour"', "has no quota"),
     ('\nquota = "${NO_LIMIT}"', ", quota: the environment variable NO_LIMIT is not set, and has no default"),
     ("\n\na = = 1", " is not valid TOML: Invalid value (at line 3"),
