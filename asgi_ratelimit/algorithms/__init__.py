@@ -10,7 +10,7 @@ is never changed. Every kind is a queue: slots are booked in order, so what fits
 """
 
 from .fixed_window import FixedWindowState
-from .packing import is_ahead, pack, read, stamp_of, used_units
+from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
 from .rolling_window import RollingWindowState
 from .take import (
     ALGORITHMS,
@@ -49,6 +49,7 @@ __all__ = [
     "pack",
     "place_of",
     "read",
+    "read_own",
     "reset_us",
     "settle",
     "share",
