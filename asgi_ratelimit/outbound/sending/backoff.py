@@ -8,7 +8,7 @@ from random import random
 from typing import Any
 
 from ...clock import SystemClock
-from ...headers.value_parsing import asked_waits, unix_time
+from ...headers.answers import asked_waits, unix_time
 from ...quotas import SECOND_US
 from ...waiting import Flow, SlotWaiter
 from .exchange import can_be_sent_again
