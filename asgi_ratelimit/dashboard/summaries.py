@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..buckets import key_in
-from ..counts.minutes import MINUTES, Part, document_of, part_of
+from ..counts.minutes import MINUTES, NONE, Numbers, Part, WaitTimes, added, document_of, part_of
 from ..counts.process_counts import counts_of
-from ..counts.rule_counts import NONE, Numbers, WaitTimes, added
 from ..stores import Store
 from ..stores.documents import documents, shared_time
 
@@ -155,7 +154,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
     newest, waits = dict[str, dict[str, Any]](), WaitTimes()
     for place, (minute, parts) in enumerate(minutes.items()):
         for process, part in parts.items():
-            values = newest[process] = part.values
+            newest[process] = values = part
             for name, numbers in values["rules"].items():
                 rows[name][place] = added(rows[name][place], numbers)
             for second, *counts in values["seconds"]:
@@ -165,7 +164,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
                 requests[name, bucket] += sent
                 refused[name, bucket] += refusals
             if place >= len(minutes) - RECENT_MINUTES:
-                waits.add_all(part.waits)
+                waits.add_all(values["waits"])
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
     outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
     latest = [newest[process] for process in sorted(newest)]

@@ -14,8 +14,7 @@ import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, StoreTimeout
 from asgi_ratelimit.counts.minutes import document_of, part_of
-from asgi_ratelimit.counts.process_counts import counts_of
-from asgi_ratelimit.counts.rule_counts import ADMITTED
+from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import outbound_sources
@@ -118,8 +117,8 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     part = part_of(content, minute)
     assert part is not None
     assert len(content) < 100_000
-    assert part.values["rules"] == {"mails": [1, 0, 0, 0, 0]}
-    assert len(part.values["outbound"]) == 200
+    assert part["rules"] == {"mails": [1, 0, 0, 0, 0]}
+    assert len(part["outbound"]) == 200
 
 
 async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:

@@ -11,8 +11,8 @@ from starlette.types import Scope
 
 from asgi_ratelimit import Limiter, MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.counts import process_counts
-from asgi_ratelimit.counts.process_counts import Counts, counts_of
-from asgi_ratelimit.counts.rule_counts import ADMITTED, BOUNDS_NS, RuleCounts, WaitTimes
+from asgi_ratelimit.counts.minutes import BOUNDS_NS, RuleCounts, WaitTimes
+from asgi_ratelimit.counts.process_counts import ADMITTED, Counts, counts_of
 from asgi_ratelimit.decision import OnError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok

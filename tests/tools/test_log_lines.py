@@ -12,18 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import LoggedRequest, LogReader, fields_of
-from asgi_ratelimit.tools.logs.lines import (
+from asgi_ratelimit.tools.log_lines import (
     EXAMPLE,
     FORMATS,
     JSON_EXAMPLE,
     UNREADABLE,
+    LoggedRequest,
     client_of,
     common_fields,
+    fields_of,
     json_parser,
     text_parser,
     time_us_of,
 )
+from asgi_ratelimit.tools.log_reading import LogReader
 
 AT = 1_791_640_536 * 1_000_000
 """10 October 2026, 13:55:36 UTC, in microseconds."""

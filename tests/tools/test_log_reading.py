@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import LogReader, reading
-from asgi_ratelimit.tools.logs.lines import EXAMPLE, JSON_EXAMPLE
+from asgi_ratelimit.tools import log_reading as reading
+from asgi_ratelimit.tools.log_lines import EXAMPLE, JSON_EXAMPLE
+from asgi_ratelimit.tools.log_reading import LogReader
 
 LATER = EXAMPLE.replace(":36 ", ":37 ")
 AT = 1_791_640_536 * 1_000_000

@@ -18,7 +18,7 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.cli import main
-from asgi_ratelimit.tools.suggest import KINDS
+from asgi_ratelimit.tools.replay import KINDS
 from tests.support.asgi import http, ok
 from tests.support.scheduled_load import Arrival, benchmark_arrivals
 

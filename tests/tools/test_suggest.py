@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.tools.logs import LoggedRequest
-from asgi_ratelimit.tools.replay import Replay, limits_of
-from asgi_ratelimit.tools.suggest import KINDS, suggest, times_of
+from asgi_ratelimit.tools.log_lines import LoggedRequest
+from asgi_ratelimit.tools.replay import KINDS, Replay, limits_of, suggest, times_of
 
 S = 1_000_000
 

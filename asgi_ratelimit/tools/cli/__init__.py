@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from ...errors import RateLimitError
-from . import app_commands, log_commands, store_commands
+from . import offline_commands, store_commands
 from .output import warn
 
-COMMANDS = (app_commands, log_commands, store_commands)
+COMMANDS = (offline_commands, store_commands)
 """The modules of the subcommands, in the order in which the help lists them."""
 
 
