@@ -25,7 +25,7 @@ from ..stores import Store
 from ..stores.opening import store_of_limits
 from .access import Access, Allow, By, Tokens, set_cookie
 from .page_state import PageState
-from .what_if import estimate
+from .summaries import estimate
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
@@ -33,8 +33,8 @@ from ..stores import MemoryStore
 from .coverage import quotas_as_text
 from .log_lines import LoggedRequest
 
-MOST_PARTS = 64
-"""The parts of the time among which the worst moments are found."""
+MINUTE = 60
+"""Seconds of the parts of the time among which the worst moments are found."""
 
 _RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
 _EXEMPT = "exempt"
@@ -92,7 +92,7 @@ def _rule(text: str) -> Rule:
 
 @dataclass(slots=True)
 class Count:
-    """How many requests of a key, or of a part of the time, there were, how many were refused, and when first."""
+    """How many requests of a key, or in a minute, there were, how many were refused, and when first."""
 
     requests: int = 0
     refused: int = 0
@@ -104,35 +104,6 @@ class Count:
         self.refused += is_refused
         if is_refused and self.refused == 1:
             self.first_us = time_us
-
-
-class Timeline:
-    """The counts of equal parts of the time, which last a second at first; two become one when there are too many."""
-
-    def __init__(self) -> None:
-        self.start_us = self.end_us = 0.0
-        self._width = 1
-        self._parts = [Count() for _ in range(MOST_PARTS)]
-
-    def add(self, time_us: float, is_refused: bool) -> None:
-        """Count a request; times come in order."""
-        self.start_us, self.end_us = self.start_us or time_us, time_us
-        second = int(time_us // SECOND_US - self.start_us // SECOND_US)
-        while second // self._width >= MOST_PARTS:
-            self._width *= 2
-            pairs = zip(self._parts[::2], self._parts[1::2])
-            joined = [Count(one.requests + two.requests, one.refused + two.refused) for one, two in pairs]
-            self._parts = [*joined, *[Count() for _ in joined]]
-        self._parts[second // self._width].add(time_us, is_refused)
-
-    def worst(self, count: int) -> list[dict[str, float]]:
-        """The parts with the most refusals, the worst one first."""
-        start, width = self.start_us // SECOND_US, float(self._width)
-        worst = sorted([(-each.refused, at, each.requests) for at, each in enumerate(self._parts) if each.refused])
-        return [
-            {"from": start + at * width, "seconds": width, "requests": requests, "refused": -refused}
-            for refused, at, requests in worst[:count]
-        ]
 
 
 class _LogClock:
@@ -160,7 +131,8 @@ class Replay:
         self.requests = self.refused = self.unlimited = self.keyless = self.delayed = 0
         self.clients: dict[str, bool] = {}
         self.rules = {rule.name: defaultdict[str, Count](Count) for rule in limits.charging}
-        self.timeline = Timeline()
+        self.minutes = defaultdict[int, Count](Count)
+        self.start_us = self.end_us = 0.0
 
     async def run(self, requests: Iterable[LoggedRequest]) -> None:
         """Replay the requests, which must come in the order of their times."""
@@ -172,7 +144,8 @@ class Replay:
             self.refused += is_refused
             if key:
                 self.clients[key] = is_refused or self.clients.get(key, False)
-            self.timeline.add(time_us, is_refused)
+            self.minutes[int(time_us // SECOND_US) // MINUTE].add(time_us, is_refused)
+            self.start_us, self.end_us = self.start_us or time_us, time_us
 
     async def _refuses(self, request: LoggedRequest) -> bool:
         """Whether a request is refused."""
@@ -215,27 +188,32 @@ class Replay:
         for name, key in {charge.name: charge.key for charge in decision.charges}.items():
             self.rules[name][key].add(decision.now_us, name in refusing)  # type: ignore[index]  # a plan names all
 
-    def report(self, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
-        """The results, with the ``top`` clients of each rule and moments; ``shown`` turns a key into text.
-
-        Times are in seconds since the epoch.
-        """
+    def report(self, top: int) -> dict[str, Any]:
+        """The results, with the ``top`` clients of each rule and moments. Times are in seconds since the epoch."""
         names = ("requests", "refused", "unlimited", "delayed")
         return {
             **{name: getattr(self, name) for name in names},
             "clients": len(self.clients),
             "refused_clients": sum(self.clients.values()),
-            "from": self.timeline.start_us / SECOND_US,
-            "to": self.timeline.end_us / SECOND_US,
-            "rules": [self._rule(rule, top, shown) for rule in self._limits.charging],
-            "worst": self.timeline.worst(top),
+            "from": self.start_us / SECOND_US,
+            "to": self.end_us / SECOND_US,
+            "rules": [self._rule(rule, top) for rule in self._limits.charging],
+            "worst": self._worst(top),
         }
 
-    def _rule(self, rule: CompiledRule, top: int, shown: Callable[[str], str]) -> dict[str, Any]:
+    def _worst(self, top: int) -> list[dict[str, float]]:
+        """The minutes with the most refusals, the worst one first."""
+        worst = sorted([(-each.refused, at, each.requests) for at, each in self.minutes.items() if each.refused])
+        return [
+            {"from": float(at * MINUTE), "seconds": MINUTE, "requests": requests, "refused": -refused}
+            for refused, at, requests in worst[:top]
+        ]
+
+    def _rule(self, rule: CompiledRule, top: int) -> dict[str, Any]:
         counts = self.rules[rule.name]
         refused = sorted([(-each.refused, each.first_us, key) for key, each in counts.items() if each.refused])
         worst = [
-            {"key": shown(key), "requests": counts[key].requests, "refused": -number, "first": time_us / SECOND_US}
+            {"key": key, "requests": counts[key].requests, "refused": -number, "first": time_us / SECOND_US}
             for number, time_us, key in refused[:top]
         ]
         return {

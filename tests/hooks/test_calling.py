@@ -15,22 +15,12 @@ from asgi_ratelimit import (
     PaceTimeout,
     RateLimit,
     RateLimitMiddleware,
-    SyncLimiter,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Failure, Hooks, failures, log_refusals
+from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
 from tests.support.asgi import ask, limited, ok
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_hook_is_called_with_every_decision() -> None:
-    """With those that pass and those that are refused, and the name of the limiter."""
-    events: list[Event] = []
-    app = limited(ok, "1/minute", name="api", hooks=[events.append])
-    for _ in range(2):
-        await ask(app)
-    assert [(event.name, event.decision.allowed) for event in events] == [("api", True), ("api", False)]
 
 
 async def test_a_hook_is_called_with_decisions_inside_the_app() -> None:
@@ -66,36 +56,6 @@ async def test_a_limiter_calls_its_hooks_with_every_take() -> None:
     assert events[3].decision is refused
 
 
-def test_a_limiter_without_async_calls_its_hooks_too() -> None:
-    """With the same events."""
-    events: list[Event] = []
-    decision = SyncLimiter("1/hour", hooks=[events.append]).rate_limit("alice")
-    assert events == [Event("default", decision)]
-
-
-async def test_an_event_cannot_be_changed() -> None:
-    """It is frozen, and all hooks get the same object."""
-    events: list[Event] = []
-    await ask(limited(ok, hooks=[events.append, events.append]))
-    assert events[0] is events[1]
-    with pytest.raises(AttributeError):
-        events[0].name = "other"  # type: ignore[misc]
-
-
-async def test_a_hook_that_fails_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    """The request passes, the other hooks are called, and the error is logged."""
-    events: list[Event] = []
-
-    def broken(event: Event) -> None:
-        raise LookupError("no such gauge")
-
-    app = limited(ok, hooks=[broken, events.append])
-    assert [(await ask(app)).status for _ in range(3)] == [200] * 3
-    assert len(events) == 3
-    assert len(caplog.messages) == 1
-    assert "no such gauge" in caplog.messages[0]
-
-
 class Seen:
     """A hook that is made by a call."""
 
@@ -121,12 +81,6 @@ def test_hooks_that_are_not_several_are_refused_at_start_up(hooks: Any) -> None:
     """The error quotes the value, and shows a valid one."""
     with pytest.raises(ConfigurationError, match=rf"not {re.escape(repr(hooks))}: hooks=\[print\]"):
         RateLimitMiddleware(ok, "1/s", hooks=hooks)
-
-
-def test_no_hooks_are_false() -> None:
-    """So callers can skip them."""
-    assert not Hooks([])
-    assert Hooks([print])
 
 
 async def test_hooks_for_failures_that_fail(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -53,7 +53,6 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("app", help="an app as module:attribute; for check, also quotas or a file (limits.toml)")
         parser.add_argument("--app-dir", default=".", help="the folder of the module (default: here)")
         parser.add_argument("--factory", action="store_true", help="the attribute is a function that makes the app")
-        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--require", action="store_true", help="fail if a route has no limit and no rule that exempts")
     commands.choices["check"].add_argument("--cost", type=float, default=1, help="units of a request (default: 1)")
     for name, run, what, rule, example in (
@@ -66,7 +65,6 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("--key", default="client", help="whose a request is: client, user, all, or field:NAME")
         parser.add_argument("--field", action="append", default=[], help="a field of a log of JSON, such as time=ts")
         parser.add_argument("--rule", action="append", default=[], help=f'such as "{rule}"; may be repeated')
-        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--refuse", action="append", help='a share of clients, such as "1%%"; may be repeated')
     parser.add_argument("--kind", default="bucket", choices=KINDS, help="of quota: bucket (default), rolling or fixed")
     parser = commands.choices["what-if"]
@@ -181,7 +179,10 @@ def what_if(options: argparse.Namespace) -> int:
             asyncio.run(replay.run(reader.requests()))
     finally:
         logger.setLevel(level)
-    report = replay.report(options.top, _hashed() if options.hide_keys else str)
+    report = replay.report(options.top)
+    salt = secrets.token_bytes(16)  # so that nobody can compare the hashes with those of other runs
+    for each in [each for rule in report["rules"] for each in rule["top"] if options.hide_keys]:
+        each["key"] = digest(salt + as_bytes(each["key"]))[:12]
     report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
     if replay.keyless:
         warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
@@ -204,12 +205,6 @@ def _limits(options: argparse.Namespace) -> RuleTable:
         return limits_of(options.quota, options.rule)
     add_folder(".")  # for the functions that the file names
     return limits_of_file(options.config)
-
-
-def _hashed() -> Callable[[str], str]:
-    """A hash function whose results nobody can compare with those of other runs."""
-    salt = secrets.token_bytes(16)
-    return lambda key: digest(salt + as_bytes(key))[:12]
 
 
 def _show(report: dict[str, Any]) -> None:
