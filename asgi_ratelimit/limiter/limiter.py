@@ -288,16 +288,19 @@ class Limiter:
         """
         if self.live.word is not None:
             return (yield self.let_pass(take, self.live.word))  # type: ignore[no-any-return]  # a step has any result
-        decision, waiting = None, self.hooks.waiting(self.name)
+        decision, since_ns = None, monotonic_ns()
+        self.hooks.queued(self.name, 1)
         try:
             decision = yield from wait(take)
         except PaceTimeout as error:
             decision = error.decision
             raise
         finally:
-            waiting.end(decision)
+            self.hooks.queued(self.name, -1)
             if decision is not None:
                 self.count(decision)
+                if self._is_observed:
+                    self.hooks(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
     def let_pass(self, take: Take, word: str) -> CallStore:
