@@ -164,11 +164,6 @@ class MemoryStore(Store):
             quota = self._quotas[stamp_of(value)]
             return quota, read(quota, value, float(self._now_ns() // 1000))
 
-    def adopt(self, charge: Charge, state: State) -> None:
-        """Continue from the state that another store has just left this bucket in."""
-        with self._lock:
-            self._write(charge, state, float(self._now_ns() // 1000))
-
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
         state = read(charge.quota, self._values.get(charge.bucket), now)

@@ -12,7 +12,7 @@ import pytest
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis import denials, outage
+from asgi_ratelimit.stores.redis import denials
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.trial import PATIENT, QUOTA, Trial, connections_of, frozen, hurried, settled, trial
@@ -118,13 +118,13 @@ async def until_charged(tried: Trial, keys: list[str]) -> None:
 async def test_a_flood_of_new_keys(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offender among them is still refused, in an outage too, although little is remembered."""
     monkeypatch.setattr(denials, "MAX_DENIALS", 100)
-    monkeypatch.setattr(outage, "MAX_SEEN", 500)
     monkeypatch.setattr(denials, "LONGEST_US", 0.0)  # so that Redis decides each take of the offender
     async with trial(server.url, server) as tried:
         await spray(tried, "before")
         assert not (await tried.take("offender")).allowed
         async with frozen(server):
             await tried.until_degraded()
+            await tried.takes(QUOTA.burst, "offender")
             assert not (await tried.take("offender")).allowed
             await spray(tried, "out")
             assert not (await tried.take("offender")).allowed
