@@ -146,11 +146,6 @@ class MemoryStore(Store):
             quota = self._quotas[stamp_of(value)]
             return quota, read_own(quota, value, float(self._now_ns() // 1000))
 
-    def adopt(self, charge: Charge, state: State) -> None:
-        """Continue from the state that another store has just left this bucket in."""
-        with self._lock:
-            self._write(charge, state, float(self._now_ns() // 1000))
-
     def _take(self, take: Take, now: float) -> Decision:
         values = self._values
         states = [read_own(charge.quota, values.get(charge.bucket), now) for charge in take.charges]

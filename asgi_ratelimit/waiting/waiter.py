@@ -412,7 +412,7 @@ class _Registry(ByStore[Waiters]):
 
     def outbound_rows(self) -> Iterator[Row]:
         """How many callers of this process wait for slots, by the name of their limiter."""
-        counts = sum([waiters.slots.counts() for waiters in self.values()], Counter[str]())
+        counts = sum([waiters.slots.counts() for waiters in self.living()], Counter[str]())
         for name, waiting in sorted(counts.items()):
             yield {"name": name, "waiting": waiting}
 
