@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
-from ..quotas import SECOND_US
 from ..stores import settle
-from ..waiting import Flow, GiveBack, SlotWaiter, as_refused, of_all, pace_timeout, run_async, run_sync
+from ..waiting import Flow, GiveBack, SlotWaiter, pace_timeout, run_async, run_sync, too_late
 from .charges import Cost, actual_units, charged_units, settled_units
 
 Wait: TypeAlias = Callable[[Take], Flow[Decision]]
@@ -98,20 +97,20 @@ class SpendWaiter(SlotWaiter):
     A caller that others have outrun for too long books its slot.
     """
 
-    def wait_to_spend(self, take: Take) -> Flow[Decision]:
-        """Take as soon as it fits, within the take's ``max_wait``.
+    def wait_to_spend(self, take: Take, deadline_us: float | None = None) -> Flow[Decision]:
+        """Take as soon as it fits, within the take's ``max_wait``, or before the deadline of one that waited before.
 
         Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when the time is
         over. A slot that the same operation has booked is waited for as by any paced caller.
         """
-        buckets, deadline_us = _buckets_of(take), self.now_us() + take.max_wait_us
+        buckets = _buckets_of(take)
+        if deadline_us is None:
+            deadline_us = self.now_us() + take.max_wait_us
         decision = None if self._waiters.spenders.ahead(buckets) else (yield from self._try_to_spend(take))
         if decision is None or not decision.allowed:
             decision = yield from self._wait_in_turn(take, buckets, deadline_us)
         if decision is None or decision.repeated:
-            left = replace(take, max_wait=max(deadline_us - self.now_us(), 0.0) / SECOND_US)
-            with of_all(left, take.max_wait):
-                decision = yield from self.wait(self._renewed(left))
+            decision = yield from self.wait(self._renewed(take), deadline_us=deadline_us)
         return decision
 
     def begin(self, take: Take) -> None:
@@ -160,7 +159,7 @@ class SpendWaiter(SlotWaiter):
         too_long_us = now_us + decision.wait_us - deadline_us
         may_come_back = not self.store.in_process or self._waiters.units.may_come(_buckets_of(take))
         if now_us >= deadline_us or (too_long_us > 0.0 and not may_come_back):
-            raise pace_timeout(take, as_refused(decision, too_long_us))
+            raise too_late(take, decision, too_long_us)
 
 
 def units_ahead(decision: Decision) -> list[float]:

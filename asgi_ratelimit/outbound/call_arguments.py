@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import ConfigurationError
-from ..logs import warn_once
 
 Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 """Maps the positional and the keyword arguments of a call to a value."""
@@ -37,24 +36,6 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return given(**{name: call.arguments[name] for name in names})
 
     return resolve
-
-
-def warn_of_argument_name(key: Any, function: Callable[..., Any]) -> None:
-    """Warn of a key that is the text of an argument's name: all calls share it, whatever their arguments are."""
-    texts = {part for part in (key.values() if isinstance(key, Mapping) else [key]) if isinstance(part, str)}
-    for name in sorted(texts.intersection(_arguments(function)) if texts else ()):
-        warn_once(
-            "a-key-that-is-the-name-of-an-argument",
-            f"all calls of {getattr(function, '__qualname__', function)!s} share the key {name!r}, which is the name "
-            f"of an argument: for a key of each, write key=lambda {name}: {name}",
-        )
-
-
-def _arguments(function: Callable[..., Any]) -> Iterable[str]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a function of C without a signature
-        return ()
 
 
 def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:

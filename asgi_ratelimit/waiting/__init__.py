@@ -2,6 +2,7 @@
 
 from .concurrency import ConcurrencyLimit
 from .drivers import (
+    INTERRUPTED,
     CallStore,
     Flow,
     GiveBack,
@@ -20,15 +21,15 @@ from .waiter import (
     Renewed,
     Row,
     SlotWaiter,
-    as_refused,
-    of_all,
     outbound_sources,
     pace_timeout,
+    too_late,
     unchanged,
     waiters_of,
 )
 
 __all__ = [
+    "INTERRUPTED",
     "CallStore",
     "ConcurrencyLimit",
     "Flow",
@@ -39,9 +40,7 @@ __all__ = [
     "Slot",
     "SlotWaiter",
     "WakeUp",
-    "as_refused",
     "background_loop",
-    "of_all",
     "outbound_sources",
     "pace_timeout",
     "reset_in_child",
@@ -50,6 +49,7 @@ __all__ = [
     "run_sync",
     "sleep",
     "take_all",
+    "too_late",
     "unchanged",
     "waiters_of",
 ]

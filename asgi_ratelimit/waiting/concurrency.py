@@ -39,9 +39,8 @@ class ConcurrencyLimit(Queues):
         return place
 
     def leave(self, place: Slot) -> None:
-        """Stop being active, so that the next caller can go; the place may already be free."""
-        if place.holder is not None:
-            self.add(place)
+        """Stop being active, so that the next caller can go."""
+        self.add(place.key, place)
 
 
 class ReturningUnits:

@@ -123,24 +123,25 @@ def test_an_unwanted_answer_is_closed_even_if_its_body_breaks_off() -> None:
 
 
 class Endless:
-    """A body without end, which counts what is read of it."""
+    """A body without end in parts of one size, which counts those that are read of it."""
 
-    def __init__(self) -> None:
-        self.read = 0
+    def __init__(self, size: int) -> None:
+        self.size, self.read = size, 0
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
-            self.read += 1000
-            yield bytes(1000)
+            self.read += 1
+            yield bytes(self.size)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for part in self:
             yield part
 
 
-def test_an_unwanted_answer_is_not_read_without_end(module: Any) -> None:
-    """Whatever it says of its length, and however small it was compressed."""
-    bodies = Endless(), Endless()
+@pytest.mark.parametrize(("size", "parts"), [(20_000, 4), (1, 17)], ids=["64 KB", "byte by byte"])
+def test_an_unwanted_answer_is_not_read_without_end(module: Any, size: int, parts: int) -> None:
+    """Whatever it says of its length, however small it was compressed, and however slowly it comes."""
+    bodies = Endless(size), Endless(size)
     headers = {"content-length": "10", "content-encoding": "gzip"}
 
     class Stream(module.SyncByteStream, module.AsyncByteStream):  # type: ignore[misc, name-defined]  # of either module
@@ -157,4 +158,4 @@ def test_an_unwanted_answer_is_not_read_without_end(module: Any) -> None:
     Discard(answers[0]).in_thread()
     asyncio.run(Discard(answers[1]).in_task())
     assert [answer.is_closed for answer in answers] == [True, True]
-    assert [body.read for body in bodies] == [66_000, 66_000]
+    assert [body.read for body in bodies] == [parts, parts]

@@ -18,9 +18,9 @@ from asgi_ratelimit import (
     TokenBucket,
     pace,
 )
+from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.quota_text import QuotaLike
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.drivers import warn_of_blocked_loop
 from tests.support.counting import CountingStore
 
 CASES: list[tuple[QuotaLike, list[float]]] = [
@@ -248,7 +248,7 @@ def test_pace_without_its_quota_is_refused() -> None:
 
 def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A function without ``async`` that waits on the thread of a loop, but not in a thread of its own."""
-    warn_of_blocked_loop.cache_clear()
+    warn_once.cache_clear()
     call = pace("1000/s")(lambda: None)
 
     async def main() -> None:
@@ -266,7 +266,7 @@ def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptu
 
 def test_a_limiter_that_blocks_an_event_loop_is_not_called_a_function(caplog: pytest.LogCaptureFixture) -> None:
     """The log says what to call instead."""
-    warn_of_blocked_loop.cache_clear()
+    warn_once.cache_clear()
     limiter = SyncLimiter("1000/s burst 1")
 
     async def main() -> None:

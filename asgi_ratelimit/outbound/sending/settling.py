@@ -9,16 +9,13 @@ from typing import Any, TypeAlias
 
 from ...decision import Decision
 from ...errors import ConfigurationError
-from ...hooks import Failure, Hooks
-from ...limiter import Cost
+from ...hooks import Failure
+from ...limiter import Cost, Limiter
 from ...limiter.charges import actual_units, charged_units
 from ...logs import FailureLog
-from ...stores import Store, settle
+from ...stores import settle
 from ...waiting import Flow, GiveBack
-from .request_values import CostOfRequest, PacedRequest, require_function_of_one
-
-MAX_BODY = 1_048_576
-"""The least bytes of a body that are kept for ``settle``, half from its beginning and half from its end."""
+from .request_values import CostOfRequest, PacedRequest, require_no_coroutine
 
 
 @dataclass(slots=True)
@@ -43,35 +40,31 @@ class Settler:
     is called after each settlement.
     """
 
-    def __init__(self, function: Settle, cost: CostOfRequest, store: Store, name: str, hooks: Hooks) -> None:
+    def __init__(self, function: Settle, cost: CostOfRequest, limiter: Limiter) -> None:
         if not callable(function):
             raise ConfigurationError(f"settle is a function of an answer, not {function!r}: settle=openai_usage")
-        require_function_of_one("settle", function, "answer", "settle=lambda answer: ...")
+        require_no_coroutine("settle", function)
         self.reads_body = getattr(function, "reads_body", False) is True
         self._function = function
         self._cost = cost
-        self._store = store
-        self._name = name
-        self._hooks = hooks
+        self._limiter = limiter
         self._log = FailureLog()
 
     def settle(self, paced: PacedRequest, decision: Decision, response: Any, body: bytes) -> Flow[None]:
         """Settle the decision of a request at the cost of its answer."""
-        charged = charged_units(decision)
+        store, charged = self._limiter.store, charged_units(decision)
         try:
             actual = self._function(Answer(response.status_code, response.headers, body))
-            units = None if actual is None else actual_units(decision, actual, charged)
-        except Exception as error:  # noqa: BLE001  # the function is the user's, and may raise anything
-            self._report("settle", error)
-            return
-        if actual is None or units is None:
-            return
-        try:
+            if actual is None:
+                return
+            units = actual_units(decision, actual, charged)
             if units != charged:
-                yield GiveBack(self._store, partial(settle, self._store, decision, units))
+                yield GiveBack(store, partial(settle, store, decision, units))
             self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
-        except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
-            self._report("settle", error)
+        except Exception as error:  # noqa: BLE001  # the functions are the user's; an answer that has come is never lost
+            name = self._limiter.name
+            self._log.report(f"settle= of {name!r} failed, so the charge stands", error)
+            self._limiter.hooks.failed(Failure(name, "settle", error))
 
     def _learn(self, request: Any, charged: Cost, actual: Cost) -> None:
         learn = getattr(self._cost, "learn", None)
@@ -82,7 +75,3 @@ class Settler:
             units = actual.get(name) if isinstance(actual, Mapping) else actual
             if callable(learn) and isinstance(charged, Mapping) and name in charged and units is not None:
                 learn(request, charged[name], units)
-
-    def _report(self, what: str, error: Exception) -> None:
-        self._log.report(f"{what}= of {self._name!r} failed, so the charge stands", error, what)
-        self._hooks.failed(Failure(self._name, what, error))
