@@ -6,8 +6,8 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..argument_errors import shows_use
@@ -20,7 +20,6 @@ from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 from ..stores import Store
 from ..stores.name_owners import register
 from ..waiting import Flow, SlotWaiter, run_async, run_sync
-from .call_arguments import depends_on_call, from_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,62 +73,49 @@ def pace(
     read = reads_with_margin(margin)
     limiter = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
     waiter = SlotWaiter(limiter.store, margin=margin, renewed=limiter.live.renewed)
-    return Pace(limiter, name, waiter, "" if key is None else key, cost, checked_priority(priority), max_delay)
+    return Pace(
+        limiter, name, waiter, "" if key is None else key, cost, checked_priority(priority), max_wait_of(max_delay)
+    )
 
 
+@dataclass(frozen=True, slots=True)
 class Pace:
     """The decorator that ``pace`` returns; several functions under it share their buckets if it has a name."""
 
-    def __init__(
-        self,
-        limiter: UnownedLimiter,
-        name: str | None,
-        waiter: SlotWaiter,
-        key: KeyOfCall,
-        cost: CostOfCall,
-        priority: PriorityOfCall,
-        max_delay: float | None,
-    ) -> None:
-        self._limiter, self._name, self._waiter = limiter, name, waiter
-        self._key, self._cost, self._priority = key, cost, priority
-        self._max_wait = max_wait_of(max_delay)
+    _limiter: UnownedLimiter
+    _name: str | None
+    _waiter: SlotWaiter
+    _key: KeyOfCall
+    _cost: CostOfCall
+    _priority: PriorityOfCall
+    _max_wait: float
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        is_async = is_coroutine_function(function)
-        limiter = self._limiter if self._name is not None else self._limiter.renamed(_name_of(function))
-        acquire = self._acquire(function, limiter)
-
-        async def paced_async(*args: Any, **kwargs: Any) -> Any:
-            await run_async(acquire(args, kwargs))
-            return await cast("Any", function)(*args, **kwargs)
-
-        def paced_in_thread(*args: Any, **kwargs: Any) -> Any:
-            run_sync(acquire(args, kwargs))
-            return cast("Any", function)(*args, **kwargs)
-
-        paced = functools.wraps(function)(paced_async if is_async else paced_in_thread)
-        if self._name is not None:
-            register_name(limiter, paced)
-        return cast("Callable[P, R]", paced)
-
-    def _acquire(self, function: Callable[..., Any], limiter: Limiter) -> Acquire:
-        """What waits until a call may go, counts its decision, and calls the limiter's hooks with it."""
-        charges, max_wait, wait = limiter.charges, self._max_wait, self._waiter.wait
+        call: Callable[..., Any] = function
+        is_async = is_coroutine_function(call)
+        limiter = self._limiter if self._name is not None else self._limiter.renamed(_name_of(call))
         if not depends_on_call(self._key) and not depends_on_call(self._cost):
-            Take(charges(cast("Key", self._key), cast("Cost", self._cost)), max_wait)  # what is wrong raises now
-        key, cost = from_call(self._key, function, "key"), from_call(self._cost, function, "cost")
-        priority = from_call(self._priority, function, "priority")
+            Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)))  # what is wrong raises now
+        key, cost = from_call(self._key, call, "key"), from_call(self._cost, call, "cost")
+        priority = from_call(self._priority, call, "priority")
 
         def acquire(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[Any]:
             first = checked_priority(priority(args, kwargs))
-            take = Take(charges(key(args, kwargs), cost(args, kwargs)), max_wait)
-            return limiter.admitted(take, lambda take: wait(take, first))
+            take = Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+            return limiter.admitted(take, lambda take: self._waiter.wait(take, first))
 
-        return acquire
+        async def paced_async(*args: Any, **kwargs: Any) -> Any:
+            await run_async(acquire(args, kwargs))
+            return await call(*args, **kwargs)
 
+        def paced_in_thread(*args: Any, **kwargs: Any) -> Any:
+            run_sync(acquire(args, kwargs))
+            return call(*args, **kwargs)
 
-Acquire: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Flow[Any]]
-"""Waits for the slot of a call with these positional and keyword arguments."""
+        paced = functools.wraps(call)(paced_async if is_async else paced_in_thread)
+        if self._name is not None:
+            register_name(limiter, paced)
+        return cast("Callable[P, R]", paced)
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -184,6 +170,55 @@ def _name_of(function: Callable[..., Any]) -> str:
     raise ConfigurationError(f'{function!r} has no name for its buckets: pace(..., name="api")')
 
 
+# Keys, costs and priorities that depend on the arguments of a call
+
+
+Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+"""Maps the positional and the keyword arguments of a call to a value."""
+
+
+def depends_on_call(given: Any) -> bool:
+    """Whether a ``key`` or ``cost`` is a function of the call, or a mapping with one in it."""
+    return callable(given) or (isinstance(given, Mapping) and any(map(callable, given.values())))
+
+
+def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
+    """How to resolve ``given``, a value or a function of some arguments, for each call of ``function``.
+
+    Raises ``ConfigurationError`` if ``given`` needs an argument that ``function`` does not have.
+    """
+    if isinstance(given, Mapping):
+        parts = {name: from_call(part, function, what) for name, part in given.items()}
+        return lambda args, kwargs: {name: part(args, kwargs) for name, part in parts.items()}
+    if not callable(given):
+        return lambda args, kwargs: given
+    signature = inspect.signature(function)
+    names = _parameters(given, signature, what)
+
+    def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        return given(**{name: call.arguments[name] for name in names})
+
+    return resolve
+
+
+def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:
+    """The names of the parameters of ``given``, all of which a call has as arguments."""
+    names = []
+    for parameter in inspect.signature(given).parameters.values():
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and parameter.name in signature.parameters:
+            names.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            available = ", ".join(signature.parameters) or "none"
+            raise ConfigurationError(
+                f"{what} needs {parameter}, but a call has the arguments {available}: "
+                f"pace(..., {what}=lambda account: account.id) gets the argument named account"
+            )
+    return names
+
+
 # Quotas with a margin
 
 
@@ -191,21 +226,18 @@ def reads_with_margin(margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]
     """A function that makes quotas with this margin from a ``quota`` argument, including that of an override.
 
     ``margin`` is the part of a limit that stays unused, for jitter on the way to a service that counts for itself.
-    """
-    return lambda quota: with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
-
-
-def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
-    """Quotas with the same names and bursts, whose limits are lower by the fraction ``margin``.
-
-    The limit of a window stays at least 1. A rolling window gets longer instead, so that each call may be late by the
-    difference, wherever the service's own window begins.
-
-    Raises ``ConfigurationError`` unless ``margin`` is a number from 0 to below 1.
+    Names and bursts stay, and the limit of a window is at least 1. A rolling window gets longer instead, so that each
+    call may be late by the difference, wherever the service's own window begins.
+    Raises ``ConfigurationError`` unless it is a number from 0 to below 1.
     """
     if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < 1:  # true for NaN, too
         raise ConfigurationError(f"margin is the part of the limit that stays unused, not {margin!r}: margin=0.05")
-    return tuple([_with_margin(quota, margin) for quota in quotas]) if margin else tuple(quotas)
+
+    def read(quota: QuotaLike) -> tuple[Quota, ...]:
+        quotas = as_quotas(quota, default_burst=EVEN_BURST)
+        return tuple([_with_margin(quota, margin) for quota in quotas]) if margin else quotas
+
+    return read
 
 
 def _with_margin(quota: Quota, margin: float) -> Quota:

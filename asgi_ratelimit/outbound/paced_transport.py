@@ -14,9 +14,8 @@ from ..stores import Store
 from ..waiting import background_loop, run_async, run_sync
 from .pace_decorator import reads_with_margin, register_name
 from .sending.exchange import unpaced
-from .sending.request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues
+from .sending.request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
 from .sending.sender import Sender
-from .sending.settling import Settle, Settler
 from .wrapping_transport import WrappingTransport
 
 NAME = "outbound"

@@ -245,12 +245,8 @@ class GiveBack(StoreStep):
             raise
 
     async def _surely(self) -> None:
-        with contextlib.suppress(StoreError, TimeoutError):
-            try:
-                await self.call()
-            except asyncio.CancelledError:
-                async with asyncio.timeout(LONGEST):
-                    await self.call()
+        with contextlib.suppress(StoreError):
+            await self.call()
 
 
 # Steps that sleep

@@ -13,7 +13,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ from ..quota_text import readable
 from ..quotas import SECOND_US
 from ..stores import ByStore, CameBack, Store, settle, settle_all, when_units_come_back
 from .concurrency import ConcurrencyLimit, ReturningUnits
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
+from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, run_in_place, sleep
 from .queues import LATE_US, Queues, Slot, Waiter, key_of, slot_of
 from .spacing import CallSpacing
 
@@ -71,9 +71,6 @@ def too_late(take: Take, decision: Decision, too_long_us: float) -> PaceTimeout:
     return pace_timeout(take, replace(decision, take=refused, allowed=False, wait_us=wait_us, id=0))
 
 
-Renewed: TypeAlias = Callable[[Take], Take]
-"""Returns a take of the same buckets, under the quotas that now apply."""
-
 GRACE_US = 10_000.0
 """How much later than its slot a caller may leave although its longest wait is over."""
 
@@ -87,11 +84,6 @@ SHORTEST_US = 1_000.0
 """The shortest sleep before another look at a store that does not book ahead, as a cluster with keys on many nodes."""
 
 
-def unchanged(take: Take) -> Take:
-    """The take under the quotas that it came with."""
-    return take
-
-
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
@@ -99,13 +91,15 @@ class SlotWaiter:
     ``renewed`` returns a take under the quotas that now apply, for callers that have waited and booked nothing.
     """
 
-    def __init__(self, store: Store, *, margin: float = 0.0, renewed: Renewed = unchanged) -> None:
+    def __init__(
+        self, store: Store, *, margin: float = 0.0, renewed: Callable[[Take], Take] = lambda take: take
+    ) -> None:
         self.store = store
         clock = store.clock
         self.now_us = time_of(clock)
         self.clock = None if isinstance(clock, SystemClock) else clock
         self._waiters = waiters_of(store)
-        self._queues = self._waiters.slots
+        self._queues, self._turns, self.units = self._waiters.slots, self._waiters.turns, self._waiters.units
         self._margin = margin
         self._renewed = renewed
 
@@ -158,15 +152,15 @@ class SlotWaiter:
 
         A call under an operation that another one has booked does not count.
         """
-        take, departing = decision.take, self._waiters.departing
-        if decision.repeated or (not departing and not self._spacing_us(take)):
+        take, turn = decision.take, ("departure", decision.take.charges[0].bucket)
+        if decision.repeated or not (self._turns.ahead(turn) or self._spacing_us(take)):
             return
-        place = yield from self._enter(departing, take.charges[0].bucket, take, math.inf)
+        place = yield from self._enter(turn, take, math.inf)
         try:
             while wait_us := self._spacing_us(take):
                 yield from sleep(self.clock, wait_us)
         finally:
-            departing.leave(place)
+            self._turns.leave(place)
 
     def _spacing_us(self, take: Take) -> float:
         """As ``CallSpacing.depart``."""
@@ -226,6 +220,8 @@ class SlotWaiter:
 
     def _book(self, take: Take) -> Flow[Decision]:
         """Book a slot for a queue that expects it."""
+        if self.store.in_process:
+            return run_in_place(self._booked(take))
         return (yield Finish(self.store, partial(self._booked, take)))  # type: ignore[no-any-return]
 
     async def _booked(self, take: Take) -> Decision:
@@ -273,15 +269,14 @@ class SlotWaiter:
         self, take: Take, own: tuple[Charge, ...], priority: float, deadline_us: float
     ) -> Flow[Decision]:
         """``wait_for_slot`` for several keys: a turn at the shared one is taken only when the own ones have room."""
-        own_keys, key = self._waiters.own_keys, tuple([charge.bucket for charge in own])
-        turn = "shared", take.charges[-1].bucket
+        key, turn = ("own", *[charge.bucket for charge in own]), ("shared", take.charges[-1].bucket)
         if deadline_us < math.inf:
-            yield from self._require_near(take, deadline_us, 0 if priority > 0.0 else own_keys.ahead(key), turn)
-        places = [(yield from self._enter(own_keys, key, take, deadline_us, priority))]
+            yield from self._require_near(take, deadline_us, 0 if priority > 0.0 else self._turns.ahead(key), turn)
+        places = [(yield from self._enter(key, take, deadline_us, priority))]
         try:
             while True:
-                if len(places) == 1 and own_keys.ahead(turn):
-                    places.append((yield from self._enter(own_keys, turn, take, deadline_us)))
+                if len(places) == 1 and self._turns.ahead(turn):
+                    places.append((yield from self._enter(turn, take, deadline_us)))
                 take = self._renewed(take)
                 decision = yield from self._book_and_sleep(take, NEARLY_US / SECOND_US, 0.0, deadline_us)
                 if decision.allowed:
@@ -290,28 +285,26 @@ class SlotWaiter:
                 wait_us = own_us if own_us > NEARLY_US else wait_us
                 wakes_us = self.now_us() + (wait_us - NEARLY_US if wait_us > NEARLY_US else max(wait_us, SHORTEST_US))
                 if own_us > NEARLY_US and len(places) > 1:
-                    own_keys.leave(places.pop())
+                    self._turns.leave(places.pop())
                 elif own_us <= NEARLY_US and len(places) == 1:
-                    places.append((yield from self._enter(own_keys, turn, take, deadline_us)))
+                    places.append((yield from self._enter(turn, take, deadline_us)))
                 yield from sleep(self.clock, wakes_us - self.now_us())
         finally:
             for place in places:
-                own_keys.leave(place)
+                self._turns.leave(place)
 
-    def _enter(
-        self, callers: ConcurrencyLimit, key: Any, take: Take, deadline_us: float, priority: float = 0.0
-    ) -> Flow[Slot]:
-        """Wait until no other caller of a key is about to take. Raises ``PaceTimeout`` if the deadline comes first."""
-        place = yield from callers.wait_and_enter(key, self.clock, deadline_us, priority)
+    def _enter(self, turn: tuple[str, ...], take: Take, deadline_us: float, priority: float = 0.0) -> Flow[Slot]:
+        """Wait until no other caller has this turn. Raises ``PaceTimeout`` if the deadline comes first."""
+        place = yield from self._turns.wait_and_enter(turn, self.clock, deadline_us, priority)
         if place is None:
             peeked: Decision = yield CallStore(self.store, self.store.peek(take))
             raise too_late(take, peeked, peeked.wait_us)
         return place
 
-    def _require_near(self, take: Take, deadline_us: float, ahead: int, turn: tuple[str, str]) -> Flow[None]:
+    def _require_near(self, take: Take, deadline_us: float, ahead: int, turn: tuple[str, ...]) -> Flow[None]:
         """Raise ``PaceTimeout`` if a key cannot allow a take in time, after the callers ahead of this one."""
         peeked: Decision = yield CallStore(self.store, self.store.peek(take))
-        left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._waiters.own_keys.ahead(turn)
+        left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._turns.ahead(turn)
         for charge, state in zip(take.charges, peeked.stored):
             wait_us, states = 0.0, [state]
             for _ in range((at_turn if charge.key == take.charges[-1].key else ahead) + 1):
@@ -345,18 +338,16 @@ def own_charges(take: Take) -> tuple[Charge, ...]:
 # All callers of a store
 
 
-@dataclass(slots=True)
 class Waiters:
-    """The callers that wait over one store: for booked slots, for their departure, in front of their keys, to spend."""
+    """The callers that wait over one store: for booked slots, for their turns, and for units that come back."""
 
-    spacing: CallSpacing
-    slots: Queues = field(default_factory=Queues)
-    departing: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
-    """The calls of each bucket that have their slots and wait until they may leave; the first one is active."""
-    own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
-    spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
-    """The first caller of each set of buckets is active, the others wait for it."""
-    units: ReturningUnits = field(default_factory=ReturningUnits)
+    def __init__(self, store: Store) -> None:
+        self.spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
+        self.slots = Queues()
+        self.turns = ConcurrencyLimit(1)
+        """To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it."""
+        self.units = ReturningUnits()
+        when_units_come_back(store, self.units_came_back)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""
@@ -388,10 +379,4 @@ outbound_sources.add(_registry)
 
 def waiters_of(store: Store) -> Waiters:
     """The waiters of a store, the same for everyone who uses that object."""
-    return _registry.made(store, _new_waiters)
-
-
-def _new_waiters(store: Store) -> Waiters:
-    waiters = Waiters(CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock)))
-    when_units_come_back(store, waiters.units_came_back)
-    return waiters
+    return _registry.made(store, Waiters)

@@ -111,34 +111,6 @@ def test_a_context_manager_waits_where_it_is_made(store: CountingStore, clock: S
     assert times == [0.0, 0.1, 0.2]
 
 
-def test_a_function_around_a_generator_is_what_it_is_itself(store: CountingStore, clock: SteppedClock) -> None:
-    """It may have taken only the name and the signature of the generator function."""
-
-    def values() -> Iterator[float]:
-        yield clock.now
-
-    async def async_values() -> AsyncIterator[float]:
-        yield clock.now
-
-    paced = pace("10/s", store=store, name="values")
-
-    @paced
-    @functools.wraps(values)
-    def rows() -> list[float]:
-        return list(values())
-
-    @paced
-    @functools.wraps(async_values)
-    async def async_rows() -> list[float]:
-        return [value async for value in async_values()]
-
-    async def main() -> list[float]:
-        return [*await async_rows(), *await async_rows()]
-
-    assert [rows(), rows()] == [[0.0], [0.1]]
-    assert clock.run(main()) == [0.2, 0.3]
-
-
 @functools.wraps(Client.coroutine)
 def returns_a_coroutine() -> Awaitable[float]:
     return Client(SteppedClock()).coroutine()

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import httpx
-import httpx2
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
@@ -35,13 +34,6 @@ def test_a_mapping_has_a_cost_for_each_quota(client: Client) -> None:
     cost = {"tokens": lambda request: 10 if request.url.path == "/large" else 1}
     client.get(f"{URL}large", URL, URL, quota=[OWN, TOKENS], cost=cost)
     assert client.service.times == [0.0, 0.1, 0.2]
-
-
-def test_a_request_may_have_a_mapping_of_its_own(client: Client) -> None:
-    """Of functions as well."""
-    own = {"method": "GET", "url": URL, "extensions": {"pace": {"key": {"own": lambda _: "x", "all": "y"}}}}
-    client.get(own, own, quota=[OWN, ALL], key={"own": host, "all": "everybody"})
-    assert client.service.times == [0.0, 0.1]
 
 
 @pytest.mark.parametrize(
@@ -124,28 +116,3 @@ def test_the_host_is_the_default_key() -> None:
 
     asyncio.run(main())
     assert len(store) == 1
-
-
-def test_the_client_of_openai_passes_a_timeout_on() -> None:
-    """As it is, and without another call."""
-    import openai  # takes long
-
-    transport = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), "1/day", max_delay=0.1)
-    with httpx.Client(transport=transport) as http:
-        http.get(URL)
-        client = openai.OpenAI(api_key="x", base_url=URL, http_client=http)
-        with pytest.raises(PaceTimeout):
-            client.models.list()
-
-
-def test_the_client_of_anthropic_takes_a_timeout_for_a_lost_connection() -> None:
-    """Its cause says what it was."""
-    import anthropic  # takes long
-
-    transport = PacedTransport(httpx2.MockTransport(lambda _: httpx2.Response(200)), "1/day", max_delay=0.1)
-    with httpx2.Client(transport=transport) as http:
-        http.get(URL)
-        client = anthropic.Anthropic(api_key="x", base_url=URL, http_client=http, max_retries=0)
-        with pytest.raises(anthropic.APIConnectionError) as raised:
-            client.models.list()
-    assert isinstance(raised.value.__cause__, PaceTimeout)

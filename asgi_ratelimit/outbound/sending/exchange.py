@@ -6,7 +6,7 @@ To send and to discard are steps of a flow, in a task or a thread.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -80,31 +80,28 @@ class Discard:
 
     async def in_task(self) -> None:
         try:
-            if self._is_worth_reading():
-                left = SMALL_BODY
+            left = self._bytes_to_read()
+            with suppress(Exception):  # a body may end, or break off, which concerns nobody
                 async with aclosing(self.response.aiter_raw()) as parts:
-                    async for part in parts:
-                        left -= max(len(part), SMALL_PART)
-                        if left < 0:
-                            break
+                    while left > 0:
+                        left -= max(len(await anext(parts)), SMALL_PART)
         finally:
             await self.response.aclose()
 
     def in_thread(self) -> None:
         try:
-            if self._is_worth_reading():
-                left = SMALL_BODY
-                for part in self.response.iter_raw():
-                    left -= max(len(part), SMALL_PART)
-                    if left < 0:
-                        break
+            left = self._bytes_to_read()
+            with suppress(Exception):
+                parts = self.response.iter_raw()
+                while left > 0:
+                    left -= max(len(next(parts)), SMALL_PART)
         finally:
             self.response.close()
 
-    def _is_worth_reading(self) -> bool:
+    def _bytes_to_read(self) -> int:
         length = self.response.headers.get("content-length", "")
         is_small = length.isdecimal() and int(length) <= SMALL_BODY
-        return self.read and is_small and not self.response.is_closed
+        return SMALL_BODY if self.read and is_small and not self.response.is_closed else 0
 
 
 # Answers that the caller reads

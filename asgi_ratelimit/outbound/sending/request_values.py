@@ -1,4 +1,4 @@
-"""Keys and costs of requests, as values or as functions of the request, and the charges that they stand for."""
+"""Keys and costs of requests, as values or as functions of the request, their charges, and their actual costs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from ...decision import Charge, Take, max_wait_of
+from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError
+from ...hooks import Failure
 from ...limiter import Cost, Key, Limiter
+from ...limiter.charges import actual_units, charged_units
+from ...logs import FailureLog
 from ...quota_text import readable
-from ...waiting import Slot
+from ...stores import settle
+from ...waiting import Flow, GiveBack
+from ...waiting.queues import Slot
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""
@@ -61,9 +67,6 @@ class RequestValues:
     ) -> None:
         if oversize not in ("wait", "raise"):
             raise ConfigurationError(f'oversize must be "wait" or "raise", not {oversize!r}: oversize="raise"')
-        for what, given in (("key", key), ("cost", cost)):
-            for part in given.values() if isinstance(given, Mapping) else (given,):
-                require_no_coroutine(what, part)
         self._limiter = limiter
         self._refuses_oversize = oversize == "raise"
         self._key, self._cost = key, cost
@@ -112,8 +115,63 @@ def _resolved(given: Any, result_of: Callable[[Callable[[Any], Any]], Any]) -> A
     return result_of(given) if callable(given) else given
 
 
-def require_no_coroutine(what: str, function: object) -> None:
-    """Raise ``ConfigurationError`` for a function with ``async``, which clients without it cannot call."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        right = f"{what}=lambda {'answer' if what == 'settle' else 'request'}: ..."
-        raise ConfigurationError(f"{what}={function!r} is async, and clients without async need it as well: {right}")
+# Actual costs
+
+
+@dataclass(slots=True)
+class Answer:
+    """What ``settle`` receives: the names of ``headers`` are in lower case, and ``body`` is as it was transferred."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Settle: TypeAlias = Callable[[Any], Cost | None]
+"""Maps an ``Answer`` to the actual cost, one number for all quotas or one for each quota by name; ``None`` leaves the
+charge. With the attribute ``reads_body = True`` it is called when the body is closed, otherwise when the headers
+come."""
+
+
+class Settler:
+    """Settles requests, and never makes one fail: an error is logged, at most once a minute, and the charge stands.
+
+    ``cost`` may have a method ``learn(request, charged, actual)``, or be a mapping of quotas whose costs have one. It
+    is called after each settlement.
+    """
+
+    def __init__(self, function: Settle, cost: CostOfRequest, limiter: Limiter) -> None:
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            what = "a function of an answer, without async"
+            raise ConfigurationError(f"settle is {what}, not {function!r}: settle=openai_usage")
+        self.reads_body = getattr(function, "reads_body", False) is True
+        self._function = function
+        self._cost = cost
+        self._limiter = limiter
+        self._log = FailureLog()
+
+    def settle(self, paced: PacedRequest, decision: Decision, response: Any, body: bytes) -> Flow[None]:
+        """Settle the decision of a request at the cost of its answer."""
+        store, charged = self._limiter.store, charged_units(decision)
+        try:
+            actual = self._function(Answer(response.status_code, response.headers, body))
+            if actual is None:
+                return
+            units = actual_units(decision, actual, charged)
+            if units != charged:
+                yield GiveBack(store, partial(settle, store, decision, units))
+            self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
+        except Exception as error:  # noqa: BLE001  # the functions are the user's; an answer that has come is never lost
+            name = self._limiter.name
+            self._log.report(f"settle= of {name!r} failed, so the charge stands", error)
+            self._limiter.hooks.failed(Failure(name, "settle", error))
+
+    def _learn(self, request: Any, charged: Cost, actual: Cost) -> None:
+        learn = getattr(self._cost, "learn", None)
+        if callable(learn):
+            learn(request, charged, actual)
+        for name, part in self._cost.items() if isinstance(self._cost, Mapping) else ():
+            learn = getattr(part, "learn", None)
+            units = actual.get(name) if isinstance(actual, Mapping) else actual
+            if callable(learn) and isinstance(charged, Mapping) and name in charged and units is not None:
+                learn(request, charged[name], units)

@@ -10,12 +10,13 @@ from ...limiter import Limiter
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
-from ...waiting import INTERRUPTED, CallStore, ConcurrencyLimit, Flow, GiveBack, PaceTimeout, sleep, too_late
+from ...waiting import CallStore, Flow, GiveBack, PaceTimeout, sleep, too_late
+from ...waiting.concurrency import ConcurrencyLimit
+from ...waiting.drivers import INTERRUPTED
 from .exchange import Discard, Send, watched
 from .pauses import Pauses
 from .refusals import THROTTLED, Refusals
-from .request_values import PacedRequest
-from .settling import Settler
+from .request_values import PacedRequest, Settler
 
 
 class Sender:
@@ -97,15 +98,19 @@ class Sender:
         while True:
             decision = yield from self._slot(paced)
             try:
-                has_left = yield from self._depart_unless_paused(paced, decision)
+                here_us = self._pauses.left_here_us(paced.key) if decision.degraded else 0.0
+                if here_us > 0.0:  # without the store, only pauses that began here are known
+                    yield from self._sleep_in_time(paced, here_us)
+                has_waited = decision.wait_us > 0.0
+                if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
+                    yield from self._waiter.depart(decision)
+                    return without(decision, Condition)
             except INTERRUPTED:
                 if self._settler is None:
                     yield from self._waiter.pass_on(decision)
                 else:
                     yield from self._give_back(paced, decision)
                 raise
-            if has_left:
-                return without(decision, Condition)
             yield from self._give_back(paced, decision)
 
     def _slot(self, paced: PacedRequest) -> Flow[Decision]:
@@ -115,20 +120,9 @@ class Sender:
         if self._settler is None:
             return (yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us))
         decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)
-        self._waiter.begin(take)
+        self._waiter.units.begin(take)
         paced.spent = take
         return decision
-
-    def _depart_unless_paused(self, paced: PacedRequest, decision: Decision) -> Flow[bool]:
-        """Record that a request leaves at its slot, and return true; or return false if its key is paused."""
-        if decision.degraded:  # without the store, only pauses that began here are known
-            wait_us = self._pauses.left_here_us(paced.key)
-            if wait_us > 0.0:
-                yield from self._sleep_in_time(paced, wait_us)
-        if decision.wait_us > 0.0 and (yield from self._pauses.has_begun(paced.key, decision)):
-            return False
-        yield from self._waiter.depart(decision)
-        return True
 
     def _give_back(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
         """Give back what was taken for a request that does not go yet."""
@@ -194,4 +188,4 @@ class Sender:
         """Note that nothing that was taken for this request can come back any longer."""
         take, paced.spent = paced.spent, None
         if take is not None:
-            self._waiter.finish(take)
+            self._waiter.units.end(take)
