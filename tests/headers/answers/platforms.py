@@ -15,9 +15,7 @@ EXAMPLES = {
             "x-ratelimit-reset-after": "1.250",
             "x-ratelimit-bucket": "abcd1234",
         },
-        expected=read(
-            ServerLimit(limit=5, remaining=0, reset_after=1.25, reset_means="full refill", bucket="abcd1234")
-        ),
+        expected=read(ServerLimit(limit=5, remaining=0, reset_after=1.25, bucket="abcd1234")),
     ),
     "Discord, without the delay": Example(
         profile="discord",
@@ -27,9 +25,7 @@ EXAMPLES = {
             "x-ratelimit-reset": "1774540771.250",
             "x-ratelimit-bucket": "abcd1234",
         },
-        expected=read(
-            ServerLimit(limit=5, remaining=0, reset_after=1.25, reset_means="full refill", bucket="abcd1234")
-        ),
+        expected=read(ServerLimit(limit=5, remaining=0, reset_after=1.25, bucket="abcd1234")),
     ),
     "Discord, 429 of a shared resource": Example(
         profile="discord",
@@ -47,7 +43,7 @@ EXAMPLES = {
         body={"message": "The resource is being rate limited.", "retry_after": 1336.57, "global": False},
         expected=refused(
             1336.57,
-            ServerLimit(limit=10, remaining=9, reset_after=64.57, reset_means="full refill", bucket="abcd1234"),
+            ServerLimit(limit=10, remaining=9, reset_after=64.57, bucket="abcd1234"),
             scope="shared",
         ),
     ),
