@@ -350,7 +350,8 @@ class Settlement:
 
     ``degraded`` is that of its decision. ``undone`` is the take if all of it is given back, and it names an operation:
     that is then forgotten. It is remembered until ``until_us``, at least, and does nothing from then on (0: there is
-    no such time). ``token`` is the caller's own: the same settlement with the same token may be sent again.
+    no such time); with an ``id`` of 0 it is not remembered. ``token`` is the caller's own: the same settlement with the
+    same token may be sent again.
     """
 
     charge: Charge
@@ -392,3 +393,11 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
         for charge, state, units in zip(take.charges, decision.stored, actual)
         if units is not None and charge.cost
     ]
+
+
+def undoing(decision: Decision) -> list[Settlement]:
+    """How to give all of a decision back that nobody else has, nor settles later.
+
+    It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
+    """
+    return [replace(each, id=0) for each in settlements_of(decision, [0.0] * len(decision.stored))]

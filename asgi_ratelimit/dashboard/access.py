@@ -7,6 +7,7 @@ that goes with a cookie.
 from __future__ import annotations
 
 import hmac
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
@@ -19,10 +20,12 @@ from starlette.responses import Response
 
 from ..errors import StoreError
 from ..inbound.functions import require_function
+from ..keys import client_ip
 from ..keys.base import called
+from ..limiter import Limiter
 from ..logs import FailureLog
 from ..overrides import checked_by
-from ..stores import Store
+from ..stores import MemoryStore, Store
 from ..stores.documents import documents
 
 Allow: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
@@ -32,6 +35,9 @@ By: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
 """Returns the name that the history of changes shows for a request; sync or async."""
 
 EXAMPLE = 'dashboard(store, allow=lambda request: request.session.get("role") == "admin")'
+
+ATTEMPTS = "20/minute"
+"""How many requests of an address may be denied: so many passwords can be tried."""
 
 COOKIE = "ratelimit_dashboard"
 SECRET = "dashboard:secret"
@@ -51,11 +57,20 @@ class Access:
         self._allow = require_function("allow", allow, 1, EXAMPLE)
         self._by = None if by is None else require_function("by", by, 1, "by=lambda request: request.user.name")
         self._log = FailureLog()
+        self._attempts = Limiter(ATTEMPTS, name="dashboard", store=MemoryStore())
 
     async def permits(self, request: Request) -> bool:
-        """Whether ``allow`` returns ``True``. A failure or a value that is not a bool permits nothing."""
+        """Whether ``allow`` returns ``True``. A failure or a value that is not a bool permits nothing.
+
+        Raises an ``HTTPException`` for an address that was denied too often; ``allow`` is then not called.
+        """
+        attempt = await self._attempts.rate_limit(client_ip().of(request.scope) or "")
+        if not attempt.allowed:
+            raise HTTPException(429, headers={"retry-after": str(math.ceil(attempt.retry_after))})
         try:
             answer = await called(self._allow, request)
+            if answer is True:
+                await self._attempts.refund(attempt)
             if isinstance(answer, bool):
                 return answer
             raise TypeError(f"it must return True or False, not {type(answer).__name__}: {EXAMPLE}")

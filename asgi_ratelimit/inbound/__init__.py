@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..headers import HeaderOptions
-from .app_stores import app_stores
 from .dependency import RateLimit
+from .enforcer import app_stores
 from .limits import Limits, RateLimited, limits
 from .middleware import RateLimitMiddleware
 from .penalties import Blocks, Penalty

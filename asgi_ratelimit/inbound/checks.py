@@ -9,56 +9,48 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import cache, lru_cache, wraps
-from typing import ParamSpec, TypeAlias
+from functools import lru_cache, wraps
+from typing import Any, cast
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 
+from ..argument_errors import F
 from ..errors import ConfigurationError
 from ..hooks import Hooks
-from ..keys import KeyFunction, cookie, header, path_param, user
+from ..keys import KeyFunction, cookie, header, user
 from ..keys.path_patterns import compile_path
 from ..logs import logger, warn_once
 from ..overrides import limit_text
 from ..quota_text import readable
 from ..stores import MemoryStore, Store
-from .delays import SuccessiveTakes, loop_for_messages, require_asyncio
+from .delays import require_asyncio
 from .functions import takes
 from .routes import AppRoute, example_path, walk
-from .rules import CompiledRule
-
-P = ParamSpec("P")
-
+from .rules import CompiledRule, message_quotas
 
 # The middleware
 
 
-def logs_errors(construct: Callable[P, None]) -> Callable[P, None]:
-    """Log the error that a constructor raises for its arguments, once in this process.
+def logs_errors(construct: F) -> F:
+    """Log the error that a constructor raises for its arguments.
 
     Starlette builds its middlewares when the server sends the first message of the lifespan. Servers take an error
     there as a sign that the app has no lifespan, and some do not report it.
     """
 
     @wraps(construct)
-    def logging(*args: P.args, **kwargs: P.kwargs) -> None:
+    def logging(*args: Any, **kwargs: Any) -> None:
         try:
             construct(*args, **kwargs)
         except ValueError as error:
-            _log(f"{type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
+            logger.error("RateLimitMiddleware cannot be built, and no request can be answered: %s", problem)
             raise
 
-    return logging
-
-
-@cache
-def _log(text: str) -> None:
-    """Log this once: Starlette tries again at each request, so it would be logged each time."""
-    logger.error("RateLimitMiddleware cannot be built, and no request can be answered: %s", text)
+    return cast("F", logging)
 
 
 def checked_app(app: ASGIApp) -> ASGIApp:
@@ -71,23 +63,10 @@ def checked_app(app: ASGIApp) -> ASGIApp:
     )
 
 
-def require_usable(rules: Iterable[CompiledRule], scope: Scope, store: Store) -> None:
-    """Raise ``ConfigurationError`` for a rule that cannot apply to requests such as that of this scope."""
-    for rule in rules:
-        if rule.max_delay:
-            require_asyncio()
-        if rule.messages and not store.in_process:
-            loop_for_messages()
-        if rule.source is None and "path_params" not in scope:
-            _require_no_parameter(rule.key)
-
-
-def _require_no_parameter(key: KeyFunction) -> None:
-    """Raise for a path parameter in the key of a quota for all requests, because no router has read the path yet."""
-    if isinstance(key, path_param):
-        key.of({})
-    for part in getattr(key, "parts", ()):
-        _require_no_parameter(part)
+def require_usable(rules: Iterable[CompiledRule]) -> None:
+    """Raise ``ConfigurationError`` for a rule that cannot apply on this event loop."""
+    if any(rule.max_delay or rule.messages for rule in rules):
+        require_asyncio()
 
 
 def warn_of_no_limits() -> None:
@@ -108,32 +87,24 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
     """Raise ``ConfigurationError`` for rules of one name that differ in what they do to the buckets they share.
 
     Their quotas of one name must be equal, or come from one function; so must their penalties. They are all enforced,
-    or all in shadow. Messages of a rule are as a rule of the name that their buckets have.
+    or all in shadow. Messages of a rule have a name of their own.
     """
-    declared = tuple(rules)
-    of_messages = [
-        replace(rule, name=rule.messages_name, quota=rule.messages, messages=(), penalty=None)
-        for rule in declared
-        if rule.messages and not rule.shadow
-    ]
     seen: dict[tuple[str, str], tuple[object, str]] = {}
-    for rule in (*declared, *of_messages):
-        for what, value, text in _shared(rule):
-            other, other_text = seen.setdefault((rule.name, what), (value, text))
+    for rule in rules:
+        shared: list[tuple[str, str, object, str]] = []
+        for name, quota in (*[(rule.name, quota) for quota in rule.constant_quotas], *message_quotas([rule])):
+            shared.append((name, f"quotas named {quota.name!r}", quota, readable(quota)))
+        if rule.quota:
+            function = rule.quota if callable(rule.quota) else None
+            shared.append((rule.name, "quotas", function, limit_text(rule.quota)))
+            shared.append((rule.name, "effects", rule.shadow, f"shadow={rule.shadow}"))
+        if rule.penalty is not None:
+            shared.append((rule.name, "penalties", rule.penalty, repr(rule.penalty)))
+        for name, what, value, text in shared:
+            other, other_text = seen.setdefault((name, what), (value, text))
             if other != value:
-                both = f"two rules named {rule.name!r} have different {what}, {other_text} and {text}"
+                both = f"two rules named {name!r} have different {what}, {other_text} and {text}"
                 raise ConfigurationError(f'{both}, and would share a bucket: name one Rule(..., name="uploads")')
-
-
-def _shared(rule: CompiledRule) -> Iterator[tuple[str, object, str]]:
-    """What rules of one name have in common: what it is, its value, and the value as text."""
-    if rule.quota:
-        yield "quotas", rule.quota if callable(rule.quota) else None, limit_text(rule.quota)
-        yield "effects", rule.shadow, f"shadow={rule.shadow}"
-    for quota in () if callable(rule.quota) else rule.quota:
-        yield f"quotas named {quota.name!r}", quota, readable(quota)
-    if rule.penalty is not None:
-        yield "penalties", rule.penalty, repr(rule.penalty)
 
 
 # Rules that never apply
@@ -154,74 +125,65 @@ _CORS_INSIDE = (
 
 def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
     """The reasons why rules never apply to any request."""
-    routes = [(route, _sample(route.path)) for route in walk(app)]
+    routes = list(walk(app))
     for number, rule in enumerate(rules):
-        example = example_path(rule.path)
-        final = next((each for each in rules[:number] if _precludes(each, rule, example)), None)
-        of_path = [route for route, sample in routes if _may_match_path(rule, example, sample)]
+        final = next((each for each in rules[:number] if _precludes(each, rule)), None)
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
-        elif not of_path:
-            near = get_close_matches(rule.path, [route.path for route, _ in routes], 1)
-            hint = f" The nearest route is {near[0]!r}" if near else ""
-            yield f"{rule!r} matches no route of the app: is its path complete?{hint}"
-        elif not any(_may_match_method(rule, route) for route in of_path):
-            methods = sorted({each for route in of_path for each in route.methods or ()})
-            allowed = f"takes {', '.join(methods)} only" if methods else "is that of a WebSocket: leave out methods"
-            yield f"{rule!r} matches no route of the app: its path {allowed}"
+        elif not any(_may_match(rule, route) for route in routes):
+            near = get_close_matches(rule.path, [route.path for route in routes], 1)
+            places = [route.place for route in routes if route.path in near]
+            hint = f" The nearest route is {places[0]!r}." if places else ""
+            yield f"{rule!r} matches no route of the app: are its path and methods complete?{hint}"
 
 
-def _precludes(earlier: CompiledRule, rule: CompiledRule, example: str | None) -> bool:
+def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
     """Whether an earlier rule decides alone on every request that a later rule matches, as an example of its path."""
+    example = example_path(rule.path)
     has_methods = earlier.methods is None or (rule.methods is not None and rule.methods <= earlier.methods)
     return earlier.is_final and has_methods and example is not None and earlier.pattern.match(example) is not None
 
 
-_Sample: TypeAlias = tuple[str, re.Pattern[str]] | None
-"""An example of a route's path, and the pattern of all of them; ``None`` if that is uncertain."""
+_pattern_of = lru_cache(maxsize=4096)(compile_path)
 
 
-@lru_cache(maxsize=4096)
-def _sample(path: str) -> _Sample:
-    example = example_path(path)
-    return None if example is None else (example, compile_path(path)[0])
+def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
+    """Whether a rule may apply to a request for a route; true if that is uncertain.
 
-
-def _may_match_path(rule: CompiledRule, example: str | None, sample: _Sample) -> bool:
-    """Whether a rule, with an example of its path, may apply to some path of a route; true if that is uncertain."""
-    return example is None or sample is None or bool(rule.pattern.match(sample[0]) or sample[1].match(example))
-
-
-def _may_match_method(rule: CompiledRule, route: AppRoute) -> bool:
-    """Whether a rule may apply to some method of a route: a handshake has none, and a preflight is OPTIONS."""
-    if rule.methods is None or (route.methods is None and not route.is_websocket):
+    A handshake has no method, and a preflight is OPTIONS.
+    """
+    if rule.methods is not None:
+        methods = {*(route.methods or rule.methods), "OPTIONS"}
+        if route.is_websocket or not rule.methods & methods:
+            return False
+    of_rule, of_route = example_path(rule.path), example_path(route.path)
+    if of_rule is None or of_route is None:
         return True
-    return not route.is_websocket and bool(rule.methods & {*(route.methods or ()), "OPTIONS"})
+    pattern, _ = _pattern_of(route.path)
+    return bool(rule.pattern.match(of_route) or pattern.match(of_rule))
 
 
 # Limits that clients evade
 
 
-def warn_of_evadable_rules(rules: Iterable[CompiledRule], charging: Sequence[CompiledRule]) -> None:
-    """Warn about rules, and about all that charge anything, if a client evades them by leaving out their key."""
-    for text in (*evadable_rules(rules), *evadable_limits(charging)):
+def warn_of_evadable_rules(charging: Sequence[CompiledRule]) -> None:
+    """Warn about limits that limit nobody who leaves out or invents their keys."""
+    for text in evadable_limits(charging):
         warn_once("a-key-that-clients-leave-out", text)
 
 
-def evadable_rules(rules: Iterable[CompiledRule]) -> Iterator[str]:
-    """Which rules decide alone, and limit nobody who leaves out the key, or invents another one for each request."""
-    for rule in rules:
-        if rule.is_final and rule.quota and (_can_be_invented(rule.key) or isinstance(rule.key, user)):
-            problem = f"{rule!r} decides alone, and clients who leave out or invent its key have no limit at all"
-            mend = "leave out only=True, and give the middleware a quota by client_ip(), which applies as well"
-            yield f"{problem}: {mend}"
-
-
 def evadable_limits(charging: Sequence[CompiledRule]) -> Iterator[str]:
-    """Why the limits of a middleware together limit nobody who leaves out or invents the keys of all of them."""
-    if charging and all(_can_be_invented(rule.key) and not rule.is_final for rule in charging):
-        problem = f"clients who leave out or invent the key of each limit here, such as {charging[0].key!r}, have none"
-        yield f'{problem}: add one by address, Rule("/{{path:path}}", "300/minute", key=client_ip())'
+    """Why clients who leave out or invent keys have no limit: under a rule that decides alone, or under all others."""
+    alone = [[rule] for rule in charging if rule.is_final and rule.quota]
+    for rules in (*alone, [rule for rule in charging if not rule.is_final]):
+        if rules and all(map(_is_evaded, rules)):
+            problem = f"clients who leave out or invent {rules[0].key!r}, as of {rules[0].name!r}, have no limit at all"
+            example = 'Rule("/{path:path}", "300/minute", key=client_ip())'
+            yield f"{problem}: add one by address, {example}, and leave out only=True"
+
+
+def _is_evaded(rule: CompiledRule) -> bool:
+    return _can_be_invented(rule.key) or (rule.is_final and isinstance(rule.key, user))
 
 
 def _can_be_invented(key: KeyFunction) -> bool:
@@ -240,23 +202,15 @@ def warn_of_workers(store: Store) -> None:
         warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
 
 
-_VARIABLES = ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")
-
-
 def number_of_workers() -> int:
     """The number of workers, from the command line of a server and the environment.
 
     1 if nothing says that there are more, as with several containers.
     """
-    arguments = [*sys.argv, *os.environ.get("GUNICORN_CMD_ARGS", "").split()]
-    texts = [os.environ.get(name, "") for name in _VARIABLES]
-    for option, following in zip(arguments, [*arguments[1:], ""]):
-        name, _, value = option.partition("=")
-        if name in ("--workers", "-w"):
-            texts.append(value or following)
-        elif option.startswith("-w"):
-            texts.append(option[2:])
-    return max([1, *[int(text) for text in texts if text.isdecimal() and text.isascii()]])
+    arguments = " ".join([*sys.argv, os.environ.get("GUNICORN_CMD_ARGS", "")])
+    numbers = re.findall(r"(?<!\S)(?:--workers|-w)[ =]?([0-9]+)(?!\S)", arguments)
+    numbers += [os.environ.get(name, "") for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")]
+    return max([1, *[int(number) for number in numbers if re.fullmatch("[0-9]+", number)]])
 
 
 # The end of an app
@@ -274,12 +228,11 @@ def draining(receive: Receive, hooks: Hooks) -> Receive:
     return draining_receive
 
 
-def closing(send: Send, store: Store, takes: SuccessiveTakes, hooks: Hooks) -> Send:
+def closing(send: Send, store: Store, hooks: Hooks) -> Send:
     """Close the store after the app has shut down, once nothing uses it any more."""
 
     async def closing_send(message: Message) -> None:
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
-            await takes.aclose()
             await hooks.aclose()
             await store.aclose()
         await send(message)

@@ -5,19 +5,17 @@ Errors name the table and the key. The last valid version counts.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from stat import S_ISREG
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 from weakref import ref
 
 from ..argument_errors import checked_flag
@@ -30,25 +28,14 @@ from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, us
 from ..keys.base import called
 from ..logs import logger
 from ..overrides import NO_OVERRIDES, live_overrides
-from ..quota_text import QuotaLike, as_quotas, as_text
+from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from ..stores import Store
 from .delays import MAX_WAITING, checked_max_waiting
 from .functions import CostFunction, Failures, QuotaFunction, address_key, require_function
 from .penalties import Penalty
 from .plan import RuleTable
-from .rules import Defaults, Rule
-
-
-class Item(NamedTuple):
-    """An item of an array, by its number from 1, and the name or path of a rule."""
-
-    number: int
-    label: str = ""
-
-
-Place: TypeAlias = tuple[str | Item, ...]
-"""The keys and items that lead to a value."""
+from .rules import Rule, default_rule
 
 SETTLED_AFTER = 0.1
 """Seconds for which a file must not change before it is read: somebody may be writing it."""
@@ -72,44 +59,18 @@ class Options:
     max_delay: float
     max_waiting: int
 
-    def merged(self, file: str, settings: Mapping[str, Any]) -> Options:
-        """These options of the program and those of a file, whose rules come after the program's.
+    def check(self) -> None:
+        """Raise ``ValueError`` for options that are wrong, or do not fit together."""
+        header_options(self.headers)
+        checked_max_waiting(self.max_waiting)
+        self.table(Failures())
 
-        Raises ``ConfigurationError`` for an option that both give, and for options that do not fit together.
-        """
-        for name, value in settings.items():
-            own, usual = getattr(self, name), getattr(USUAL, name)
-            if name != "rules" and own is not usual and own != usual:
-                problem = f"{value!r}: the program gives it, too, {name}={own!r}: remove one of them"
-                raise error_at(file, (name,), problem)
-        options = replace(self, **{**settings, "rules": (*self.rules, *settings["rules"])})
-        failure = options.failure()
-        if failure is None:
-            return options
-        for number in reversed(range(len(settings["rules"]))):
-            if replace(options, rules=options.rules[: len(self.rules) + number]).failure() is None:
-                rule = settings["rules"][number]
-                raise error_at(file, ("rules", Item(number + 1, rule.name or rule.path)), failure) from failure
-        raise error_at(file, (), failure) from failure
-
-    def failure(self) -> ValueError | None:
-        """The reason why these options are invalid, if there is one."""
-        try:
-            header_options(self.headers)
-            checked_max_waiting(self.max_waiting)
-            self.table(self.defaults(Failures()), "", None)
-        except ValueError as error:
-            return error
-        return None
-
-    def defaults(self, failures: Failures) -> Defaults:
-        """The values that rules have unless they have their own."""
-        name = DEFAULT_NAME if self.name is None else self.name
+    def table(self, failures: Failures, place: str = "", root: str = "", store: Store | None = None) -> RuleTable:
+        """All rules, under the overrides of a store; without a name, they are named after this place."""
+        name = (place or DEFAULT_NAME) if self.name is None else self.name
         address = address_key([self.key, *[rule.key for rule in self.rules]])
-        return Defaults(name, self.key, self.cost, self.on_error, self.max_delay, fallback=address, failures=failures)
-
-    def table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
-        """All rules, under the overrides of a store."""
+        common = (name, self.key, self.cost, self.on_error, self.max_delay)
+        defaults = default_rule(*common, fallback=address, failures=failures)
         overrides = NO_OVERRIDES if store is None else live_overrides(store)
         return RuleTable(self.quota, self.rules, defaults, penalty=self.penalty, root=root, overrides=overrides)
 
@@ -124,258 +85,229 @@ AT_START = ("name", "headers", "max_waiting")
 # The content of a file
 
 
-def settings_of(content: str, file: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The options in the text of a file, by name, and its rules.
-
-    Raises ``ConfigurationError`` with the file, the table and the key.
-    """
-    try:
-        parsed = tomllib.loads(content)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationError(f'{file} is not valid TOML: {error}: quota = "100/minute"') from error
-    return _Reader(file, environment).settings(parsed)
-
-
-def error_at(file: str, place: Place, problem: object) -> ConfigurationError:
-    """An error about what is at a place of a file: its first line, as texts of quotas are shown with a mark."""
-    where = "".join([f"[{each.number}]" if isinstance(each, Item) else f".{each}" for each in place]).removeprefix(".")
-    labels = [f" ({each.label})" for each in place if isinstance(each, Item) and each.label]
-    return ConfigurationError(f"{file}{where and ', '}{where}{''.join(labels)}: {str(problem).partition(chr(10))[0]}")
-
-
-@dataclass(frozen=True, repr=False, eq=False)
 class Tier:
     """A quota function: ``function(connection)``, sync or async, returns the name of a tier, ``None`` for no limit.
 
-    ``reference`` is the function as the file names it. Raises ``LookupError`` for a name that no tier has.
+    Raises ``LookupError`` for a name that no tier has.
     """
 
-    name: str
-    reference: str
-    function: Callable[[Any], Any]
-    quotas: Mapping[str, tuple[Quota, ...]]
-
-    @property
-    def __name__(self) -> str:
-        return f"tier {self.name}"
-
-    def __repr__(self) -> str:
-        return f"tier {self.name} ({', '.join(f'{name} {as_text(quotas)}' for name, quotas in self.quotas.items())})"
+    def __init__(self, name: str, function: Callable[[Any], Any], quotas: Mapping[str, tuple[Quota, ...]]) -> None:
+        self.__name__ = f"tier {name}"
+        self.quotas = quotas
+        self._function = function
 
     async def __call__(self, connection: Any) -> tuple[Quota, ...] | None:
-        tier = await called(self.function, connection)
-        if tier is not None and tier not in self.quotas:
-            raise LookupError(
-                f"{self.reference} returned {tier!r}, and the tiers of {self.name!r} are {[*self.quotas]}"
-            )
-        return None if tier is None else self.quotas[tier]
+        tier = await called(self._function, connection)
+        if tier is None:
+            return None
+        if tier not in self.quotas:
+            raise LookupError(f"{self.__name__} has {[*self.quotas]}, but its function returned {tier!r}")
+        return self.quotas[tier]
 
 
-_VARIABLE = re.compile(r"\$(\$?)\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?|[^{}]*)\}")
+def options_in(content: str, file: str, of_program: Options) -> Options:
+    """The options of the program and those in the text of a file, whose rules come after the program's.
 
-_OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}
+    Raises ``ConfigurationError`` with the file, the table and the key.
+    """
+    reader = _Reader()
+    try:
+        return reader.options(tomllib.loads(content), of_program)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(f'{file} is not valid TOML: {error}: quota = "100/minute"') from error
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(f"{file}{reader.place}: {str(error).partition(chr(10))[0]}") from error
+
+
 _OF_RULE = {each.name for each in fields(Rule)} | {"exempt", "tier"}
+_OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}
 _OF_PENALTY = {each.name for each in fields(Penalty) if each.init}
 _OF_CLIENT_IP = {"forwarded_header", "ipv6_prefix", "trusted_proxies"}
 
 _KEYS: Mapping[str, Any] = {each.__name__: each for each in (cookie, header, path_param, state, user)}
-"""Keys that take a name, ``header:X-Api-Key``; ``user`` has one by default."""
+"""Keys that take a name, ``header:X-Api-Key``."""
 
 
 class _Reader:
     """Reads the tables of one file."""
 
-    def __init__(self, file: str, environment: Mapping[str, str]) -> None:
-        self._file = file
-        self._environment = environment
+    def __init__(self) -> None:
+        self._place: list[str] = []
+        """The keys that lead to what is read, or to the mistake."""
+        self._rule_label = ""
         self._client_ip: KeyFunction = client_ip()
         self._tiers: dict[str, Tier] = {}
+        self._reads: Mapping[str, Callable[[Any], Any]] = {
+            "key": self._key,
+            "tier": self._tier_named,
+            "penalty": lambda table: self._built(Penalty, table, _OF_PENALTY, block_for=60),
+            "cost": lambda value: _function(value) if ":" in str(value) else value,
+            "headers": lambda value: None if value == "none" else value,
+            "settle": _function,
+            "on_limited": _function,
+        }
+        """How values of TOML become arguments, where they are not the same; what they are given to checks them."""
 
-    def settings(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        table = self._table(self._expanded(parsed, ()), _OF_MIDDLEWARE, ())
-        options: dict[str, Any] = {}
+    @property
+    def place(self) -> str:
+        """The place as text, with the name or path of its rule."""
+        where, label = ".".join(self._place), f" ({self._rule_label})" if self._rule_label else ""
+        return f", {where}{label}" if where else ""
+
+    @contextmanager
+    def _at(self, key: str) -> Iterator[None]:
+        """What is read here is at this key; after an error, the place is still that of the mistake."""
+        self._place.append(key)
+        yield
+        self._place.pop()
+
+    def options(self, parsed: Any, of_program: Options) -> Options:
+        table, given, rules = self._table(parsed), dict[str, Any](), list[Rule]()
         if "client_ip" in table:
-            place = ("client_ip",)
-            options["key"] = self._client_ip = self._built(client_ip, table.pop("client_ip"), _OF_CLIENT_IP, place)
-        for name, tier in self._table(table.pop("tiers", {}), None, ("tiers",)).items():
-            self._tiers[name] = self._tier(name, self._table(tier, None, ("tiers", name)))
+            with self._at("client_ip"):
+                given["key"] = self._client_ip = self._built(client_ip, table.pop("client_ip"), _OF_CLIENT_IP)
+        with self._at("tiers"):
+            for name, tier in self._table(table.pop("tiers", {})).items():
+                with self._at(name):
+                    self._tiers[name] = self._tier(name, self._table(tier))
         listed = table.pop("rules", [])
-        options |= self._arguments(table, ())
-        for name, value in options.items():
-            failure = replace(USUAL, **{"quota": "1/s", name: value}).failure()
-            if failure is not None:
-                raise error_at(self._file, (name,), failure)
-        rules = _items(listed if isinstance(listed, list) else [listed])
-        return {**options, "rules": tuple([self._rule(rule, ("rules", item)) for item, rule in rules])}
+        given |= self._built(_checked_options, table, _OF_MIDDLEWARE)
+        for number, rule in enumerate(listed if isinstance(listed, list) else [listed], 1):
+            with self._at(f"rules[{number}]"):
+                rules.append(self._rule(self._table(rule)))
+            self._rule_label = ""
+        for name, value in given.items():
+            own = getattr(of_program, name)
+            if own != getattr(USUAL, name):
+                with self._at(name):
+                    raise ConfigurationError(
+                        f"{value!r}: the program gives it, too, {name}={own!r}: remove one of them"
+                    )
+        options = replace(of_program, **given, rules=(*of_program.rules, *rules))
+        options.check()
+        return options
 
-    def _rule(self, rule: Any, place: Place) -> Any:
-        table = self._table(rule, _OF_RULE, place)
-        is_exempt = self._read((*place, "exempt"), checked_flag, "exempt", _flag(table.pop("exempt", False)))
+    def _rule(self, table: dict[str, Any]) -> Rule:
+        self._rule_label = str(table.get("name") or table.get("path", ""))
+        with self._at("exempt"):
+            is_exempt = checked_flag("exempt", table.pop("exempt", False))
         if "path" not in table:
-            raise error_at(self._file, place, 'a rule has no path: path = "/login"')
+            raise ConfigurationError('a rule has no path: path = "/login"')
         has_quota = "quota" in table or "tier" in table
         if is_exempt == has_quota and (is_exempt or "messages" not in table):
-            problem = 'a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"'
-            raise error_at(self._file, place, problem)
-        arguments = {"path": table["path"], "quota": None, **self._arguments(table, place)}  # the path is tried first
-        return self._called(Rule, arguments, place, path=arguments["path"], quota="1/s")
+            raise ConfigurationError('a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"')
+        path = table.pop("path")  # it is tried first
+        built: Rule = self._built(partial(Rule, quota=None), {"path": path, **table}, _OF_RULE, path=path, quota="1/s")
+        return built
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
-        place: Place = ("tiers", name)
         if "function" not in table or len(table) == 1:
             problem = 'a tier has a function and quotas: function = "app.limits:plan_of" and free = "10/minute"'
-            raise error_at(self._file, place, problem)
-        reference = table.pop("function")
-        function = self._read((*place, "function"), _tier_function, reference)
-        quotas = {each: self._read((*place, each), as_quotas, text) for each, text in table.items()}
-        return Tier(name, reference, function, quotas)
+            raise ConfigurationError(problem)
+        with self._at("function"):
+            function = require_function("function", _function(table.pop("function")), 1, "def plan_of(request)")
+        quotas = {}
+        for each, text in table.items():
+            with self._at(each):
+                quotas[each] = as_quotas(text)
+        return Tier(name, function, quotas)
 
-    def _arguments(self, table: dict[str, Any], place: Place) -> dict[str, Any]:
-        """The arguments that a table gives; a tier is a quota."""
+    def _built(self, build: Callable[..., Any], table: Any, valid: Collection[str], **usual: Any) -> Any:
+        """The result for the arguments in a table; an error is at the first that is wrong beside usual ones."""
+        arguments: dict[str, Any] = {}
         if "tier" in table and "quota" in table:
-            raise error_at(self._file, (*place, "tier"), "a tier takes the place of a quota: remove one of them")
-        return {
-            "quota" if name == "tier" else name: self._argument(name, value, (*place, name))
-            for name, value in table.items()
-        }
-
-    def _argument(self, name: str, value: Any, place: Place) -> Any:
-        if name == "penalty":
-            return self._built(Penalty, value, _OF_PENALTY, place, block_for=60)
-        reads = {**_READS, "key": self._key, "tier": self._tier_named}
-        return self._read(place, reads[name], value) if name in reads else value
-
-    def _read(self, place: Place, read: Callable[..., Any], *values: Any) -> Any:
-        try:
-            return read(*values)
-        except (ValueError, TypeError) as error:
-            raise error_at(self._file, place, error) from error
-
-    def _built(self, build: Callable[..., Any], table: Any, valid: Iterable[str], place: Place, **usual: Any) -> Any:
-        """The object that is built from a table with arguments."""
-        return self._called(build, self._arguments(self._table(table, valid, place), place), place, **usual)
-
-    def _called(self, build: Callable[..., Any], arguments: Mapping[str, Any], place: Place, **usual: Any) -> Any:
-        """The result for these arguments; an error names the first of them that is wrong beside usual ones."""
+            raise ConfigurationError("a tier takes the place of a quota: remove one of them")
+        for key, value in self._table(table).items():
+            if key not in valid:
+                problem = f"there is no key {key!r}{_hint(key, valid)}"
+                raise ConfigurationError(f"{problem}: the keys here are {', '.join(sorted(valid))}")
+            with self._at(key):
+                arguments["quota" if key == "tier" else key] = self._reads[key](value) if key in self._reads else value
         try:
             return build(**arguments)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError):
             for name, value in arguments.items():
-                self._read((*place, name), partial(build, **{**usual, name: value}))
-            raise error_at(self._file, place, error) from error
+                with self._at(name):
+                    build(**{**usual, name: value})
+            raise
 
     def _key(self, value: Any) -> Any:
-        form, separator, name = _text(value).partition(":")
-        if form in _KEYS and (name or form == "user"):
-            return _KEYS[form](name) if name else user()
-        if value == "client_ip":
-            return self._client_ip
-        if "." in form and separator:
+        form, _, name = str(value).partition(":")
+        if form in _KEYS and name:
+            return _KEYS[form](name)
+        if value in ("user", "client_ip"):
+            return user() if value == "user" else self._client_ip
+        if "." in form and name:
             return _function(value)
         problem = f"there is no such key as {value!r}{_hint(form, ['client_ip', *_KEYS])}"
         raise ConfigurationError(f"{problem}: client_ip, user, header:X-Api-Key, cookie:session, or app.limits:key_of")
 
     def _tier_named(self, name: Any) -> Tier:
-        if _text(name) not in self._tiers:
-            near = _nearest(name, self._tiers)
-            right = f'tier = "{near}"' if near else f'[tiers.{name}] with function = "app.limits:plan_of"'
-            raise ConfigurationError(f"there is no such tier as {name!r}{_hint(name, self._tiers)}: {right}")
+        if str(name) not in self._tiers:
+            problem = f"there is no such tier as {name!r}{_hint(name, self._tiers)}"
+            raise ConfigurationError(f'{problem}: [tiers.plan] with function = "app.limits:plan_of", and tier = "plan"')
         return self._tiers[name]
 
-    def _table(self, table: Any, valid: Iterable[str] | None, place: Place) -> dict[str, Any]:
-        """A copy of a table with valid keys, ``None`` for any."""
+    def _table(self, table: Any) -> dict[str, Any]:
+        """A copy of a table, with its variables replaced."""
         if not isinstance(table, dict):
-            raise error_at(self._file, place, f"{table!r} is not a table")
-        for key in table:
-            if valid is not None and key not in valid:
-                problem = f"there is no key {key!r}{_hint(key, valid)}: the keys here are {', '.join(sorted(valid))}"
-                raise error_at(self._file, place, problem)
-        return {**table}
-
-    def _expanded(self, value: Any, place: Place) -> Any:
-        """A value with ``${NAME}`` and ``${NAME:-default}`` replaced; ``$${...}`` stands for ``${...}``."""
-        if isinstance(value, dict):
-            return {key: self._expanded(each, (*place, key)) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self._expanded(each, (*place, item)) for item, each in _items(value)]
-
-        def replaced(match: re.Match[str]) -> str:
-            is_literal, name, default = match.groups()
-            if is_literal:
-                return match[0][1:]
-            if name is None:
-                raise error_at(self._file, place, f"{match[0]!r} is not a variable: ${{NAME}}, or ${{NAME:-default}}")
-            if name not in self._environment and default is None:
-                problem = f"the environment variable {name} is not set, and has no default: ${{{name}:-default}}"
-                raise error_at(self._file, place, problem)
-            return self._environment.get(name) or default or ""
-
-        return _VARIABLE.sub(replaced, value) if isinstance(value, str) else value
+            raise ConfigurationError(f"{table!r} is not a table: [client_ip], [[rules]]")
+        copied = {}
+        for key, value in table.items():
+            with self._at(key):
+                copied[key] = _expanded(value)
+        return copied
 
 
-def _items(array: Iterable[Any]) -> Iterator[tuple[Item, Any]]:
-    """What is in an array, each with its place."""
-    for number, each in enumerate(array, 1):
-        label = each.get("name") or each.get("path") if isinstance(each, dict) else None
-        yield Item(number, label if isinstance(label, str) else ""), each
+def _checked_options(**given: Any) -> dict[str, Any]:
+    """These options of a middleware, where all else is as usual; ``ValueError`` for wrong ones."""
+    replace(USUAL, **{"quota": "1/s", **given}).check()
+    return given
 
 
-def _nearest(word: object, valid: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(str(word).lower(), valid, 1)), None)
+_VARIABLE = re.compile(r"\$\{([^{}:]*)(?::-([^{}]*))?\}")
+
+
+def _expanded(value: Any) -> Any:
+    """A text, or texts, with ``${NAME}`` and ``${NAME:-default}`` replaced; what is a number or a flag then is one."""
+    if isinstance(value, list):
+        return [_expanded(each) for each in value]
+    if not isinstance(value, str) or _VARIABLE.search(value) is None:
+        return value
+    text = _VARIABLE.sub(_variable, value)
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _variable(match: re.Match[str]) -> str:
+    name, default = match.groups()
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ConfigurationError(
+            f"the environment variable {name} is not set, and has no default: ${{{name}:-default}}"
+        )
+    return value
 
 
 def _hint(word: object, valid: Iterable[str]) -> str:
-    near = _nearest(word, valid)
-    return f", did you mean {near!r}?" if near else ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise ConfigurationError(f"it must be a string, not {value!r}")
+    near = get_close_matches(str(word).lower(), valid, 1)
+    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def _function(value: Any) -> Any:
     """The function that ``module:function`` names."""
-    module_name, separator, path = _text(value).partition(":")
-    if not (module_name and separator and path):
+    module_name, _, path = str(value).partition(":")
+    if not module_name or not path:
         raise ConfigurationError(f"{value!r} does not name a function: app.limits:plan_of")
     try:
         target: Any = import_module(module_name)
         for part in path.split("."):
             target = getattr(target, part)
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
-        raise ConfigurationError(f"{value!r} cannot be imported ({error})") from error
+        raise ConfigurationError(f"{value!r} cannot be imported ({error}): app.limits:plan_of") from error
     return target
-
-
-def _tier_function(value: Any) -> Any:
-    return require_function("function", _function(value), 1, "def plan_of(request)")
-
-
-def _flag(value: Any) -> Any:
-    """``true`` or ``false``, which may come from the environment as a text; anything else is left to its argument."""
-    return {"true": True, "false": False}.get(str(value).lower(), value)
-
-
-def _number(value: Any) -> Any:
-    """A number, which may come from the environment as a text; anything else is left to its argument."""
-    if isinstance(value, bool):
-        raise ConfigurationError(f"it must be a number, not {str(value).lower()}")
-    with suppress(ValueError):
-        return (float if "." in value else int)(value) if isinstance(value, str) else value
-    return value
-
-
-_READS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("only", "shadow"), _flag),
-    **dict.fromkeys(("after", "growth", "ipv6_prefix", "max_delay", "max_waiting"), _number),
-    **dict.fromkeys(("settle", "on_limited"), _function),
-    "cost": lambda value: _function(value) if ":" in str(value) else _number(value),
-    "headers": lambda value: None if value == "none" else value,
-    "methods": lambda value: tuple(value) if isinstance(value, list) else value,
-}
-"""How values of TOML become arguments, where they are not the same; what they are given to checks them."""
 
 
 # The file, while the program runs
@@ -395,9 +327,9 @@ class LimitsFile(Repeating):
         self._of_program = of_program
         self._subscriber: Callable[[], Any] = lambda: None
         self._content = self._read()
-        self._seen: str = self._content
-        """The content that was read last, or the reason why it could not be read."""
-        self.options = self._options_of(self._content)
+        self._seen = self._applied = self._content
+        """The content at the last look, and that which was read; or the reason why there is none."""
+        self.options = options_in(self._content, self._path, of_program)
 
     @property
     def is_needed(self) -> bool:
@@ -407,7 +339,8 @@ class LimitsFile(Repeating):
     def watch(self, subscriber: Any) -> None:
         """Call ``options_changed(options)`` of a subscriber after each change; it is held weakly.
 
-        It is called from any thread, and raises ``ValueError`` for options that it does not apply.
+        It is called from any thread, and raises ``ValueError`` for options that it does not apply. ``limit_texts()``
+        are the limits that it has, by name.
         """
         self._subscriber = ref(subscriber)
         self.start()
@@ -417,43 +350,37 @@ class LimitsFile(Repeating):
         return os.path.abspath(self._path) == os.path.abspath(other._path) and self._content != other._content
 
     async def run(self) -> float:
-        """Read the file, and apply it if it has changed; somebody may be writing it, so it is read twice then."""
-        seen = self._readable()
-        if seen != self._seen:
-            await asyncio.sleep(SETTLED_AFTER)
-            if seen != self._readable():
-                return SETTLED_AFTER
-            self._seen = seen
+        """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""
+        before = self._seen
+        try:
+            self._seen = self._read()
+        except ConfigurationError as error:
+            self._seen = str(error)
+        if self._seen != before:
+            return SETTLED_AFTER
+        if self._seen != self._applied:
+            self._applied = self._seen
             self._reload()
         return EVERY
 
-    def _readable(self) -> str:
-        try:
-            return self._read()
-        except ConfigurationError as error:
-            return str(error)
-
     def _reload(self) -> None:
-        """Apply the changes, and log each one, or log what is wrong, once for each version of the file."""
+        """Apply and log the changes, or log what is wrong, once for each version of the file."""
         subscriber = self._subscriber()
         if subscriber is None:
             return
+        before = subscriber.limit_texts()
         try:
             self._content = self._read()
-            options = self._options_of(self._content)
-            try:
-                subscriber.options_changed(options)
-            except ValueError as error:
-                raise error_at(self._path, (), error) from error
+            subscriber.options_changed(options_in(self._content, self._path, self._of_program))
         except Exception as error:  # noqa: BLE001  # it may import modules of the program
-            logger.error("the limits stay as they were: %s", error)
+            logger.error("%s changes nothing: %s", self._path, error)
             return
-        before, self.options = self.options, options
-        for change in changes(before, options):
-            logger.warning("%s: %s", self._path, change)
-
-    def _options_of(self, content: str) -> Options:
-        return self._of_program.merged(self._path, settings_of(content, self._path, os.environ))
+        logger.warning("%s: its limits apply from now on", self._path)
+        after = subscriber.limit_texts()
+        for name in before | after:
+            old, new = before.get(name, "none"), after.get(name, "none")
+            if old != new:
+                logger.warning("%s: %s: %s -> %s", self._path, name, old, new)
 
     def _read(self) -> str:
         where = os.path.abspath(self._path)
@@ -472,38 +399,3 @@ class LimitsFile(Repeating):
 
 async def _nothing_to_close() -> None:
     """A file is closed as soon as it is read."""
-
-
-def changes(old: Options, new: Options) -> Iterator[str]:
-    """One line for each option of the middleware and each argument of a rule that differs."""
-    before, after = _texts(old), _texts(new)
-    for what, text in before.items():
-        if what not in after and what.endswith(_QUOTA):
-            yield f"{what.removesuffix(_QUOTA)} is gone: {text}"
-    for what, text in after.items():
-        if what not in before and what.endswith(_QUOTA):
-            yield f"{what.removesuffix(_QUOTA)} is new: {text}"
-        elif what in before and before[what] != text:
-            later = ", from the next start on" if what in AT_START else ""
-            yield f"{what} {before[what]} -> {text}{later}"
-
-
-_QUOTA = ": quota"
-
-
-def _texts(options: Options) -> dict[str, str]:
-    """All options and arguments of rules as text, by what they are: ``quota``, ``login: quota``."""
-    texts = {each.name: _shown(getattr(options, each.name)) for each in fields(Options) if each.name != "rules"}
-    numbers: Counter[str] = Counter()
-    for rule in options.rules:
-        name = rule.name or " ".join([*sorted(rule.methods or ()), rule.path])
-        numbers[name] += 1
-        name = name if numbers[name] == 1 else f"{name} {numbers[name]}"
-        texts |= {f"{name}: {each.name}": _shown(getattr(rule, each.name)) for each in fields(Rule)}
-    return texts
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple) and value and hasattr(value[0], "period"):
-        return as_text(value)
-    return "none" if value is None else value if isinstance(value, str) else repr(value)

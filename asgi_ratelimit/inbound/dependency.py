@@ -27,23 +27,19 @@ from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store, checked_name
 from ..overrides import limit_text, live_overrides, subscribe
-from ..quota_text import QuotaLike, as_quotas, as_text
+from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
-from .app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .checks import require_agreement, warn_of_workers
 from .delays import receiving_of
-from .enforcer import Enforcer
+from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
 from .limits import SCOPE_KEY, RateLimited, RequestLimits, own_answer_of, request_limits
 from .penalties import Penalty
 from .plan import Plan
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
-from .routes import AppRoute, mounts_of, place_text, walk
-from .rules import CompiledRule, Defaults, overridden, owned_quotas
-
-_MOST_PLANS = 16
-"""The most apps with one limit whose plans are kept."""
+from .routes import AppRoute, place_text, walk
+from .rules import CompiledRule, default_rule, overridden, owned_quotas
 
 _checked: WeakSet[Any] = WeakSet()
 """The apps whose limits all stand where FastAPI calls them."""
@@ -63,7 +59,8 @@ class DependencyKey:
     def __init__(self, dependency: Any) -> None:
         if dependency.dependency is None:
             raise ConfigurationError(f"key={dependency!r} names no dependency: {_KEYED}")
-        _require_called_key(dependency.dependency)
+        for mistake in _mistakes_of_key(dependency.dependency):
+            raise mistake
         self.dependency = dependency
 
     def __repr__(self) -> str:
@@ -76,20 +73,6 @@ class DependencyKey:
             return value
         kind = type(value).__qualname__  # not the value, which may be what an app knows of a user
         raise TypeError(f"{self!r} returned a {kind}, but a key is a str, bytes, an int, a UUID or None: {_KEYED}")
-
-
-class _LacksItsCall:
-    """A mark on the quota of ``RateLimit``, which FastAPI reads if ``Depends(RateLimit)`` lacks the call."""
-
-    @staticmethod
-    def __get_pydantic_core_schema__(source: Any, handler: Any) -> NoReturn:
-        raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
-
-
-if TYPE_CHECKING:
-    QuotaArgument: TypeAlias = QuotaLike | QuotaFunction
-else:
-    QuotaArgument = Annotated[Any, _LacksItsCall()]
 
 
 class RateLimit:
@@ -112,7 +95,7 @@ class RateLimit:
     @shows_use('RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")')
     def __init__(
         self,
-        quota: QuotaArgument,
+        quota: "QuotaArgument",
         *,
         key: "KeyFunction | Any | None" = None,
         cost: "float | CostFunction" = 1,
@@ -130,11 +113,11 @@ class RateLimit:
         name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
-        defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
+        defaults = default_rule(name, key, cost, on_error, max_delay, fallback=address_key([key]))
         rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
-        if self._own is not None and not self.unnamed:
-            self._new_plan(self._own)
+        if self._own is not None:
+            self.register(self._own)
 
     @staticmethod
     def set_store(store: "Store | str | None") -> None:
@@ -154,11 +137,8 @@ class RateLimit:
         wrong = [limit for limit in limits if not isinstance(limit, RateLimit)]
         if wrong:
             raise ConfigurationError(f"limits that are taken together are of RateLimit, not {wrong[0]!r}: {_TOGETHER}")
-        if not limits:
-            raise ConfigurationError(f"RateLimit.together() needs at least one RateLimit: {_TOGETHER}")
-        count = len({id(limit._own.store) if limit._own else None for limit in limits})
-        if count != 1:
-            raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
+        if len({id(limit._own and limit._own.store) for limit in limits}) != 1:
+            raise ConfigurationError(f"limits that are taken together are at least one, in one store: {_TOGETHER}")
         together = copy(limits[0])
         together._set_rules([rule for limit in limits for rule in limit.rules])
         require_agreement([rule for rule in together.rules if rule.name != UNNAMED])
@@ -178,17 +158,13 @@ class RateLimit:
         self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
         kind = Parameter.KEYWORD_ONLY
-        self.__signature__ = Signature(
-            [
-                Parameter("connection", kind, annotation=HTTPConnection),
-                Parameter("response", kind, annotation=Response),
-                *[Parameter(name, kind, default=key.dependency) for name, key in self._keys.items()],
-            ]
-        )
+        own = [Parameter(name, kind, default=key.dependency) for name, key in self._keys.items()]
+        connection = Parameter("connection", kind, annotation=HTTPConnection)
+        self.__signature__ = Signature([connection, Parameter("response", kind, annotation=Response), *own])
 
     def __repr__(self) -> str:
         names = ["" if rule.name == UNNAMED else f", name={rule.name!r}" for rule in self.rules]
-        each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
+        each = [f'RateLimit("{limit_text(rule.quota)}"{name})' for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
     @used_as(
@@ -211,7 +187,7 @@ class RateLimit:
             self._follow(scope)
         key, plan = self._plans.get(enforcer, (None, None))
         if plan is None or key is not enforcer.key:
-            plan = self._new_plan(enforcer, scope.get("app"))
+            plan = self._new_plan(enforcer)
         try:
             planned = ([], []) if limits.is_exempt else plan.evaluate(scope)
             takes, _ = planned if isinstance(planned, tuple) else await planned
@@ -221,44 +197,38 @@ class RateLimit:
         if not takes:
             return None
         receiving = receiving_of(connection) if plan.may_wait else None
-        answer = enforcer.take(plan, takes, scope, receiving, limits.enforcer)
-        decision, *_ = answer if isinstance(answer, list) else await answer
+        decision, *_ = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
         if decision.shadow:
             return None
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
-            raise (await self._refusal(limits)).with_handler(scope)
+            await limits.refund_all()
+            own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited}
+            raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision
 
-    async def _refusal(self, limits: RequestLimits) -> RateLimited:
-        """The error for the last decision, after everything that the request had taken by then was given back."""
-        decision = limits.decisions[-1]
-        await limits.refund_all()
-        own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited}
-        return RateLimited(limits, decision, own_answer_of(decision, own))
-
-    def _new_plan(self, enforcer: Enforcer, app: Any = None) -> Plan:
+    def _new_plan(self, enforcer: Enforcer) -> Plan:
         """The plan behind an enforcer, as of its first request, or of the first under new overrides or another key.
 
-        A limit without a key takes over the enforcer's. All limits of the app that share the store must agree.
+        A limit without a key takes over the enforcer's. Trusted proxies are the enforcer's, unless the key knows them.
         """
-        if app is not None:
-            register_limits(app, enforcer)
-        key = enforcer.key
-        rules = [_behind(enforcer, key, replace(rule, name=name)) for rule, name in zip(self.rules, self._names)]
+        inherited, rules = enforcer.key, list[CompiledRule]()
+        instead = None if enforcer.default is None else replace(enforcer.default, quota=())  # it is charged already
+        for rule, name in zip(self.rules, self._names):
+            key = inherited if rule.key is INHERITED_KEY else rule.key
+            behind = replace(rule, name=name, key=key, fallback=address_key([key, inherited]), instead=instead)
+            rules.append(replace(behind, failures=enforcer.failures))
         require_agreement(rules)
         warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
         subscribe(enforcer.store, self)
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
         while True:
             live = live_overrides(enforcer.store)
             plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
-            self._plans[enforcer] = key, plan
+            self._plans[enforcer] = inherited, plan
             if live is live_overrides(enforcer.store):
                 return plan
 
@@ -271,9 +241,9 @@ class RateLimit:
         self._plans.clear()
 
     def register(self, enforcer: Enforcer) -> None:
-        """Register its names behind this enforcer, except those after its route, unless it has its own store."""
-        if self._own is None:
-            register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != UNNAMED]))
+        """Register its names, except those after its route, in its own store or that of this enforcer."""
+        named = [rule for rule in self.rules if rule.name != UNNAMED]
+        register((self._own or enforcer).store, self, owned_quotas(named))
 
     # Names after routes
 
@@ -287,19 +257,13 @@ class RateLimit:
         router, route = scope.get("router"), scope.get("route")
         if self._route is not None and self._route[0] is router and self._route[1] is route:
             return
-        names = _names_by_limit(router).get(self) or self._names_on(route, scope)
-        place, own = _at_one_place(self, names)
-        if self._route is not None and self._names != own:
-            raise _needs_name(self, [self._names[0], place])
-        self._route, self._names = (router, route), own
-
-    def _names_on(self, route: Any, scope: Scope) -> "_NamesByPlace":
-        """The names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
-        path = getattr(route, "path", None)
-        if path is None:
+        names = _names_by_limit(router).get(self)
+        if names is None:
             raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_NAMED}")
-        place = place_text(mounts_of(scope) + path, getattr(route, "methods", None))
-        return {place: self.names_at(place)}
+        own = next(iter(names.values()))
+        if len(names) > 1 or (self._route is not None and self._names != own):
+            raise _needs_name(self, [*names, self._names[0]])
+        self._route, self._names = (router, route), own
 
     # What raises ConfigurationError where a limit stands without Depends, as early as FastAPI lets it
 
@@ -310,8 +274,8 @@ class RateLimit:
 
     @staticmethod
     def __get_pydantic_core_schema__(source: Any, handler: Any) -> NoReturn:
-        """FastAPI has pydantic read annotations: those with a limit, or with its class. Raises."""
-        raise _lacks_depends("limit", "in an annotation")
+        """FastAPI has pydantic read annotations: those with a limit, or with its class, as if it lacks its call."""
+        raise _lacks_depends('RateLimit("5/minute")', "in an annotation, or Depends(RateLimit) without its call,")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """The limit itself, as a part of a router, say. FastAPI copies the default of a parameter alone."""
@@ -320,34 +284,20 @@ class RateLimit:
         return self
 
 
-_NamesByPlace: TypeAlias = dict[str, list[str]]
-"""The names of a limit's rules at each place where it is used."""
-
-
-def _quota_text(rule: CompiledRule) -> str:
-    """The quotas of a rule as a text that says the same, or else as they are; a function by its name."""
-    if callable(rule.quota):
-        return str(getattr(rule.quota, "__name__", repr(rule.quota)))
-    text = as_text(rule.quota)
-    return f'"{text}"' if text and as_quotas(text) == rule.quota else repr(rule.quota)
-
-
-def _behind(enforcer: Enforcer, inherited: KeyFunction, rule: CompiledRule) -> CompiledRule:
-    """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
-    key = inherited if rule.key is INHERITED_KEY else rule.key
-    instead = None if enforcer.default is None else replace(enforcer.default, quota=())  # it is charged already
-    fallback = address_key([key, inherited])
-    return replace(rule, key=key, fallback=fallback, instead=instead, failures=enforcer.failures)
+if TYPE_CHECKING:
+    QuotaArgument: TypeAlias = QuotaLike | QuotaFunction
+else:
+    QuotaArgument = Annotated[Any, RateLimit]  # so that Depends(RateLimit), which lacks its call, is an error
 
 
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited; the first request of an app is its start."""
+    limits = RequestLimits(app_stores.enforcer_for(scope), None, [])
     app = scope.get("app")
     if app is not None and app not in _checked:
-        require_depends(app)
-        require_names(app)
+        start_limits(app, limits.enforcer)
         _checked.add(app)
-    limits = scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, [])
+    scope[SCOPE_KEY] = limits
     return limits
 
 
@@ -359,6 +309,17 @@ def _report(limits: RequestLimits, response: Response) -> None:
 
 
 # All limits of an app
+
+
+def start_limits(app: Any, enforcer: Enforcer) -> None:
+    """Check the limits of an app that starts behind an enforcer, and register their names.
+
+    Raises ``ConfigurationError`` for ``mistakes``, and for limits that share a name but not their quotas.
+    """
+    for mistake in mistakes(app):
+        raise mistake
+    for limit in limits_of(app):
+        limit.register(enforcer)
 
 
 def limits_of(app: Any) -> list[RateLimit]:
@@ -382,48 +343,39 @@ def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
     return named
 
 
-def register_limits(app: Any, enforcer: Enforcer) -> None:
-    """Register all limits of an app that have no store of their own, whether or not they have had a request.
-
-    Raises ``ConfigurationError`` for limits that share a name but not their quotas.
-    """
-    for limit in limits_of(app):
-        limit.register(enforcer)
-
-
-def require_names(app: Any) -> None:
-    """Raise ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
-    for limit, names in _names_by_limit(app).items():
-        _at_one_place(limit, names)
-
-
-def require_depends(app: Any) -> None:
-    """Raise ``ConfigurationError`` for a limit, or a key, that stands in an app where FastAPI never calls it."""
+def mistakes(app: Any) -> Iterator[ConfigurationError]:
+    """The limits, and keys, of an app that stand where FastAPI never calls them, and the limits that need a name."""
     for route in walk(app):
         for function in (route.endpoint, *route.dependencies):
-            if isinstance(function, RateLimit):
-                continue
-            _require_called_key(function)
-            as_called = signature_of(function)
-            for parameter in as_called.parameters.values():
-                if isinstance(parameter.default, RateLimit):
-                    raise _lacks_depends(parameter.default, f"as the default of the parameter {parameter.name!r}")
-            if as_called.return_annotation is RateLimit:
-                name = getattr(function, "__name__", repr(function))
-                problem = f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody"
-                raise ConfigurationError(f"{problem}: Depends({name}())")
+            if not isinstance(function, RateLimit):
+                yield from _mistakes_of_key(function)
+                yield from _mistakes_of_signature(function)
+    for limit, names in _names_by_limit(app).items():
+        if len(names) > 1:
+            yield _needs_name(limit, list(names))
 
 
-def _require_called_key(dependency: Any) -> None:
-    """Raise for ``Depends(client_ip)``: FastAPI would make the key of each request, as its client says."""
+def _mistakes_of_key(dependency: Any) -> Iterator[ConfigurationError]:
+    """``Depends(client_ip)``: FastAPI would make the key of each request, as its client says."""
     if isinstance(dependency, type) and issubclass(dependency, ScopeKey):
         name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
         problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
-        raise ConfigurationError(f"{problem}: Depends({name}({arguments}))")
+        yield ConfigurationError(f"{problem}: Depends({name}({arguments}))")
+
+
+def _mistakes_of_signature(function: Any) -> Iterator[ConfigurationError]:
+    """A limit that is the default of a parameter, or that a dependency returns."""
+    as_called = signature_of(function)
+    for parameter in as_called.parameters.values():
+        if isinstance(parameter.default, RateLimit):
+            yield _lacks_depends(parameter.default, f"as the default of the parameter {parameter.name!r}")
+    if as_called.return_annotation is RateLimit:
+        name = getattr(function, "__name__", repr(function))
+        yield ConfigurationError(f"{name} returns a RateLimit, which FastAPI does not call: Depends({name}())")
 
 
 def _lacks_depends(limit: object, where: str) -> ConfigurationError:
-    """The error for a limit, or the word for it, that stands somewhere without ``Depends``."""
+    """The error for a limit, or the text of one, that stands somewhere without ``Depends``."""
     right = f"dependencies=[Depends({limit})], or limit: Annotated[Any, Depends({limit})]"
     return ConfigurationError(f"a RateLimit {where} lacks Depends, and limits nobody: {right}")
 
@@ -435,28 +387,19 @@ def _with_places(app: Any) -> Iterator[tuple[AppRoute, RateLimit]]:
                 yield route, call
 
 
-def _names_by_limit(app: Any) -> dict[RateLimit, _NamesByPlace]:
-    """The names of each limit that is named after its routes in an app, which no two limits share.
+def _names_by_limit(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
+    """The names of each limit that is named after its routes in an app, which no two limits share, by the routes.
 
     Routes of one path under several hosts are one place for a limit: that under the first of these hosts.
     """
-    names: dict[RateLimit, _NamesByPlace] = {}
+    names: dict[RateLimit, dict[str, list[str]]] = {}
     numbers: Counter[str] = Counter()
-    seen: set[tuple[RateLimit, str]] = set()
     for route, limit in _with_places(app):
-        path = place_text(route.path, route.methods)
-        if limit.unnamed and (limit, path) not in seen:
-            seen.add((limit, path))
-            names.setdefault(limit, {})[route.place] = limit.names_at(route.place, numbers[route.place] + 1)
-            numbers[route.place] += limit.unnamed
+        path, place = place_text(route.path, route.methods), route.place
+        if limit.unnamed and path not in names.setdefault(limit, {}):
+            names[limit][path] = limit.names_at(place, numbers[place] + 1)
+            numbers[place] += limit.unnamed
     return names
-
-
-def _at_one_place(limit: RateLimit, names: _NamesByPlace) -> tuple[str, list[str]]:
-    """The only place of a limit, and its names there. Raises ``ConfigurationError`` if there are several."""
-    if len(names) > 1:
-        raise _needs_name(limit, list(names))
-    return next(iter(names.items()))
 
 
 def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:

@@ -1,21 +1,29 @@
-"""The enforcer of a middleware, and of the dependencies behind it: it takes, waits, punishes, counts."""
+"""The enforcer of a middleware, and of the dependencies behind it: it takes, waits, punishes, counts.
+
+The dependencies of an app without a middleware have one of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from starlette.types import Scope
 
+from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts.process_counts import Counts, counts_of
 from ..decision import Decision, Take, without
-from ..headers import Dialect
+from ..headers import Dialect, draft
 from ..hooks import Hooks, ObservedRequest, RouteOf
-from ..keys.base import KeyFunction
-from ..stores import Decisions, Store
-from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests
+from ..keys import KeyFunction, client_ip
+from ..limiter import as_store
+from ..stores import Decisions, MemoryStore, Store
+from .delays import MAX_WAITING, Receiving, Taken, give_back, take_one, wait
 from .functions import Failures
 from .penalties import BlockCheck, apply_penalties
 from .plan import Plan
@@ -39,10 +47,10 @@ class Enforcer:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
-    waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
-    """How many requests wait, and how many may wait at a time."""
-    successive_takes: SuccessiveTakes = field(default_factory=SuccessiveTakes)
-    waiting_requests: WaitingRequests = field(init=False)
+    max_waiting: int = MAX_WAITING
+    """How many requests may wait at a time, over the stores of a middleware and of the dependencies behind it."""
+    waiting: Counter[str] = field(default_factory=Counter)
+    """How many wait now, by key."""
     failures: Failures = field(init=False)
     """Failures of the functions of dependencies are reported here."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
@@ -59,85 +67,67 @@ class Enforcer:
     def __post_init__(self) -> None:
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
-        self.waiting_requests = WaitingRequests(self.store, self.successive_takes)
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
-    def take(
+    async def take(
         self,
         plan: Plan,
         takes: Sequence[Take],
         scope: Scope,
         receiving: Receiving | None = None,
         outer: Enforcer | None = None,
-    ) -> list[Decision] | Awaitable[list[Decision]]:
+    ) -> list[Decision]:
         """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
-        Decisions that a store in memory has made, and that stand as they are, are there at once.
         """
-        since_ns = monotonic_ns()
+        outer, since_ns = outer or self, monotonic_ns()
         answer = self.store.take(takes)
-        if type(answer) is not Decisions or not plan.is_final:
-            return self._finished(plan, answer, scope, since_ns, receiving, outer or self)
-        observer = outer or self
-        self.counts.count(answer)
-        if observer.is_observed:
-            observer.observe(answer, scope, (monotonic_ns() - since_ns) / SECOND_NS)
-        return answer
-
-    async def _finished(
-        self,
-        plan: Plan,
-        answer: Awaitable[list[Decision]],
-        scope: Scope,
-        since_ns: int,
-        receiving: Receiving | None,
-        outer: Enforcer,
-    ) -> list[Decision]:
-        """The decisions of a store on a server, or those that do not stand as they are."""
-        decisions, waited = await answer, None
+        decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
         if not plan.is_final:
-            decisions, waited = await self._changed(plan, decisions, receiving, outer)
+            decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
         self.counts.count(decisions)
         if outer.is_observed:
-            outer.observe(decisions, scope, taken_ns / SECOND_NS, waited)
+            outer.observe(decisions, scope, taken_ns / SECOND_NS)
         return decisions
 
-    async def _changed(
-        self, plan: Plan, decisions: Sequence[Decision], receiving: Receiving | None, outer: Enforcer
-    ) -> tuple[list[Decision], float | None]:
-        """The decisions after the wait, after penalties, and with those of shadow rules marked.
+    async def _final(self, plan: Plan, decision: Decision, receiving: Receiving | None, outer: Enforcer) -> Decision:
+        """A decision after the wait and after penalties, or marked as that of a rule in shadow."""
+        if decision.charges[0].name in plan.shadows:
+            return replace(decision, shadow=True)
+        key, is_gone = decision.charges[0].key, False
+        if plan.may_wait and not decision.allowed and receiving is not None and not outer.is_full_for(key):
+            with outer.counting(key):
+                decision, is_gone = await wait(self.store, decision, plan.max_delays(decision.take), receiving)
+        if is_gone or not plan.punishes:  # there is no reason to punish a client that has gone
+            return without(decision, BlockCheck)
+        return await apply_penalties(self.store, decision)
 
-        Also the seconds that the request has waited, ``None`` if it has not.
+    def is_full_for(self, key: str) -> bool:
+        """Whether one more request of this key may not wait.
+
+        A quarter of the places is kept for others than the key that has the most: a client may leave without notice.
         """
-        waited, changed = None, list[Decision]()
-        for answer in decisions:
-            if answer.charges[0].name in plan.shadows:
-                changed.append(replace(answer, shadow=True))
-                continue
-            decision, has_gone = answer, False
-            if receiving is not None and plan.may_wait and not decision.allowed:
-                decision, waited = await self._wait(decision, plan.max_delays(decision.take), receiving, outer)
-                has_gone, receiving.waited = receiving.is_gone, decision.delay or waited
-            if plan.punishes:  # there is no reason to punish a client that has gone
-                decision = without(decision, BlockCheck) if has_gone else await apply_penalties(self.store, decision)
-            changed.append(decision)
-        return changed, waited or None
+        most, waiting = self.max_waiting, self.waiting
+        return waiting.total() >= most or waiting[key] >= most - most // 4
 
-    async def _wait(
-        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
-    ) -> tuple[Decision, float]:
-        """Wait in the queue of the middleware around the app."""
-        outer.hooks.queued(outer.name, 1)
+    @contextmanager
+    def counting(self, key: str) -> Iterator[None]:
+        """Count a request that waits meanwhile."""
+        self.waiting[key] += 1
+        self.hooks.queued(self.name, 1)
         try:
-            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
+            yield
         finally:
-            outer.hooks.queued(outer.name, -1)
+            self.hooks.queued(self.name, -1)
+            self.waiting[key] -= 1
+            if not self.waiting[key]:
+                del self.waiting[key]
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -146,20 +136,77 @@ class Enforcer:
         is counted: the request was counted when it was admitted.
         """
         since_ns = monotonic_ns()
-        decision = await self.successive_takes.take(store, take, taken)
+        try:
+            decision = await take_one(store, take)
+        except BaseException:
+            await give_back(taken)
+            raise
         if not decision.allowed:
             counts_of(store).count((decision,))
         if self.is_observed:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
-    def observe(
-        self, decisions: Sequence[Decision], scope: Scope, latency: float | None, waited: float | None = None
-    ) -> None:
+    def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float | None) -> None:
         """Call the hooks with the decisions of one answer of the store; the times belong to the first decision."""
-        request = ObservedRequest(scope, self.route_of)
-        for place, decision in enumerate(decisions):
-            if place == 0:
-                self.hooks(self.name, decision, latency, waited, request)
-            else:
-                self.hooks(self.name, decision, request=request)
+        request, waited = ObservedRequest(scope, self.route_of), None
+        for decision in decisions:
+            if decision.delay and not decision.shadow:
+                waited = decision.delay
+            self.hooks(self.name, decision, latency, waited, request)
+            latency = waited = None
+
+
+# Dependencies that have neither a store of their own nor a middleware around them
+
+
+STATE = "rate_limit_store"
+"""The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
+
+INHERITED_KEY = client_ip()
+"""The key of a limit that has neither its own key nor one from a middleware."""
+
+
+def enforcer_of(store: Store) -> Enforcer:
+    """The enforcer for the limits of dependencies in a store of their own."""
+    return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, draft, Refusal(), Hooks(()))
+
+
+class AppStores:
+    """Which store the dependencies of each app use: ``app.state.rate_limit_store``, the default, or its own memory."""
+
+    def __init__(self) -> None:
+        self._default: Store | str | None = None
+        self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
+        """The store as it is configured for each app, and the enforcer on it; this object stands for no app."""
+        self.replacement: Enforcer | None = None
+        """The enforcer of all limits without a middleware, in tests."""
+
+    def set_default(self, store: Store | str | None) -> None:
+        """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
+        self._default = None if store is None else as_store(store)
+        self._enforcers.clear()
+
+    def enforcer_for(self, scope: Scope) -> Enforcer:
+        """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
+        if self.replacement is not None:
+            return self.replacement
+        app = self if scope.get("app") is None else scope["app"]
+        configured = getattr(getattr(app, "state", None), STATE, self._default)
+        before, enforcer = self._enforcers.get(app, (None, None))
+        if enforcer is None or before is not configured:
+            enforcer = enforcer_of(as_store(configured))
+            self._enforcers[app] = configured, enforcer
+        return enforcer
+
+    @contextmanager
+    def replaced(self, store: MemoryStore) -> Iterator[None]:
+        """Within this context, all limits without a middleware are in this store."""
+        before, self.replacement = self.replacement, enforcer_of(store)
+        try:
+            yield
+        finally:
+            self.replacement = before
+
+
+app_stores = AppStores()

@@ -5,10 +5,10 @@ A wrong one raises an error at once that shows a right one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from inspect import Parameter, Signature, isroutine, signature
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
@@ -18,10 +18,11 @@ from ..counts.process_counts import Counts
 from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..hooks import Failure, Hooks
-from ..keys import KeyFunction, client_ip, combine, first_of
-from ..keys.base import ScopeKey, is_dependency, lacks_its_call
+from ..keys import KeyFunction, client_ip
+from ..keys.base import ScopeKey, lacks_its_call
 from ..logs import FailureLog, warn_once
-from ..quota_text import QuotaLike
+from ..quota_text import QuotaLike, as_quotas
+from ..quotas import Quota
 
 QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
 """The quota of a connection, ``None`` for no limit."""
@@ -36,8 +37,7 @@ SettleFunction: TypeAlias = (
 """The actual cost in units, from the status and headers of the answer and the bytes of its body; ``None``: as
 charged."""
 
-_KEY = 'key=client_ip(), or key=lambda request: request.headers.get("x-user")'
-_DEPENDENCY = 'RateLimit("5/minute", key=Depends(current_user_id))'
+_KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/minute", key=Depends(current_user_id))'
 _QUOTA = 'quota=lambda request: "100/minute"'
 _COST = "cost=lambda request: 5"
 _SETTLE = "settle=lambda status, headers: 0 if status < 400 else 1"
@@ -50,10 +50,6 @@ def checked_key(key: Any) -> KeyFunction:
     """A function of the connection; ``ConfigurationError`` for anything else."""
     if isinstance(key, ScopeKey):
         return key
-    if is_dependency(key):
-        raise ConfigurationError(f"key={key!r} is for a RateLimit, whose dependencies FastAPI calls: {_DEPENDENCY}")
-    if key in (combine, first_of):
-        raise _lacks_its_call("key", key)
     for part in getattr(key, "parts", ()):
         checked_key(part)
     function: KeyFunction = require_function("key", key, 1, _KEY)
@@ -62,19 +58,20 @@ def checked_key(key: Any) -> KeyFunction:
 
 def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:
     """The first ``client_ip`` among these and their parts, which knows the trusted proxies; or else one without any."""
-    return next(_address_keys(keys), None) or client_ip()
-
-
-def _address_keys(keys: Iterable[KeyFunction | None]) -> Iterator[client_ip]:
-    for key in keys:
+    ahead: list[Any] = list(keys)
+    for key in ahead:
         if isinstance(key, client_ip):
-            yield key
-        yield from _address_keys(getattr(key, "parts", ()))
+            return key
+        ahead += getattr(key, "parts", ())
+    return client_ip()
 
 
-def checked_quota(quota: QuotaLike | QuotaFunction) -> QuotaLike | QuotaFunction:
-    """A quota, not parsed yet, or a function of the connection; ``ConfigurationError`` for another function."""
-    return require_function("quota", quota, 1, _QUOTA) if callable(quota) else quota
+def checked_quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:
+    """The quotas, or a function of the connection; ``QuotaError`` or ``ConfigurationError`` for anything else."""
+    if callable(quota):
+        function: QuotaFunction = require_function("quota", quota, 1, _QUOTA)
+        return function
+    return () if quota is None else as_quotas(quota)
 
 
 def checked_cost_or_function(cost: float | CostFunction) -> float | CostFunction:
@@ -94,52 +91,35 @@ def takes_bytes(settle: SettleFunction) -> bool:
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:
     """``function`` if it can be called with ``count`` arguments; ``ConfigurationError`` otherwise."""
+    if callable(function) and not lacks_its_call(function) and not _is_for_fastapi(function) and takes(function, count):
+        return function
     arguments = ("the connection", "the connection and the decision")[count - 1]
-    if lacks_its_call(function):
-        raise _lacks_its_call(what, function)
-    if not callable(function):
-        raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")
-    if _is_for_fastapi(function):
-        right = _DEPENDENCY if what == "key" else example
-        raise ConfigurationError(
-            f"{what}={_name(function)} is a dependency of FastAPI, which nobody else can call: {right}"
-        )
-    if not takes(function, count):
-        text = f"{_name(function)}{_call_signature(function)}"
-        raise ConfigurationError(f"{what} is called with {arguments}, which {text} does not take: {example}")
-    return function
+    parameters = ", ".join(signature_of(function).parameters)
+    shown = f"{function.__name__}({parameters})" if isroutine(function) else repr(function)
+    raise ConfigurationError(f"{what} is a function of {arguments}, not {shown}: {example}")
 
 
 def takes(function: Callable[..., object], count: int) -> bool:
     """Whether a function can be called with ``count`` arguments; true if that cannot be determined."""
     try:
-        own = _call_signature(function)
-    except (TypeError, ValueError):
-        return True
-    try:
-        own.bind(*[None] * count)
+        signature_of(function).bind(*[None] * count)
     except TypeError:
         return False
     return True
 
 
-def _lacks_its_call(what: str, function: Any) -> ConfigurationError:
-    name = function.__name__
-    return ConfigurationError(f"{what}={name} lacks its call: {what}={name}(...)")
+_ANY = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
 
-def _name(function: Any) -> str:
-    return cast("str", getattr(function, "__name__", type(function).__name__))
+def signature_of(function: Callable[..., object]) -> Signature:
+    """How a function itself is called, not one that it wraps; annotations are objects where they can be read.
 
-
-def _call_signature(function: Callable[..., object], *, eval_str: bool = False) -> Signature:
-    """The signature by which a function is called; that of a function which it wraps only if it takes ``*args``.
-
-    Raises ``TypeError`` or ``ValueError`` if there is none.
+    One that cannot be read takes anything.
     """
-    own = signature(function, follow_wrapped=False, eval_str=eval_str)
-    passes_all = any(each.kind is Parameter.VAR_POSITIONAL for each in own.parameters.values())
-    return signature(function, eval_str=eval_str) if passes_all else own
+    for eval_str in (True, False):
+        with suppress(Exception):  # an annotation as text is an expression of the program, and may raise anything
+            return signature(function, follow_wrapped=False, eval_str=eval_str)
+    return _ANY
 
 
 def _is_for_fastapi(function: Any) -> bool:
@@ -151,21 +131,9 @@ def _is_for_fastapi(function: Any) -> bool:
     call = function if isroutine(function) else type(function).__call__
     if str(getattr(call, "__module__", "")).startswith("fastapi.security."):
         return True
-    return any(map(_is_filled_by_fastapi, signature_of(function).parameters.values()))
-
-
-def _is_filled_by_fastapi(parameter: Parameter) -> bool:
-    """Whether its default, or a part of its annotation, is a ``Depends``, ``Header`` or the like."""
-    marks = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
+    parameters = signature_of(function).parameters.values()
+    marks = [mark for each in parameters for mark in (each.default, *getattr(each.annotation, "__metadata__", ()))]
     return any(type(mark).__module__ == "fastapi.params" for mark in marks)
-
-
-def signature_of(function: Callable[..., object]) -> Signature:
-    """The signature of a function, with annotations as objects where they can be read; an empty one if it has none."""
-    for eval_str in (True, False):
-        with suppress(Exception):  # an annotation as text is an expression of the program, and may raise anything
-            return _call_signature(function, eval_str=eval_str)
-    return Signature()
 
 
 # Calls
@@ -218,23 +186,22 @@ WATCHED = 100
 class KeyWatch:
     """Watches the keys of a rule until the first one comes, or until enough requests had none: it limits nobody."""
 
-    __slots__ = ("_missing", "is_over")
-
-    def __init__(self) -> None:
-        self._missing = 0
-        self.is_over = False
-        """Whether the keys need not be watched any longer."""
+    missing = 0
+    """How many requests in a row had no key."""
+    is_over = False
+    """Whether the keys need not be watched any longer."""
 
     @property
     def is_silent(self) -> bool:
         """Whether the key was ``None`` for all of the first requests."""
-        return self._missing >= WATCHED
+        return self.missing >= WATCHED
 
     def see(self, key: str | None, name: str, function: KeyFunction) -> None:
         """Take note of the key of a request, as the ``function`` of the rule ``name`` returned it."""
-        self._missing = self._missing + 1 if key is None else 0
+        self.missing = self.missing + 1 if key is None else 0
         self.is_over = key is not None or self.is_silent
         if self.is_silent:
             problem = f"the key of {name!r}, {function!r}, was None for all of the first {WATCHED} requests"
             mend = "is its name right, do clients send it, and is it set before the limit runs, as by"
-            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend} {_DEPENDENCY}?")
+            example = 'RateLimit("5/minute", key=Depends(current_user_id))'
+            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend} {example}?")

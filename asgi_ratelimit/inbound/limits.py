@@ -26,7 +26,7 @@ from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
 from ..stores.name_owners import owned
-from .delays import Taken
+from .delays import Taken, give_back, see_through
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
 from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, refusing_name
@@ -128,7 +128,7 @@ class RequestLimits:
         """
         pairs = zip(self.decisions, self.stores)
         taken = [(store, decision) for decision, store in pairs if decision.allowed and decision.id]
-        states = await self.enforcer.successive_takes.give_back(taken)
+        states = await give_back(taken)
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
@@ -342,7 +342,7 @@ class Limits:
         for store, take in takes:
             decision = await enforcer.take_more(store, take, self._connection.scope, taken)
             if not decision.allowed:
-                await enforcer.successive_takes.give_back(taken)
+                await give_back(taken)
                 if required:
                     decision = await self._until_repeated(decision, store)
                 self._request_limits.add_update(decision, store)
@@ -392,9 +392,15 @@ class Limits:
         await self._settle(name, lambda charge: units)
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
-        for decision, store in self._each():
-            charges = decision.charges
-            await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
+        """Settle the charges with this name, also for a request that is being cancelled."""
+
+        async def settle_each() -> None:
+            for decision, store in self._each():
+                charges = decision.charges
+                await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
+
+        if self._request_limits.stores:
+            await see_through(self._request_limits.stores, settle_each)
 
     def _check_name(self, verb: str, name: str | None, use: str) -> None:
         """Warn about a name that no limit of this request has, and no other limit in the same stores.

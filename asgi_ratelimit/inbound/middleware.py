@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from threading import Lock
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,7 +19,7 @@ from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
-from ..overrides import live_overrides, subscribe
+from ..overrides import subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
@@ -34,8 +35,8 @@ from .checks import (
     warn_of_workers,
 )
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import has_limited_route, register_limits, require_depends, require_names
+from .delays import MAX_WAITING, Receiving, checked_max_waiting
+from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer
 from .functions import CostFunction, Failures, QuotaFunction
 from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
@@ -43,9 +44,9 @@ from .penalties import ListFunction, Lists, Penalty
 from .plan import RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .routes import RouteTemplates, place_of, root_of
-from .rules import Defaults, Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
-from .websockets import MessageLimits, Throttled
+from .websockets import Throttled
 
 
 class RateLimitMiddleware:
@@ -95,33 +96,33 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = checked_app(app)
         listed = checked_rules(rules)
-        own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        own = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
         self._options = own if self._file is None else self._file.options
         observers = Hooks(hooks)
         self._store = as_store(store)
         self._failures, self._root, self._place = Failures(observers, counts_of(self._store)), own_root_path(app), ""
-        defaults = self._defaults(self._options)
-        self.rule_table = self._options.table(defaults, self._root, self._store)
+        self.rule_table = self._table_of(self._options)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
-        self._enforcer = self._new_enforcer(defaults, observers, on_limited)
+        self._enforcer = self._new_enforcer(observers, on_limited)
+        self._lock = Lock()
         if self._options.name is not None:
             self._own_names(self.rule_table)
         self._take_over_table(self.rule_table)
         subscribe(self._store, self)
 
-    def _new_enforcer(self, defaults: Defaults, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
-        options = header_options(self._options.headers)
+    def _new_enforcer(self, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
+        options, name = header_options(self._options.headers), self.rule_table.name
         return Enforcer(
-            defaults.name,
+            name,
             self._store,
             self._options.key,
             options.request_dialect(),
-            Refusal(on_limited, options, defaults.name, self._failures),
+            Refusal(on_limited, options, name, self._failures),
             observers,
-            WaitingCount(checked_max_waiting(self._options.max_waiting)),
+            checked_max_waiting(self._options.max_waiting),
             route_of=RouteTemplates(self.app).of,
         )
 
@@ -131,7 +132,7 @@ class RateLimitMiddleware:
         Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid options, and then changes nothing.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
-        self._own_names(options.table(self._defaults(options), self._root, self._store))
+        self._own_names(self._table_of(options))
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
 
@@ -163,18 +164,14 @@ class RateLimitMiddleware:
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
-        while True:
-            options, place, live = self._options, self._place, live_overrides(self._store)
-            table = options.table(self._defaults(options), self._root, self._store)
-            self._take_over_table(table)
-            if options is self._options and place is self._place and live is live_overrides(self._store):
-                break  # else another thread may have replaced a newer table
+        with self._lock:  # no thread takes over an older table after a newer one
+            self._take_over_table(self._table_of(self._options))
         self._warn()
 
     def _warn(self) -> None:
         """Warn about rules that never apply, as soon as the app is complete, and about limits that clients evade."""
         warn_of_rules(self.rule_table.rules if self._has_started else (), self.app)
-        warn_of_evadable_rules(self.rule_table.rules, self.rule_table.charging)
+        warn_of_evadable_rules(self.rule_table.charging)
 
     @used_as(
         'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
@@ -193,17 +190,14 @@ class RateLimitMiddleware:
             if self._lists is not None:
                 is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
             if self._may_limit_messages and kind == "websocket" and not is_exempt:
-                app = Throttled(app, self._enforcer, scope, MessageLimits(self, scope))
+                app = Throttled(app, self._enforcer, self)
             if plan is not None and not is_exempt:
                 planned = plan.evaluate(scope)
-                takes, keys = planned if isinstance(planned, tuple) else await planned
-                if plan.limits_messages and isinstance(app, Throttled):
-                    app.limits.use_keys(plan.message_keys(keys))
+                takes, _ = planned if isinstance(planned, tuple) else await planned
                 if takes:
                     if plan.may_wait:
-                        receive = receiving = Receiving(scope, receive)
-                    answer = self._enforcer.take(plan, takes, scope, receiving)
-                    decisions = answer if isinstance(answer, list) else await answer
+                        receive = receiving = Receiving(receive)
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
@@ -219,7 +213,7 @@ class RateLimitMiddleware:
             limits, is_inner = RequestLimits(self._enforcer, send, decisions), False
             scope[SCOPE_KEY], limits.is_exempt, send = limits, is_exempt, limits.send
         if receiving is not None:
-            limits.waited += receiving.waited
+            limits.waited += sum([decision.delay for decision in decisions])
         try:
             if decisions and not decisions[0].allowed:
                 refusal = limits.decisions[-1]
@@ -236,10 +230,8 @@ class RateLimitMiddleware:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
 
-    def _defaults(self, options: Options) -> Defaults:
-        """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
-        defaults = options.defaults(self._failures)
-        return replace(defaults, name=self._place) if self._place else defaults
+    def _table_of(self, options: Options) -> RuleTable:
+        return options.table(self._failures, self._place, self._root, self._store)
 
     def _take_over_table(self, table: RuleTable) -> None:
         """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
@@ -247,13 +239,14 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging, scope, self._store)
+        require_usable(self.rule_table.charging)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"
             self._enforcer.name = self._enforcer.refusal.name = self._place
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
+        start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:
             warn_of_no_limits()
         self._own_names(self.rule_table)
@@ -271,13 +264,10 @@ class RateLimitMiddleware:
             return
         try:
             self._start(scope, scope.get(SCOPE_KEY))
-            require_depends(self.app)
-            require_names(self.app)
-            register_limits(self.app, self._enforcer)
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        hooks, takes = self._enforcer.hooks, self._enforcer.successive_takes
-        await self.app(scope, draining(receive, hooks), closing(send, self._store, takes, hooks))
+        hooks = self._enforcer.hooks
+        await self.app(scope, draining(receive, hooks), closing(send, self._store, hooks))

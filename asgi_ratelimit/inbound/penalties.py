@@ -19,10 +19,9 @@ from typing import Any, Final, TypeAlias, cast
 
 from starlette.types import Scope
 
-from ..algorithms import wait
 from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
-from ..decision import Charge, Decision, OnError, QuotaState, Take, with_charges, without
+from ..decision import Charge, Decision, OnError, Take, with_charges, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
 from ..keys.base import PathKey, ScopeKey, called
 from ..keys.client_ip import Within
@@ -60,9 +59,9 @@ class Penalty:
     longest: str | float = LONGEST
 
     def __post_init__(self) -> None:
-        problem, shortest, longest = "", seconds_of("block_for", self.block_for), seconds_of("longest", self.longest)
-        if self.within is not None:
-            seconds_of("within", self.within)
+        shortest, longest = seconds_of("block_for", self.block_for), seconds_of("longest", self.longest)
+        seconds_of("within", self.block_for if self.within is None else self.within)
+        problem = ""
         if not _is_number(self.after, Integral) or self.after < 1:
             problem = f"after must be a number of refusals, not {self.after!r}"
         elif not _is_number(self.growth, Real) or not 1 <= self.growth <= 1000:
@@ -153,9 +152,7 @@ def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockChe
 
 def is_blocked(decision: Decision) -> bool:
     """Whether a block refused the take."""
-    if decision.allowed or not isinstance(decision.charges[-1], BlockCheck):
-        return False
-    return any(isinstance(charge, BlockCheck) for charge, _ in _refusing(decision))
+    return not decision.allowed and any(isinstance(charge, BlockCheck) for charge in decision.refusing)
 
 
 async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
@@ -163,15 +160,11 @@ async def block(store: Store, name: str | None, key: str, seconds: float) -> Dec
 
     The level is back at the burst a millisecond early, so any number of checks passes when the time is over.
     """
-    return await _taken(store, (Charge(BLOCK, key, seconds * RATE, name),), _SOON)
+    return await _taken(store, Charge(BLOCK, key, seconds * RATE, name), max_wait=_SOON)
 
 
-async def _taken(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:
+async def _taken(store: Store, *charges: Charge, max_wait: float = 0.0) -> Decision:
     return (await store.take((Take(charges, max_wait),)))[0]
-
-
-def _refusing(decision: Decision) -> list[tuple[Charge, QuotaState]]:
-    return [pair for pair in zip(decision.charges, decision.states) if not pair[1].allowed]
 
 
 # Strikes
@@ -186,55 +179,33 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     if is_blocked(decision):
         return _by_block(decision)
     if not decision.allowed and not decision.degraded:
-        refusing = {charge.name for charge, _ in _refusing(decision)}
+        refusing = {charge.name for charge in decision.refusing}
         for check in decision.charges:
             if isinstance(check, BlockCheck) and check.name in refusing:
                 with suppress(StoreError):
-                    blocked = await add_strike(store, check)
-                    if blocked is not None:
-                        return _as_blocked(decision, check, blocked)
+                    if await add_strike(store, check):
+                        return _by_block(await store.peek(decision.take))
     return without(decision, BlockCheck)
 
 
-async def add_strike(store: Store, check: BlockCheck) -> Decision | None:
-    """Count a refusal of a key that is not blocked; return the decision that has blocked it now, if it has."""
+async def add_strike(store: Store, check: BlockCheck) -> float:
+    """Count a refusal of a key that is not blocked; the seconds of the block that this has led to, or 0.0."""
     penalty, key, name = check.penalty, check.key, check.name
-    if penalty is None or not await _is_last_strike(store, check, penalty):
-        return None
+    if penalty is None:
+        return 0.0
+    if penalty.strikes is not None:
+        strike = await _taken(store, Strike(penalty.strikes, key, 1, name), check)
+        if strike.allowed or is_blocked(strike):
+            return 0.0
     earlier = Charge(EARLIER_BLOCKS, key, 1, name)
-    seconds = penalty.seconds(await _used(store, earlier) if penalty.growth > 1 else 0)
-    blocked = await block(store, name, key, seconds)
-    if not blocked.allowed:
-        return None
+    seconds = penalty.seconds(round(EARLIER_BLOCKS.most) - (await store.peek(Take((earlier,)))).remaining)
+    if not await block(store, name, key, seconds):
+        return 0.0
     logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
     if penalty.growth > 1:
-        await _taken(store, (earlier,))
+        await _taken(store, earlier)
     await store.reset([Strike(STRIKES, key, 1, name)])
-    return blocked
-
-
-async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> bool:
-    """Count this refusal; return whether it is one more than goes unpunished."""
-    strikes = penalty.strikes
-    if strikes is None:
-        return True
-    decision = await _taken(store, (Strike(strikes, check.key, 1, check.name), check))
-    return not decision.allowed and not is_blocked(decision)
-
-
-async def _used(store: Store, charge: Charge) -> int:
-    """How many units of a charge's quota are used."""
-    state = (await store.peek(Take((charge,)))).states[0]
-    return round(charge.quota.most) - state.remaining
-
-
-def _as_blocked(decision: Decision, check: BlockCheck, blocked: Decision) -> Decision:
-    """A refusal by quotas, turned into one by the block that it has caused; its wait is the longest of these waits."""
-    stored = [
-        blocked.stored[0] if charge is check else state for charge, state in zip(decision.charges, decision.stored)
-    ]
-    until_us = wait(BLOCK, blocked.stored[0], decision.now_us, CHECK_COST, 0.0)
-    return _by_block(replace(decision, stored=stored, wait_us=max(decision.wait_us, until_us)))
+    return seconds
 
 
 def _by_block(decision: Decision) -> Decision:
@@ -308,25 +279,22 @@ class Lists:
 
         Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
         """
-        if self._deny is not None and await self._is_on("deny", self._deny, scope, name, on_error):
+        if self._deny is not None and await self._is_on("deny", self._deny, scope, name, on_error == "deny"):
             raise AccessDenied
-        return self._allow is not None and await self._is_on("allow", self._allow, scope, name, None)
+        return self._allow is not None and await self._is_on("allow", self._allow, scope, name, False)
 
-    async def _is_on(
-        self, argument: str, function: ListFunction, scope: Scope, name: str, on_error: OnError | None
-    ) -> bool:
+    async def _is_on(self, argument: str, function: ListFunction, scope: Scope, name: str, refuses: bool) -> bool:
         """Whether a request is on the list that this argument of the middleware named ``name`` is."""
         try:
             if isinstance(function, Within):
                 return function.of_host(scope) if argument == "deny" else function.of(scope)
             answer = await called(function, connection_of(scope))
-            if answer is None or answer is True or answer is False:
-                return answer is True
+            if answer is None or isinstance(answer, bool):
+                return bool(answer)
             right = f"{argument}=lambda request: request.headers.get('x-client') in CLIENTS"
             kind = type(answer).__name__  # not the answer, which may be a credential
             raise TypeError(f"{argument} returns True or False, not {kind}: {right}")
         except Exception as error:  # a user's function may raise anything
-            refuses = on_error == "deny"
             self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
             if refuses:
                 raise LimitUnavailable from error
@@ -334,9 +302,8 @@ class Lists:
 
 
 def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
-    if test is None or isinstance(test, Within):
-        return test
     right = f'{name}=client_ip().within("10.0.0.0/8")'
     if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever the client is
         raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
-    return cast("ListFunction", require_function(name, test, 1, right))
+    is_checked = test is None or isinstance(test, Within)
+    return test if is_checked else cast("ListFunction", require_function(name, test, 1, right))

@@ -25,7 +25,7 @@ from .checks import require_agreement
 from .functions import QuotaFunction, Results, connection_of
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
-from .rules import STRICTNESS, Charged, CompiledRule, Defaults, Rule, name_of_messages, under_overrides
+from .rules import STRICTNESS, Charged, CompiledRule, Rule, under_overrides
 
 MAX_CACHED = 4096
 """The number of paths whose plans are kept, and of sets of rules."""
@@ -71,7 +71,6 @@ class Plan:
         self.may_wait = any(self._max_delays.values())
         """Whether a request may wait for its slot instead of being refused."""
         self.punishes = any(rule.penalty is not None for rule in rules)
-        self.limits_messages = any(rule.messages for rule in rules)
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
         """Whether the decision of the store stands as it is."""
 
@@ -180,10 +179,6 @@ class Plan:
             for charge in take.charges
         ]
 
-    def message_keys(self, keys: Sequence[str | None]) -> list[tuple[CompiledRule, str | None]]:
-        """The rules with ``messages``, each with its key."""
-        return [(rule, keys[number]) for rule, number, _, _ in self._rows if rule.messages]
-
 
 class RuleTable:
     """All rules, including the middleware's own quota, and the plan of each request.
@@ -196,7 +191,7 @@ class RuleTable:
         self,
         quota: QuotaLike | QuotaFunction | None,
         rules: Iterable[Rule],
-        defaults: Defaults,
+        defaults: CompiledRule,
         penalty: Penalty | None = None,
         root: str = "",
         overrides: Mapping[str, Override] = NO_OVERRIDES,
@@ -206,22 +201,18 @@ class RuleTable:
         self._own = _charging(under_overrides(own, overrides))
         self.default = next((each for each in self._own if not callable(each.quota) and not each.shadow), None)
         """The middleware's own quota, if it is no function: it applies where the quota of a rule fails."""
+        self.name = defaults.name
         declared: list[CompiledRule] = []
         names = {defaults.name}
         for rule in rules:
             name = _name_of(rule, defaults.name, names)
-            names |= _names_with(rule, name)
+            names.add(name)
             declared.append(defaults.compiled_rule(rule, name, root, self.default))
         self.declared = (*own, *declared)
         """The rules as the program sets them, its own quota first."""
         self.rules = under_overrides(declared, overrides)
         self.charging = _charging([*self._own, *self.rules])
         """The rules that charge anything, the middleware's own quota first."""
-        if defaults.max_delay and not _charging(self.declared):
-            raise ConfigurationError(
-                f"max_delay={defaults.max_delay!r} without a quota or rules has nothing to wait for, and is not that "
-                f'of dependencies, which have their own: RateLimit("5/minute", max_delay={defaults.max_delay!r})'
-            )
         self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
         """The ``on_limited`` of rules, by the names of the rules."""
         require_agreement(_charging(self.declared))
@@ -297,9 +288,4 @@ def _name_of(rule: Rule, name: str, others: Set[str]) -> str:
         return checked_name(rule.name)
     text = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
     numbered = chain([text], (f"{text} {n}" for n in count(2)))
-    return next(each for each in numbered if others.isdisjoint(_names_with(rule, each)))
-
-
-def _names_with(rule: Rule, name: str) -> Set[str]:
-    """The names that a rule has with this name: its own, and that of its messages, if it limits any."""
-    return {name} if rule.messages is None else {name, name_of_messages(name)}
+    return next(each for each in numbered if each not in others)

@@ -27,9 +27,6 @@ OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswe
 AppArguments: TypeAlias = tuple[Scope, Receive, Send]
 """The arguments of an ASGI app."""
 
-Problem: TypeAlias = tuple[int, bytes, list[Header]]
-"""Status, body and headers of problem details."""
-
 FINAL: Final = 200
 """The lowest status of an answer; a message with a status of 1xx only announces that the answer will come."""
 
@@ -76,16 +73,18 @@ class Refusal:
         ``on_limited`` is that of the rule or dependency, which replaces the middleware's.
         """
         scope, receive, send = connection
-        on_limited, own, more = on_limited or self.on_limited, None, self.options.retry_after(decision)
-        if on_limited is not None and _can_answer(scope) and not is_outage(decision):
-            own = await self._own(on_limited, scope, decision)
+        kind, own, more = _UNAVAILABLE, None, self.options.retry_after(decision)
+        if not is_outage(decision):
+            kind = _ABNORMAL_USAGE if by_block else _QUOTA_EXCEEDED
+            own = await self._own(on_limited or self.on_limited, scope, decision)
         if own is not None:
             await own(scope, receive, adding(more, send))
-            return
-        close = _UNAVAILABLE if is_outage(decision) else _EXCEEDED
-        await _send(_problem(violated(reported), by_block), more, close, scope, send)
+        else:
+            await _send(kind, more, scope, send, violated(reported) if kind is _QUOTA_EXCEEDED else ())
 
-    async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
+    async def _own(self, on_limited: OnLimited | None, scope: Scope, decision: Decision) -> ASGIApp | None:
+        if on_limited is None or not _can_answer(scope):
+            return None
         try:
             answer = await called(on_limited, connection_of(scope), decision)
             return None if answer is None else _as_app(answer)
@@ -135,31 +134,35 @@ def adding(headers: list[Header], send: Send) -> Send:
     return adding_send
 
 
-async def _send(problem: Problem, more: list[Header], close: tuple[int, str], scope: Scope, send: Send) -> None:
-    """Send problem details, or close a handshake that the server cannot answer with this code and reason."""
+_QUOTA_EXCEEDED = 429, "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
+_ABNORMAL_USAGE = 429, "abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern"
+_UNAVAILABLE = (
+    503,
+    "temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints",
+)
+
+
+async def _send(
+    kind: tuple[int, str, str], more: list[Header], scope: Scope, send: Send, violated: tuple[str, ...] = ()
+) -> None:
+    """Send problem details of this kind, or close a handshake that the server cannot answer."""
+    status, body, headers = _problem(kind, violated)
     if not _can_answer(scope):
-        code, reason = close
+        code, reason = (1008, "rate limit exceeded") if status == 429 else (1013, "rate limit unavailable")
         await send({"type": "websocket.close", "code": code, "reason": reason})
         return
-    status, body, headers = problem
-    kind = "http" if scope["type"] == "http" else "websocket.http"
-    await send({"type": f"{kind}.response.start", "status": status, "headers": [*headers, *more]})
-    await send({"type": f"{kind}.response.body", "body": body})
-
-
-_EXCEEDED = (1008, "rate limit exceeded")
-_UNAVAILABLE = (1013, "rate limit unavailable")
+    response = "http.response" if scope["type"] == "http" else "websocket.http.response"
+    await send({"type": f"{response}.start", "status": status, "headers": [*headers, *more]})
+    await send({"type": f"{response}.body", "body": body})
 
 
 @lru_cache(maxsize=4096)
-def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
-    """The problem details for a block, for quotas that refused, or for an outage of the store."""
-    status, problem = 503, _REDUCED_CAPACITY
-    if is_blocked:
-        status, problem = 429, _ABNORMAL_USAGE
-    elif violated:
-        status, problem = 429, _quota_exceeded(violated)
-    body = json.dumps({**problem, "status": status}).encode()
+def _problem(kind: tuple[int, str, str], violated: tuple[str, ...]) -> tuple[int, bytes, list[Header]]:
+    """Status, body and headers of problem details; ``violated`` are the policies that refused."""
+    status, name, title = kind
+    policies = {"violated-policies": violated} if violated else {}
+    body = json.dumps({"type": _TYPES + name, "title": title, **policies, "status": status}).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),
@@ -168,72 +171,40 @@ def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
     return status, body, headers
 
 
-def _quota_exceeded(violated: tuple[str, ...]) -> dict[str, object]:
-    return {
-        "type": _TYPES + "quota-exceeded",
-        "title": "Request cannot be satisfied as assigned quota has been exceeded",
-        "violated-policies": violated,
-    }
-
-
-_ABNORMAL_USAGE: dict[str, object] = {
-    "type": _TYPES + "abnormal-usage-detected",
-    "title": "Request not satisfied due to detection of abnormal request pattern",
-}
-_REDUCED_CAPACITY: dict[str, object] = {
-    "type": _TYPES + "temporary-reduced-capacity",
-    "title": "Request cannot be satisfied due to temporary server capacity constraints",
-}
-
-
-class Refused(Exception):
-    """Raised within the package for a request that is refused without a decision of the store."""
-
-    problem: Problem
-    headers: list[Header]
-    close: tuple[int, str]
+class AccessDenied(Exception):
+    """Raised for a client on the list of those that never get in: 429, without a time to come back."""
 
     async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer with the problem, or close a handshake."""
-        await _send(self.problem, self.headers, self.close, scope, send)
+        """Answer the request, or close a handshake."""
+        await _send(_ABNORMAL_USAGE, [], scope, send)
 
 
-class AccessDenied(Refused):
-    """For a client on the list of those that never get in: 429, without a time to come back."""
+class LimitUnavailable(Exception):
+    """Raised if a function failed, and its rule then lets nobody pass: 503."""
 
-    problem, headers, close = _problem((), True), [], (1008, "access denied")
-
-
-class LimitUnavailable(Refused):
-    """If a function failed, and its rule then lets nobody pass: 503."""
-
-    problem, headers, close = _problem(()), [RETRY_SOON], _UNAVAILABLE
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer the request, or close a handshake."""
+        await _send(_UNAVAILABLE, [RETRY_SOON], scope, send)
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:
     """The answers of a limited route for OpenAPI: pass ``responses=limited_responses()`` to a route, router or app."""
-    integer, text = {"schema": {"type": "integer"}}, {"schema": {"type": "string"}}
+    integer, text = {"type": "integer"}, {"type": "string"}
+    properties = {
+        "type": {**text, "format": "uri"},
+        "title": text,
+        "status": integer,
+        "violated-policies": {"type": "array", "items": text},
+    }
+    problem = {"title": "Problem", "type": "object", "required": ["type", "title", "status"], "properties": properties}
     return {
         429: {
             "description": "Too many requests: a quota has been exceeded",
             "headers": {
-                "Retry-After": {"description": "Seconds to wait", **integer},
-                "RateLimit-Policy": {"description": "The quotas, by name", **text},
-                "RateLimit": {"description": "What is left of them", **text},
+                "Retry-After": {"description": "Seconds to wait", "schema": integer},
+                "RateLimit-Policy": {"description": "The quotas, by name", "schema": text},
+                "RateLimit": {"description": "What is left of them", "schema": text},
             },
-            "content": {"application/problem+json": {"schema": _PROBLEM}},
+            "content": {"application/problem+json": {"schema": problem}},
         }
     }
-
-
-_PROBLEM = {
-    "title": "Problem",
-    "type": "object",
-    "required": ["type", "title", "status"],
-    "properties": {
-        "type": {"type": "string", "format": "uri"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "violated-policies": {"type": "array", "items": {"type": "string"}},
-    },
-}

@@ -5,7 +5,8 @@ This module only reads apps and never decides about a request: a route that it d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from re import Pattern
@@ -18,7 +19,6 @@ from starlette.routing import PARAM_REGEX, Host, Mount, Router, WebSocketRoute, 
 from starlette.types import Scope
 
 from ..keys.path_patterns import route_path
-from ..stores.base import reference
 
 _REST = "/{path:path}"
 
@@ -56,20 +56,6 @@ class AppRoute:
         return place_text(self.host + self.path, self.methods)
 
 
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """What is around a route: its host, the path of its mounts, and the middlewares and routers, the outermost first.
-
-    With ``builds``, the middleware of a Starlette app is built.
-    """
-
-    builds: bool
-    host: str = ""
-    base: str = ""
-    middlewares: tuple[RouteMiddleware, ...] = ()
-    routers: tuple[Router, ...] = ()
-
-
 MAX_DEPTH = 100
 """How many nested apps are followed before they are taken for a cycle."""
 
@@ -79,53 +65,52 @@ def walk(app: Any, *, builds: bool = False) -> Iterator[AppRoute]:
 
     A Starlette app that has not been called yet has no middleware: with ``builds``, its middleware is built here.
     """
-    return _walk(app, _Surroundings(builds))
+    return _walk(app, AppRoute("", None, False, ()), (), builds)
 
 
-def _walk(app: Any, around: _Surroundings) -> Iterator[AppRoute]:
-    around, core = _unwrapped(app, around.host + around.base, around)
+def _walk(app: Any, around: AppRoute, routers: tuple[Router, ...], builds: bool) -> Iterator[AppRoute]:
+    """The routes of an app in these routers; ``around`` has the path of its mounts, its host and its middlewares."""
+    around, core = _unwrapped(app, around, around.path, builds)
     if not isinstance(core, Router):
-        yield AppRoute(around.base + _REST, None, False, around.middlewares, endpoint=core, host=around.host)
-    elif not any(core is router for router in around.routers):
-        around = replace(around, routers=(*around.routers, core))
+        yield replace(around, path=around.path + _REST, endpoint=core)
+    elif not any(core is router for router in routers):
         for route in core.routes:
-            yield from _routes(route, around)
+            yield from _routes(route, around, (*routers, core), builds)
 
 
-def _unwrapped(app: Any, place: str, around: _Surroundings) -> tuple[_Surroundings, Any]:
-    """What is inside all middlewares of an app, and its surroundings; ``place`` is the place of these middlewares."""
-    middlewares = []
-    for _ in range(MAX_DEPTH):
-        if isinstance(app, Starlette):
-            app = app.middleware_stack or (app.build_middleware_stack() if around.builds else app.router)
-        elif isinstance(app, Router) or getattr(app, "app", None) is None:
-            break
-        else:
-            middlewares.append(RouteMiddleware(place, around.base, app))
-            app = app.app
-    return replace(around, middlewares=(*around.middlewares, *middlewares)), app
-
-
-def _routes(route: Any, around: _Surroundings) -> Iterator[AppRoute]:
+def _routes(route: Any, around: AppRoute, routers: tuple[Router, ...], builds: bool) -> Iterator[AppRoute]:
     path = getattr(route, "path", None)
     if hasattr(route, "effective_route_contexts"):  # a router that FastAPI includes
         for context in route.effective_route_contexts():
-            yield from _routes(context.starlette_route or context, around)
+            yield from _routes(context.starlette_route or context, around, routers, builds)
     elif isinstance(route, Mount):
-        yield from _walk(route.app, replace(around, base=around.base + route.path))
+        yield from _walk(route.app, replace(around, path=around.path + route.path), routers, builds)
     elif isinstance(route, Host):
-        yield from _walk(route.app, replace(around, host=route.host))
+        yield from _walk(route.app, replace(around, host=route.host), routers, builds)
     elif isinstance(path, str) and path[:1] in ("", "/"):  # a route of the program's own may have another path, or none
-        yield _app_route(route, around)
+        found = replace(
+            around,
+            path=around.path + path,
+            methods=frozenset(getattr(route, "methods", None) or ()) or None,
+            is_websocket=isinstance(route, WebSocketRoute),
+            dependencies=tuple(_dependencies(getattr(route, "dependant", None))),
+            endpoint=getattr(route, "endpoint", None),
+        )
+        yield _unwrapped(getattr(route, "app", None), found, around.path, builds)[0]
 
 
-def _app_route(route: Any, around: _Surroundings) -> AppRoute:
-    path = around.base + route.path
-    methods = frozenset(route.methods) if getattr(route, "methods", None) else None
-    inside, _ = _unwrapped(getattr(route, "app", None), place_text(around.host + path, methods), around)
-    dependencies = tuple(_dependencies(getattr(route, "dependant", None)))
-    is_websocket, endpoint = isinstance(route, WebSocketRoute), getattr(route, "endpoint", None)
-    return AppRoute(path, methods, is_websocket, inside.middlewares, dependencies, endpoint, around.host)
+def _unwrapped(app: Any, around: AppRoute, base: str, builds: bool) -> tuple[AppRoute, Any]:
+    """What is around an app, with the middlewares of the app, and what is inside all of them."""
+    middlewares = list(around.middlewares)
+    for _ in range(MAX_DEPTH):
+        if isinstance(app, Starlette):
+            app = app.middleware_stack or (app.build_middleware_stack() if builds else app.router)
+        elif isinstance(app, Router) or getattr(app, "app", None) is None:
+            break
+        else:
+            middlewares.append(RouteMiddleware(around.place, base, app))
+            app = app.app
+    return replace(around, middlewares=tuple(middlewares)), app
 
 
 def _dependencies(dependant: Any) -> Iterable[Callable[..., Any]]:
@@ -156,19 +141,13 @@ def root_of(scope: Scope) -> str:
     return "/".join(["{}" if part in values else part for part in root.split("/")])
 
 
-def mounts_of(scope: Scope) -> str:
-    """The path of the mounts in which a request is, without the root path of the server, as ``root_of`` shows it."""
-    root: str = scope.get("root_path", "")
-    return root_of({**scope, "root_path": root.removeprefix(scope.get("app_root_path", root))})
-
-
 # Examples of paths
 
 
 _EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(int=2**127)}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def example_path(path: str) -> str | None:
     """A path that this template matches, and hardly any other does; ``None`` if that is uncertain.
 
@@ -193,40 +172,34 @@ def example_path(path: str) -> str | None:
 class RouteTemplates:
     """The template of the route that a request is for, such as ``/users/{id}``, for hooks.
 
-    Routes are read at first use, and again when there are more. ``app`` is the app that the middleware wraps: it is
-    used as long as the request has not reached a router, or another app.
+    Routes are read at first use: those of the outermost router that the request has reached, or of ``app``, which the
+    middleware wraps.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._root: Callable[[], object] = lambda: None
-        self._count = 0
-        self._routes: Sequence[tuple[AppRoute, Pattern[str]]] = ()
+        self._routes: list[tuple[AppRoute, Pattern[str]]] | None = None
 
     def of(self, scope: Scope) -> str | None:
         """The template for a request, before or after its routing; ``None`` if no route takes its path.
 
         A path that a route takes with another method has its template, as the app answers 405.
         """
-        root = scope.get("router") or scope.get("app") or self._app
-        count = len(getattr(root, "routes", ()))
-        if root is not self._root() or count != self._count:
-            self._root, self._count, self._routes = reference(root), count, tuple(_with_patterns(root))
+        if self._routes is None:
+            self._routes = list(_with_patterns(scope.get("router") or scope.get("app") or self._app))
         path = route_path({**scope, "root_path": scope.get("app_root_path", scope.get("root_path", ""))})
         is_websocket, method, of_path = scope["type"] == "websocket", scope.get("method"), None
         for route, pattern in self._routes:
-            is_of_kind = route.is_websocket is is_websocket or (is_websocket and route.methods is None)
+            is_of_kind = route.methods is None if is_websocket else not route.is_websocket
             if is_of_kind and pattern.match(path):
-                if is_websocket or route.methods is None or method in route.methods:
+                if route.methods is None or method in route.methods:
                     return route.path
                 of_path = of_path or route.path
         return of_path
 
 
-def _with_patterns(root: Any) -> Iterator[tuple[AppRoute, Pattern[str]]]:
-    for route in walk(root):
-        try:
+def _with_patterns(app: Any) -> Iterator[tuple[AppRoute, Pattern[str]]]:
+    for route in walk(app):
+        with suppress(AssertionError, ValueError):  # two parameters of one name, one of a mount and one within it
             pattern, _, _ = compile_path(route.path)
-        except (AssertionError, ValueError):  # two parameters of one name, one of a mount and one within it
-            continue
-        yield replace(route, middlewares=()), pattern  # which are around this object, and would keep it alive
+            yield replace(route, middlewares=()), pattern  # they are around this object, and would keep it alive

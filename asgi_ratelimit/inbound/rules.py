@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -35,7 +35,7 @@ from .functions import (
     called_once,
     checked_cost_or_function,
     checked_key,
-    checked_quota,
+    checked_quotas,
     takes_bytes,
 )
 from .penalties import BLOCK, Penalty, checked_penalty
@@ -108,8 +108,6 @@ class Rule:
     max_delay: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "quota", repeatable(self.quota))
-        object.__setattr__(self, "messages", repeatable(self.messages))
         _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:
@@ -118,27 +116,17 @@ class Rule:
         return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
 
 
-def repeatable(quota: Any) -> Any:
-    """A quota argument; an iterator, which can be read only once, as a tuple."""
-    return tuple(quota) if isinstance(quota, Iterator) else quota
-
-
 def _require_nothing_of_charges(rule: Rule) -> None:
-    """Raise ``ConfigurationError`` for a rule that charges nothing, and says how."""
-    given = [name for name in ("cost", "settle", "max_delay") if getattr(rule, name)]
-    if given:
-        raise ConfigurationError(
-            f"{given[0]}={getattr(rule, given[0])!r} without a quota charges nothing, and a message always costs 1: "
-            f'quota="10/s", {given[0]}=...'
-        )
+    """Raise ``ConfigurationError`` for a rule that exempts, and says how it charges."""
+    for name in ("cost", "settle", "max_delay"):
+        if getattr(rule, name):
+            problem = f"{name}={getattr(rule, name)!r} without a quota charges nothing, and a message always costs 1"
+            raise ConfigurationError(f'{problem}: quota="10/s", {name}=...')
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 
 _METHOD = re.compile("[A-Za-z]+(-[A-Za-z]+)*")
-
-_NEAR = 0.75
-"""How alike a mistyped method and the right one are, at the least, by ``difflib``."""
 
 
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
@@ -146,11 +134,11 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     if methods is None:
         return None
     is_list = isinstance(methods, Collection) and not isinstance(methods, str)
-    if not (is_list and methods and all(isinstance(each, str) and _METHOD.fullmatch(each) for each in methods)):
+    if not is_list or not methods or not all(isinstance(each, str) and _METHOD.fullmatch(each) for each in methods):
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
     named = {method.upper() for method in methods}
     for method in sorted(named.difference(_METHODS)):  # an app may have methods of its own
-        for near in get_close_matches(method, _METHODS, 1, _NEAR):
+        for near in get_close_matches(method, _METHODS, 1, cutoff=0.75):
             raise ConfigurationError(f"{method!r} is not an HTTP method, did you mean {near!r}?: methods=[{near!r}]")
     return frozenset(named | {"HEAD"} if "GET" in named else named)
 
@@ -209,7 +197,7 @@ class CompiledRule:
     """Whether ``settle`` is sure to need no ``await``."""
 
     def __post_init__(self) -> None:
-        self.charged = () if callable(self.quota) else self._charged(self.quota)
+        self.charged = self._charged(self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
@@ -225,9 +213,14 @@ class CompiledRule:
         return "/{path:path}" if self.source is None else self.source.path
 
     @property
+    def constant_quotas(self) -> tuple[Quota, ...]:
+        """Its quotas, unless a function returns them."""
+        return () if callable(self.quota) else self.quota
+
+    @property
     def messages_name(self) -> str:
         """The name of the buckets of its messages."""
-        return name_of_messages(self.name)
+        return f"{self.name} messages"
 
     @property
     def is_exemption(self) -> bool:
@@ -291,65 +284,10 @@ class CompiledRule:
     def _charged(self, quotas: Iterable[Quota]) -> Charged:
         return tuple([(quota, _prefix(self.name, quota)) for quota in quotas])
 
-
-def _prefix(name: str, quota: Quota) -> str:
-    return bucket_prefix(name, quota.name, quota.kind) + "{"
-
-
-@lru_cache(maxsize=1024)
-def _charged_by_text(name: str, text: str) -> Charged:
-    """What a rule of this name charges under a quota that a function has returned."""
-    return tuple([(quota, _prefix(name, quota)) for quota in as_quotas(parse_quotas(text))])
-
-
-def as_units(cost: float) -> float:
-    """The result of a cost function as a plain number; ``ValueError`` for anything that is not a cost.
-
-    0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
-    """
-    if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
-        raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
-    if cost == 0:
-        return 0.0
-    units = min(cost, MAX_UNITS)
-    return checked_cost(units if type(units) in (int, float) else float(units))
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """Values that a rule has unless it has its own; checked here."""
-
-    name: str
-    key: KeyFunction
-    cost: float | CostFunction = 1
-    on_error: OnError | None = None
-    max_delay: float = 0.0
-    fallback: ScopeKey = field(default_factory=client_ip)
-    """The key if a key function fails."""
-    failures: Failures = field(default_factory=Failures)
-
-    def __post_init__(self) -> None:
-        checked_name(self.name)
-        checked_key(self.key)
-        checked_cost_or_function(self.cost)
-        as_on_error(self.on_error)
-        object.__setattr__(self, "max_delay", checked_max_delay(self.max_delay))
-
     def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
-        """A rule that charges this quota for every request, with these values."""
+        """A rule with this quota, and with the values of this one."""
         checked_penalty(penalty, quota)
-        return CompiledRule(
-            self.name,
-            _quotas(quota),
-            self.key,
-            self.cost,
-            on_error=self.on_error,
-            max_delay=self.max_delay,
-            penalty=penalty,
-            base_cost=1 if callable(self.cost) else self.cost,
-            fallback=self.fallback,
-            failures=self.failures,
-        )
+        return replace(self, quota=checked_quotas(quota), penalty=penalty, key_watch=KeyWatch())
 
     def compiled_rule(self, rule: Rule, name: str, root: str, instead: CompiledRule | None) -> CompiledRule:
         """A rule of the user's under this name, for an app that sets this root path by itself.
@@ -383,24 +321,64 @@ class Defaults:
             raise
 
 
-_TRIAL = Defaults("trial", client_ip())
+def _prefix(name: str, quota: Quota) -> str:
+    return bucket_prefix(name, quota.name, quota.kind) + "{"
+
+
+@lru_cache(maxsize=1024)
+def _charged_by_text(name: str, text: str) -> Charged:
+    """What a rule of this name charges under a quota that a function has returned."""
+    return tuple([(quota, _prefix(name, quota)) for quota in as_quotas(parse_quotas(text))])
+
+
+def as_units(cost: float) -> float:
+    """The result of a cost function as a plain number; ``ValueError`` for anything that is not a cost.
+
+    0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
+    """
+    if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
+        raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
+    if cost == 0:
+        return 0.0
+    units = min(cost, MAX_UNITS)
+    return checked_cost(units if type(units) in (int, float) else float(units))
+
+
+def default_rule(
+    name: str,
+    key: KeyFunction,
+    cost: float | CostFunction = 1,
+    on_error: OnError | None = None,
+    max_delay: float = 0.0,
+    **more: Any,
+) -> CompiledRule:
+    """The values that rules have unless they have their own: a rule without a quota; ``more`` are further fields.
+
+    Raises ``ConfigurationError`` or ``ValueError`` for invalid ones.
+    """
+    return CompiledRule(
+        checked_name(name),
+        (),
+        checked_key(key),
+        checked_cost_or_function(cost),
+        on_error=as_on_error(on_error),
+        max_delay=checked_max_delay(max_delay),
+        base_cost=1 if callable(cost) else cost,
+        **more,
+    )
+
+
+_TRIAL = default_rule("trial", client_ip())
 """What a rule is compiled with to check it as soon as it is written."""
-
-
-def _quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:
-    if quota is None:
-        return ()
-    return checked_quota(quota) if callable(quota) else as_quotas(quota)  # type: ignore[return-value]  # a function
 
 
 def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules of a middleware; ``ConfigurationError`` for anything else."""
-    if isinstance(rules, Rule) or not isinstance(rules, Iterable):
-        raise ConfigurationError(f"rules are a list, not {rules!r}: rules=[Rule(...)]")
-    listed = tuple(rules)
+    listed = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     wrong = [rule for rule in listed if not isinstance(rule, Rule)]
-    if wrong:
-        raise ConfigurationError(f'rules are a list of Rule, not of {wrong[0]!r}: rules=[Rule("/login", "3/minute")]')
+    if wrong or not isinstance(rules, Iterable):
+        given = wrong[0] if wrong else rules
+        raise ConfigurationError(f'rules are a list of Rule, not {given!r}: rules=[Rule("/login", "3/minute")]')
     return listed
 
 
@@ -417,31 +395,16 @@ def overridden(rule: CompiledRule, override: Override | None) -> CompiledRule:
         return replace(rule, quota=(), messages=())
     if override.word == SHADOW:
         return replace(rule, shadow=True)
-    return replace(rule, quota=quotas_under(override, () if callable(rule.quota) else rule.quota))
+    return replace(rule, quota=quotas_under(override, rule.constant_quotas))
 
 
-def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
-    """The quotas of rules, except those that functions return, each with the name of its rule."""
-    for rule in rules:
-        for quota in () if callable(rule.quota) else rule.quota:
-            yield rule.name, quota
-
-
-def name_of_messages(name: str) -> str:
-    """The name of the buckets of messages under a rule of this name."""
-    return f"{name} messages"
-
-
-def message_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+def message_quotas(rules: Iterable[CompiledRule]) -> list[tuple[str, Quota]]:
     """The quotas for messages, each with its name; a rule in shadow takes nothing from them."""
-    for rule in rules:
-        for quota in () if rule.shadow else rule.messages:
-            yield rule.messages_name, quota
+    return [(rule.messages_name, quota) for rule in rules if not rule.shadow for quota in rule.messages]
 
 
-def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
-    """The quotas to register on a store: ``constant_quotas``, and the quota of blocks for each rule with a penalty."""
-    yield from constant_quotas(rules)
+def owned_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """The quotas to register on a store, each with the name of its rule; a penalty has that of blocks."""
     for rule in rules:
-        if rule.penalty is not None:
-            yield rule.name, BLOCK
+        for quota in (*rule.constant_quotas, *([BLOCK] if rule.penalty else [])):
+            yield rule.name, quota

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from anyio import CancelScope
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision, checked_actual
 from ..errors import StoreError
 from ..stores import Store, settle
+from .delays import see_through
 from .plan import Plan
 from .refusals import FINAL, STARTS
 from .rules import CompiledRule
@@ -24,8 +23,6 @@ _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
 _REJECTED = 403
 """The status with which servers answer a handshake that is closed before it was accepted."""
-_BODILESS = frozenset({204, 304})
-_LENGTH = re.compile("[0-9]{1,18}")
 
 
 class Settling:
@@ -34,19 +31,6 @@ class Settling:
     The request was charged before, so that a burst of guesses cannot pass between check and charge. A request without
     an answer stays charged.
     """
-
-    __slots__ = (
-        "_app",
-        "_decisions",
-        "_is_head",
-        "_is_settled",
-        "_plan",
-        "_raw_headers",
-        "_send",
-        "_sent",
-        "_status",
-        "_store",
-    )
 
     def __init__(self, app: ASGIApp, store: Store, plan: Plan, decisions: Sequence[Decision]) -> None:
         self._app = app
@@ -83,20 +67,19 @@ class Settling:
     def _note(self, message: Message) -> bool:
         """Note what settle functions take; return whether this message completes it."""
         kind = message["type"]
-        if kind in STARTS:
-            if message.get("status", FINAL) < FINAL:
-                return False
+        if kind in STARTS and message.get("status", FINAL) >= FINAL:
             self._status = message.get("status", _SWITCHING)
             self._raw_headers = message.get("headers", ())
             return not self._plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
             self._status = _REJECTED
             return True
-        if kind in _BODIES or kind in _FILES:
-            if self._plan.settles_by_bytes and not self._is_head and self._status not in _BODILESS:
-                self._sent += _size(message, self._headers)
-            return not message.get("more_body", False)
-        return False
+        if kind in _FILES:  # the server reads the file by itself
+            length = self._headers.get("content-length", "")
+            self._sent += message.get("count") or (int(length) if length.isascii() and length.isdigit() else 0)
+        if kind in _BODIES:
+            self._sent += len(message.get("body", b""))
+        return (kind in _BODIES or kind in _FILES) and not message.get("more_body", False)
 
     @property
     def _headers(self) -> Headers:
@@ -105,12 +88,9 @@ class Settling:
     def _settle(self) -> Awaitable[None]:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        never_waits = self._store.in_process and self._plan.settles_at_once
-        return self._settle_decisions() if never_waits else self._settle_shielded()
-
-    async def _settle_shielded(self) -> None:
-        with CancelScope(shield=True):
-            await self._settle_decisions()
+        if self._store.in_process and self._plan.settles_at_once:
+            return self._settle_decisions()
+        return see_through([self._store], self._settle_decisions)
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the rule of its name, whose function is called once."""
@@ -129,8 +109,8 @@ class Settling:
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""
         function: Any = rule.settle
+        sent = (self._sent * (not self._is_head),) if rule.settles_by_bytes else ()
         try:
-            sent = (self._sent,) if rule.settles_by_bytes else ()
             cost = function(self._status, self._headers, *sent)
             if hasattr(cost, "__await__"):
                 cost = await cost
@@ -138,11 +118,3 @@ class Settling:
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.failures.report(rule.name, "settle", "requests stay charged as they were", error)
             return None
-
-
-def _size(message: Message, headers: Headers) -> int:
-    """The bytes of the body that a message sends; those of a file that the server reads by itself are declared."""
-    if message["type"] not in _FILES:
-        return len(message.get("body", b""))
-    length = headers.get("content-length", "")
-    return message.get("count") or (int(length) if _LENGTH.fullmatch(length) else 0)

@@ -174,7 +174,8 @@ class MemoryStore(Store):
         earlier, token = self._settled.get(text, now), settlement.token
         if earlier is not None or 0.0 < settlement.until_us <= now:
             return Settled(token > 0 and earlier == token, now, state)
-        self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
+        if settlement.id:
+            self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
         if settlement.undone is not None:
             self._taken.forget(operation_text(settlement.undone))
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual)

@@ -12,13 +12,11 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
-from ..errors import ConfigurationError
-from ..inbound.checks import NO_LIMITS, evadable_limits, evadable_rules, unused_rules
+from ..inbound.checks import NO_LIMITS, evadable_limits, unused_rules
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.dependency import RateLimit, named_rules, require_depends, require_names
+from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.functions import Failures
 from ..inbound.middleware import RateLimitMiddleware
-from ..inbound.plan import RuleTable
 from ..inbound.routes import AppRoute, RouteMiddleware, example_path, walk
 from ..inbound.rules import CompiledRule
 from ..quota_text import as_text
@@ -149,18 +147,13 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
 
 def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
-    rules, problems = list[CompiledRule](), list[str]()
-    for require in (require_depends, require_names):  # without these, the app would not start within a middleware
-        try:
-            require(app)
-        except ConfigurationError as error:
-            problems.append(str(error))
+    rules, problems = list[CompiledRule](), list(map(str, mistakes(app)))
     middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
     limiting = [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
     for middleware in limiting:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
-        problems += [*unused_rules(table.rules, middleware.app.app), *_mistakes(table)]
+        problems += [*unused_rules(table.rules, middleware.app.app), *evadable_limits(table.charging)]
     problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
     return rules, [*problems, *_findings_of(rules)]
@@ -169,14 +162,8 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
-    table = options.table(options.defaults(Failures()), "", None)
-    return [*table.charging], [*_mistakes(table), *_findings_of(table.charging)]
-
-
-def _mistakes(table: RuleTable) -> Iterator[str]:
-    """Rules and limits that a client evades."""
-    yield from evadable_rules(table.rules)
-    yield from evadable_limits(table.charging)
+    table = options.table(Failures())
+    return [*table.charging], [*evadable_limits(table.charging), *_findings_of(table.charging)]
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from ..inbound.functions import Failures
 from ..inbound.penalties import apply_penalties
 from ..inbound.plan import Plan, RuleTable
 from ..inbound.refusals import LimitUnavailable
-from ..inbound.rules import CompiledRule, Defaults
+from ..inbound.rules import CompiledRule, default_rule
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
@@ -63,7 +63,7 @@ def limits_of(quota: str | None, texts: Sequence[str]) -> RuleTable:
 
     Raises ``QuotaError`` and ``ConfigurationError``.
     """
-    return RuleTable(quota, [_rule(text) for text in texts], Defaults(DEFAULT_NAME, LOGGED_KEY))
+    return RuleTable(quota, [_rule(text) for text in texts], default_rule(DEFAULT_NAME, LOGGED_KEY))
 
 
 def limits_of_file(path: str) -> RuleTable:
@@ -74,7 +74,7 @@ def limits_of_file(path: str) -> RuleTable:
     options = LimitsFile(path, USUAL).options
     rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
     options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
-    return options.table(options.defaults(Failures()), "", None)
+    return options.table(Failures())
 
 
 def _rule(text: str) -> Rule:

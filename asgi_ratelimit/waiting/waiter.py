@@ -22,7 +22,7 @@ from weakref import WeakSet
 from ..algorithms import decide, wait
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, time_of
-from ..decision import Charge, Decision, Take, is_outage, settlements_of
+from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US
@@ -256,7 +256,7 @@ class SlotWaiter:
     async def _return(self) -> None:
         """Give the slots back that are not used, all that there are by now together."""
         slots = self._queues.take_unused()
-        settlements = [settlements_of(slot.decision, [0.0] * len(slot.decision.stored)) for slot in slots]
+        settlements = [undoing(slot.decision) for slot in slots]
         try:
             await settle_all(self.store, list(chain.from_iterable(settlements)), is_unused=True)
         except asyncio.CancelledError:

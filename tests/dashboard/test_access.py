@@ -178,3 +178,22 @@ async def test_the_cookie_is_for_this_page_alone() -> None:
     assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
     assert kept.path == "/limits"
     assert "Secure" in secure
+
+
+async def test_passwords_cannot_be_tried_at_will() -> None:
+    """An address that was denied too often is refused, whatever it sends then; who is let in costs nothing."""
+
+    def allow(request: Request) -> bool:
+        if request.headers["authorization"] == "right":
+            return True
+        raise HTTPException(401)
+
+    async with visitor(app_with_page(MemoryStore(), allow=allow)) as client:
+
+        async def statuses(*passwords: str) -> list[int]:
+            answers = [await client.get("/limits/", headers={"authorization": each}) for each in passwords]
+            return [answer.status_code for answer in answers]
+
+        assert await statuses(*["right"] * 50) == [200] * 50
+        assert await statuses(*map(str, range(30))) == [401] * 20 + [429] * 10
+        assert await statuses("right") == [429]

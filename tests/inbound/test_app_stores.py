@@ -90,66 +90,10 @@ async def test_dependencies_can_be_reset_and_stepped() -> None:
         assert same is clock
 
 
-class Odd:
-    """A custom store that can be neither hashed nor referred to weakly."""
-
-    __slots__ = ("_store", "in_process")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        self._store = MemoryStore(clock=SteppedClock())
-        self.in_process = True
-
-    def __eq__(self, other: object) -> bool:
-        raise AssertionError
-
-    @property
-    def clock(self) -> Any:
-        return self._store.clock
-
-    @property
-    def documents(self) -> Any:
-        return self._store.documents
-
-    @property
-    def place(self) -> Any:
-        return self._store.place
-
-    async def take(self, takes: Any) -> Any:
-        return await self._store.take(takes)
-
-    async def peek(self, take: Any) -> Any:
-        return await self._store.peek(take)
-
-    async def settle(self, settlements: Any) -> Any:
-        return await self._store.settle(settlements)
-
-    async def reset(self, charges: Any) -> None:
-        await self._store.reset(charges)
-
-    async def aclose(self) -> None:
-        await self._store.aclose()
-
-
-async def test_a_store_need_be_neither_hashable_nor_weakly_referenceable() -> None:
-    """For dependencies, alone and together, for a middleware, and for charges of an endpoint."""
-    store: Any = Odd()
-    together = RateLimit.together(
-        RateLimit("1/hour", store=store, name="one"), RateLimit("1/day", store=store, name="two")
-    )
-    app = FastAPI()
-    app.get("/", dependencies=[Depends(together)])(lambda: "hello")
-    app.add_middleware(RateLimitMiddleware, "5/hour", store=store)
-    assert await statuses(app, app) == [200, 429]
-    state = an_app()
-    state.state.rate_limit_store = Odd()
-    assert await statuses(state, state) == [200, 429]
-
-
 async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their requests may alternate; each app has a memory of its own."""
     limit, walks = RateLimit("2/hour", name="both"), []
-    monkeypatch.setattr(dependency, "register_limits", lambda app, enforcer: walks.append(app))
+    monkeypatch.setattr(dependency, "start_limits", lambda app, enforcer: walks.append(app))
     apps = [FastAPI(dependencies=[Depends(limit)]) for _ in range(2)]
     for app in apps:
         app.get("/")(lambda: "hello")

@@ -1,7 +1,11 @@
-"""Warnings at start-up: mistakes that raise no error are logged once, with a link to the remedy."""
+"""Checks at start-up: a mistake that makes a limit impossible is an error, and shows what is right.
+
+One that turns a limit off, or lets clients evade it, is logged once, with a link to the remedy. Each check has a row.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -18,11 +22,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.inbound.checks import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import PAGE, warn_once
-from tests.support.asgi import Peer, ask, http, ok
+from tests.support.asgi import Peer, ask, crash, http, ok
+from tests.support.names import named
 from tests.support.server import ROOT, Uvicorn
 from tests.support.store_elsewhere import StoreElsewhere
 
@@ -97,39 +102,28 @@ async def test_a_memory_store_with_several_workers(
 
 @pytest.mark.usefixtures("single_worker")
 @pytest.mark.parametrize(
-    ("arguments", "number"),
+    ("arguments", "environment", "number"),
     [
-        (["uvicorn", "app:app", "--workers", "4"], 4),
-        (["uvicorn", "app:app", "--workers=4"], 4),
-        (["gunicorn", "-w", "4", "app:app"], 4),
-        (["gunicorn", "-w4", "app:app"], 4),
-        (["uvicorn", "--workers", "1"], 1),
-        (["x", "-w"], 1),
-        (["x", "-w", "many"], 1),
+        ("uvicorn app:app --workers 4", {}, 4),
+        ("uvicorn app:app --workers=4", {}, 4),
+        ("gunicorn -w 4 app:app", {}, 4),
+        ("gunicorn -w4 app:app", {}, 4),
+        ("uvicorn --workers 1", {}, 1),
+        ("x -w many", {}, 1),
+        ("", {"WEB_CONCURRENCY": "4"}, 4),
+        ("", {"UVICORN_WORKERS": "4"}, 4),
+        ("", {"GRANIAN_WORKERS": "4"}, 4),
+        ("", {"GUNICORN_CMD_ARGS": "--bind=0.0.0.0 --workers=4"}, 4),
+        ("", {"WEB_CONCURRENCY": "many"}, 1),
     ],
 )
-def test_workers_on_the_command_line(arguments: list[str], number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all spellings."""
-    monkeypatch.setattr(sys, "argv", arguments)
-    assert number_of_workers() == number
-
-
-@pytest.mark.usefixtures("single_worker")
-@pytest.mark.parametrize(
-    ("variable", "value", "number"),
-    [
-        ("WEB_CONCURRENCY", "4", 4),
-        ("UVICORN_WORKERS", "4", 4),
-        ("GRANIAN_WORKERS", "4", 4),
-        ("GUNICORN_CMD_ARGS", "--bind=0.0.0.0 --workers=4", 4),
-        ("GUNICORN_CMD_ARGS", "-w 4", 4),
-        ("GUNICORN_CMD_ARGS", "'", 1),
-        ("WEB_CONCURRENCY", "many", 1),
-    ],
-)
-def test_workers_of_the_environment(variable: str, value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that servers and containers read."""
-    monkeypatch.setenv(variable, value)
+def test_the_number_of_workers(
+    arguments: str, environment: dict[str, str], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the command line in all spellings, and in the variables that servers and containers read."""
+    monkeypatch.setattr(sys, "argv", arguments.split())
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     assert number_of_workers() == number
 
 
@@ -164,19 +158,11 @@ def test_warnings_show_in_the_output_of_a_server() -> None:
 
 @pytest.mark.parametrize("middleware", [limiting(None), limiting(None, rules=[Rule("/", None)])])
 async def test_a_middleware_that_limits_nothing(middleware: Middleware, caplog: pytest.LogCaptureFixture) -> None:
-    """It has no quota, and no rule that charges anything."""
-    assert await warned(caplog, middleware) == ["a-middleware-that-limits-nothing"]
-
-
-async def test_a_middleware_that_limits_nothing_is_logged_at_start_up(caplog: pytest.LogCaptureFixture) -> None:
-    """Before any request, in words that show what is missing."""
-    app = Starlette(routes=ROUTES, middleware=[limiting(None)])
+    """It has no quota, and no rule that charges anything, which is logged before any request."""
     peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-    await app({"type": "lifespan"}, peer.receive, peer.send)
-    assert (
-        "RateLimitMiddleware has no quota and no rules, and no route has a RateLimit: nothing is limited: "
-        'quota="100/minute"' in caplog.text
-    )
+    await Starlette(middleware=[middleware])({"type": "lifespan"}, peer.receive, peer.send)
+    assert "no quota and no rules, and no route has a RateLimit: nothing is limited: quota=" in caplog.text
+    assert "a-middleware-that-limits-nothing" in caplog.text
 
 
 async def test_a_middleware_without_limits_that_is_of_use(caplog: pytest.LogCaptureFixture) -> None:
@@ -204,48 +190,27 @@ async def test_a_cors_middleware(is_inside: bool, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("path", "options"),
+    ("path", "options", "nearest"),
     [
-        ("/user/{id}", {}),
-        ("/users", {}),
-        ("/users/{id}/", {}),
-        ("/x/{name}", {}),
-        ("/v1", {}),
-        ("/users/{id:uuid}", {}),
-        ("/users/{id}", {"methods": ["DELETE"]}),
-        ("/ws", {"methods": ["GET"]}),
+        ("/user/{id}", {}, "GET POST /users/{id:int}"),
+        ("/users", {}, ""),
+        ("/users/{id}/", {}, "GET POST /users/{id:int}"),
+        ("/x/{name}", {}, "GET /v1/x/{name}"),
+        ("/v1", {}, ""),
+        ("/nowhere", {}, ""),
+        ("/users/{id:uuid}", {}, "GET POST /users/{id:int}"),
+        ("/users/{id}", {"methods": ["PURGE"]}, "GET POST /users/{id:int}"),
+        ("/ws", {"methods": ["GET"]}, "/ws"),
     ],
 )
-async def test_a_rule_that_matches_no_route(path: str, options: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Its path is misspelt or lacks the mount, or the route has not its method."""
+async def test_a_rule_that_matches_no_route(
+    path: str, options: Any, nearest: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its path is misspelt or lacks the mount, or the route has not its method; the nearest route is shown."""
     assert await warned(caplog, rule(path, **options)) == ["a-rule-that-never-applies"]
+    hint = f" The nearest route is {nearest!r}." if nearest else ""
+    assert f"matches no route of the app: are its path and methods complete?{hint} (" in caplog.text
     assert repr(path) in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("path", "reason"),
-    [
-        ("/nowhere", "is its path complete? ("),
-        ("/user/{id}", "is its path complete? The nearest route is '/users/{id:int}' ("),
-        ("/x/{name}", "is its path complete? The nearest route is '/v1/x/{name}' ("),
-    ],
-)
-async def test_a_path_that_no_route_has(path: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The warning names the nearest one."""
-    await warned(caplog, rule(path))
-    assert f"matches no route of the app: {reason}" in caplog.text
-
-
-async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
-    """The warning lists those of the path, which is right."""
-    await warned(caplog, rule("/users/{id}", methods=["PURGE"]))
-    assert "matches no route of the app: its path takes GET, HEAD, POST only" in caplog.text
-
-
-async def test_a_method_for_a_websocket(caplog: pytest.LogCaptureFixture) -> None:
-    """A handshake has none: the path is right, and the rule is to have no methods."""
-    await warned(caplog, rule("/ws", methods=["GET"]))
-    assert "matches no route of the app: its path is that of a WebSocket: leave out methods" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -307,48 +272,35 @@ async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
         assert await warned(caplog, rule("/nowhere")) == ["a-rule-that-never-applies"]
 
 
-@pytest.mark.parametrize(
-    ("key", "only", "mend"),
-    [
-        (header("x-api-key"), True, "leave out only=True"),
-        (cookie("session"), True, "leave out only=True"),
-        (first_of(header("x-api-key"), client_ip()), True, "leave out only=True"),
-        (combine(header("x-api-key"), user()), True, "leave out only=True"),
-        (user(), True, "leave out only=True"),
-        (combine(client_ip(), user()), True, None),
-        (lambda connection: None, True, None),
-        (header("x-api-key"), False, None),
-    ],
-    ids=["header", "cookie", "first of", "combined", "user", "with an address", "a function", "with other rules"],
-)
-async def test_an_only_rule_whose_key_a_client_can_leave_out(
-    key: Any, only: bool, mend: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Such a client has no limit at all: no other rule applies either."""
-    sections = await warned(caplog, limiting(rules=[Rule("/", "9/s", key=key, only=only)]))
-    assert ("a-key-that-clients-leave-out" in sections) is (mend is not None)
-    assert (mend or "") in caplog.text
+EVADED = "a-key-that-clients-leave-out"
+ONLY, BESIDE = "default /", "default"
 
 
 @pytest.mark.parametrize(
-    ("options", "is_told"),
+    ("options", "name"),
     [
-        ({"key": header("x-api-key")}, True),
-        ({"key": first_of(header("x-api-key"), client_ip())}, True),
-        ({"key": cookie("a"), "rules": [Rule("/", "9/s", key=header("b"))]}, True),
-        ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, False),
-        ({"key": user()}, False),
-        ({"key": lambda connection: "a"}, False),
+        ({"rules": [Rule("/", "9/s", key=header("x-api-key"), only=True)]}, ONLY),
+        ({"rules": [Rule("/", "9/s", key=first_of(cookie("session"), client_ip()), only=True)]}, ONLY),
+        ({"rules": [Rule("/", "9/s", key=combine(header("x-api-key"), user()), only=True)]}, ONLY),
+        ({"rules": [Rule("/", "9/s", key=user(), only=True)]}, ONLY),
+        ({"rules": [Rule("/", "9/s", key=combine(client_ip(), user()), only=True)]}, None),
+        ({"rules": [Rule("/", "9/s", key=lambda connection: None, only=True)]}, None),
+        ({"rules": [Rule("/", "9/s", key=header("x-api-key"))]}, None),
+        ({"key": header("x-api-key")}, BESIDE),
+        ({"key": first_of(header("x-api-key"), client_ip())}, BESIDE),
+        ({"key": cookie("a"), "rules": [Rule("/", "9/s", key=header("b"))]}, BESIDE),
+        ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, None),
+        ({"key": user()}, None),
+        ({"key": lambda connection: "a"}, None),
     ],
-    ids=["header", "first of", "with a rule", "with an address", "user", "a function"],
+    ids=range(13),
 )
-async def test_limits_whose_keys_a_client_can_invent(
-    options: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+async def test_a_key_that_clients_leave_out(
+    options: dict[str, Any], name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that leaves out all of them, or has new ones for each request, has no limit at all."""
-    sections = await warned(caplog, limiting(**options))
-    assert ("a-key-that-clients-leave-out" in sections) is is_told
-    assert ("key=client_ip()" in caplog.text) is is_told
+    """A client that leaves out the keys of all limits, or has new ones for each request, has no limit at all."""
+    assert (EVADED in await warned(caplog, limiting(**options))) is (name is not None)
+    assert f", as of {name!r}, have no limit at all: add one by address" in caplog.text or name is None
 
 
 def test_each_warning_has_a_section_in_the_docs() -> None:
@@ -359,3 +311,66 @@ def test_each_warning_has_a_section_in_the_docs() -> None:
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
     assert len(sections) == 5
     assert sections <= headings
+
+
+# Arguments
+
+
+def wsgi(environ: Any, start_response: Any) -> Any:
+    """An app of WSGI."""
+
+
+@pytest.mark.parametrize("wrong", ["5/minute", None, wsgi], ids=named)
+def test_the_app_comes_first(wrong: Any) -> None:
+    """What is in its place is quoted, and the right ways are shown, also for WSGI."""
+    mend = f"the first argument is an app of ASGI, not {wrong!r}: RateLimitMiddleware(app, "
+    with pytest.raises(ConfigurationError, match=re.escape(mend)):
+        RateLimitMiddleware(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "why"),
+    [
+        ((), {"quota": "5/minute"}, "missing 1 required positional argument: 'app'"),
+        ((ok, "5/minute", "10/hour"), {}, "4 were given"),
+        ((ok,), {"limit": "5/minute"}, "unexpected keyword argument 'limit'"),
+    ],
+    ids=["no app", "two quotas", "another name"],
+)
+def test_arguments_that_do_not_fit(
+    arguments: tuple[Any, ...], options: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error says what is wrong, and shows both right ways; it is logged like any other."""
+    with pytest.raises(ConfigurationError, match=f"{re.escape(why)}.*: app.add_middleware") as raised:
+        RateLimitMiddleware(*arguments, **options)
+    assert str(raised.value) in caplog.text
+
+
+def test_an_error_of_a_function_is_not_one_of_the_arguments() -> None:
+    """What the constructor calls may raise ``TypeError``, which is raised as it is."""
+
+    def names() -> Any:
+        raise TypeError("mine")
+        yield
+
+    with pytest.raises(TypeError, match="mine"):
+        RateLimitMiddleware(ok, rules=names())
+
+
+def test_a_middleware_instead_of_its_class() -> None:
+    """Starlette calls it with an app; Python's own error begins with the right form."""
+    app = Starlette()
+    app.add_middleware(RateLimitMiddleware(app, "5/minute"))  # type: ignore[arg-type]
+    right = r'is added as a class: app.add_middleware\(RateLimitMiddleware, quota="5/minute"\): RateLimitMiddleware.__c'
+    with pytest.raises(TypeError, match=right):
+        app.build_middleware_stack()
+
+
+async def test_a_wrong_argument_is_logged_when_the_app_starts(caplog: pytest.LogCaptureFixture) -> None:
+    """Servers may take it for an app without a lifespan, and not report it."""
+    app = Starlette(middleware=[Middleware(RateLimitMiddleware, quota="5/mintue")])
+    await crash(app, {"type": "lifespan"}, QuotaError)
+    ((name, level, text),) = caplog.record_tuples
+    assert (name, level) == ("asgi_ratelimit", logging.ERROR)
+    assert text.startswith("RateLimitMiddleware cannot be built")
+    assert "QuotaError: '5/mintue'" in text

@@ -1,20 +1,24 @@
-"""Arguments of the wrong kind: refused when they are given, with the mend in the error."""
+"""Functions of the program: wrong ones are refused at once; what they return; and what happens when they fail."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import re
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial, wraps
 from typing import Annotated, Any
 
 import pytest
 import redis.asyncio
+from anyio import lowlevel
 from fastapi import Depends, FastAPI, Header, Request, security
+from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import (
     ConfigurationError,
     FixedWindow,
-    Limiter,
     MemoryStore,
     RateLimit,
     RateLimitMiddleware,
@@ -24,9 +28,17 @@ from asgi_ratelimit import (
     client_ip,
     pace,
 )
-from asgi_ratelimit.keys import combine, first_of, header
-from tests.support.asgi import ok
+from asgi_ratelimit.hooks import Event, Failure, failures
+from asgi_ratelimit.keys import combine, header, state
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ask, http, limited, ok, websocket
 from tests.support.names import named
+from tests.support.server import free_port
+
+pytestmark = pytest.mark.anyio
+
+
+# Wrong ones
 
 
 def by_header(x_user: Annotated[str, Header()]) -> str:
@@ -41,16 +53,101 @@ def by_second(request: Request, db: Annotated[str, Depends(ok)] = "") -> str:
     return db
 
 
-def by_two(x_user: Annotated[str, Header()], other: int) -> str:
-    return x_user
+KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/minute", key=Depends(current_user_id))'
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"key": client_ip}, f"key is a function of the connection, not {client_ip!r}: {KEY}"),
+    ({"key": Depends}, "not Depends(dependency, use_cache, "),
+    ({"key": "ip"}, f"not 'ip': {KEY}"),
+    ({"key": lambda: "k"}, "not <lambda>(): key=client_ip()"),
+    ({"key": lambda one, two: "k"}, "not <lambda>(one, two): key=client_ip()"),
+    ({"key": by_header}, "not by_header(x_user): key=client_ip()"),
+    ({"key": by_second}, "not by_second(request, db): "),
+    ({"key": combine(client_ip(), by_header)}, "not by_header("),
+    ({"key": security.APIKeyHeader(name="x-key")}, "key is a function of the connection, not <fastapi.security"),
+    ({"quota": lambda: "1/s"}, "quota is a function of the connection, not <lambda>(): quota=lambda request:"),
+    ({"quota": TokenBucket}, "not <class 'asgi_ratelimit.quotas.TokenBucket'>: quota=lambda request:"),
+    ({"quota": by_header}, "not by_header("),
+    ({"quota": FixedWindow(5, 60, name="penalty-block")}, "the name 'penalty-block' of a quota is reserved"),
+    ({"quota": 7}, "not 7"),
+    ({"cost": lambda: 1}, "cost is a function of the connection, not <lambda>(): cost=lambda request: 5"),
+    ({"cost": int}, "not <class 'int'>: cost=lambda request: 5"),
+    ({"cost": by_default}, "not by_default("),
+    ({"cost": "2"}, "not '2'"),
+    ({"on_error": "explode"}, "not 'explode'"),
+]
+"""Arguments of a middleware, of a rule and of a dependency, and what the error says."""
+
+OF_MIDDLEWARE: list[tuple[dict[str, Any], str]] = [
+    ({"rules": Rule("/", "1/s")}, "rules=[Rule("),
+    ({"rules": 7}, "rules are a list of Rule, not 7: rules=[Rule("),
+    ({"rules": ["1/s"]}, "not '1/s': rules=[Rule("),
+    ({"key": Depends(ok)}, 'or RateLimit("5/minute", key=Depends(current_user_id))'),
+    ({"on_limited": lambda request: None}, "of the connection and the decision, not <lambda>(request): on_limited="),
+    ({"allow": lambda: True}, "not <lambda>(): allow=client_ip().within"),
+    ({"allow": security.APIKeyHeader(name="x-key")}, "allow=client_ip().within"),  # it would allow any made-up key
+    ({"deny": 7}, "not 7: deny=client_ip().within"),
+    ({"hooks": [print, 7]}, "not 7"),
+]
 
 
-def of_request(request: Annotated[Request, "the request"], plan: str = "free") -> str:
-    return f"{request.url.path} {plan}"
+@pytest.mark.parametrize(("options", "quote"), WRONG, ids=range(len(WRONG)))
+def test_wrong_arguments(options: Any, quote: str) -> None:
+    """They are refused when a middleware or a dependency is built, and of a rule, which is named as well."""
+    for build in (partial(RateLimitMiddleware, ok), RateLimit, partial(Rule, "/login")):
+        with pytest.raises(ValueError, match=re.escape(quote)) as caught:
+            build(**{"quota": "1/s", **options})
+    assert "in Rule('/login'" in "".join(caught.value.__notes__)
 
 
-class StaffKey(security.APIKeyHeader):
-    """One that has no call of its own."""
+@pytest.mark.parametrize(("options", "quote"), OF_MIDDLEWARE, ids=range(len(OF_MIDDLEWARE)))
+def test_wrong_arguments_of_a_middleware(options: Any, quote: str) -> None:
+    """Those that rules and dependencies do not have."""
+    with pytest.raises(ConfigurationError, match=re.escape(quote)):
+        RateLimitMiddleware(ok, **{"quota": "1/s", **options})
+
+
+@pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=range(5))
+def test_wrong_settle_functions(settle: Any) -> None:
+    """They take the status and the headers, and perhaps the bytes."""
+    with pytest.raises(ConfigurationError, match="settle=lambda status, headers:"):
+        Rule("/", "1/s", settle=settle)
+
+
+class Incomplete:
+    """A store that does not say whether its methods wait."""
+
+    take = peek = settle = reset = aclose = print
+
+
+@pytest.mark.parametrize(
+    ("store", "quote"),
+    [
+        (redis.asyncio.Redis(password="secret"), "not a redis.asyncio.client.Redis, which has no take"),
+        (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
+        (object(), "which has no take: store=MemoryStore()"),
+        (Incomplete(), "which has no in_process: store=MemoryStore()"),
+        (b"redis://user:secret@host", "not a builtins.bytes, which has no take"),
+    ],
+    ids=["client", "class", "object", "incomplete", "bytes"],
+)
+def test_wrong_stores(store: Any, quote: str) -> None:
+    """For a middleware, a dependency and a paced function; a password never shows."""
+    builders: list[Any] = [partial(RateLimitMiddleware, ok, "1/s"), partial(RateLimit, "1/s"), partial(pace, "1/s")]
+    for build in builders:
+        with pytest.raises(ConfigurationError, match=re.escape(quote)) as caught:
+            build(store=store)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_dependency_that_lacks_its_call() -> None:
+    """It is refused where FastAPI reads its parameters, which tools can read, too."""
+    with pytest.raises(ConfigurationError, match=re.escape("Depends(RateLimit) without its call, lacks")):
+        FastAPI().get("/", dependencies=[Depends(RateLimit)])(lambda: "hello")
+    assert list(inspect.signature(RateLimit).parameters)[:3] == ["quota", "key", "cost"]
+
+
+# Right ones
 
 
 class StaffBearer(security.HTTPBearer):
@@ -61,213 +158,314 @@ class StaffBearer(security.HTTPBearer):
         return credentials is not None and credentials.credentials == "from your settings"
 
 
-SCHEMES = [
-    security.APIKeyHeader(name="x-key"),
-    security.APIKeyQuery(name="key"),
-    security.APIKeyCookie(name="key"),
-    security.HTTPBasic(),
-    security.HTTPBearer(),
-    security.HTTPDigest(),
-    security.OAuth2PasswordBearer("token"),
-    security.OpenIdConnect(openIdConnectUrl="url"),
-    StaffKey(name="x-staff"),
-]
-
-WRONG = [
-    ({"key": client_ip}, "key=client_ip lacks its call: key=client_ip(...)"),
-    ({"key": header}, "key=header lacks its call"),
-    ({"key": combine}, "key=combine lacks its call"),
-    ({"key": "ip"}, "not 'ip': key=client_ip()"),
-    ({"key": ""}, "not '': key=client_ip()"),
-    ({"key": lambda: "k"}, "which <lambda>() does not take: key=client_ip()"),
-    ({"key": lambda one, two: "k"}, "which <lambda>(one, two) does not take"),
-    ({"quota": lambda: "1/s"}, "does not take: quota=lambda request:"),
-    ({"quota": lambda one, two: "1/s"}, "does not take: quota=lambda request:"),
-    ({"quota": TokenBucket}, "quota=TokenBucket lacks its call"),
-    ({"quota": FixedWindow(5, 60, name="penalty-block")}, "the name 'penalty-block' of a quota is reserved"),
-    ({"quota": TokenBucket(5, name="pause")}, "the name 'pause' of a quota is reserved"),
-    ({"cost": lambda: 1}, "does not take: cost=lambda request: 5"),
-    ({"cost": int}, "cost=int lacks its call"),
-    ({"cost": "2"}, "not '2'"),
-    ({"key": by_header}, "key=by_header is a dependency of FastAPI, which nobody else can call: RateLimit("),
-    ({"key": by_default}, "key=by_default is a dependency of FastAPI"),
-    ({"key": by_second}, "key=by_second is a dependency of FastAPI"),
-    ({"key": by_two}, 'nobody else can call: RateLimit("5/minute", key=Depends(current_user_id))'),
-    ({"key": combine(client_ip(), by_header)}, "key=by_header is a dependency of FastAPI"),
-    ({"key": first_of(combine(by_two, header("x")), client_ip())}, "key=by_two is a dependency of FastAPI"),
-    (
-        {"quota": by_header},
-        "a dependency of FastAPI, which nobody else can call: quota=lambda request",
-    ),
-    (
-        {"cost": by_default},
-        "a dependency of FastAPI, which nobody else can call: cost=lambda request",
-    ),
-]
-"""Arguments of a middleware, of a rule and of a dependency, and what the error says."""
-
-OF_MIDDLEWARE = [
-    ({"rules": Rule("/", "1/s")}, "rules=[Rule(...)]"),
-    ({"rules": 7}, "rules are a list, not 7"),
-    ({"rules": ["1/s"]}, "not of '1/s': rules=[Rule("),
-    ({"key": Depends(ok)}, 'whose dependencies FastAPI calls: RateLimit("5/minute", key=Depends(current_user_id))'),
-    ({"on_limited": lambda request: None}, "the connection and the decision, which <lambda>(request) does not take"),
-    ({"on_limited": "no"}, "not 'no': on_limited=lambda"),
-    ({"allow": lambda: True}, "does not take: allow=client_ip().within"),
-    (
-        {"allow": by_header},
-        "a dependency of FastAPI, which nobody else can call: allow=client_ip().within",
-    ),
-    ({"on_limited": by_two}, "on_limited=by_two is a dependency of FastAPI"),
-    ({"deny": 7}, "not 7: deny=client_ip().within"),
-    ({"hooks": [print, 7]}, "not 7"),
-]
+def of_request(request: Annotated[Request, "the request"], plan: str = "free") -> str:
+    return f"{request.url.path} {plan}"
 
 
-class Incomplete:
-    """A store that does not say whether its methods wait."""
-
-    take = peek = settle = reset = aclose = print
+def unreadable(request: NoSuchName) -> str:  # type: ignore[name-defined]  # noqa: F821
+    return "k"
 
 
-STORES = [
-    (redis.asyncio.Redis(password="secret"), "not a redis.asyncio.client.Redis, which has no take"),
-    (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
-    (object(), "which has no take: store=MemoryStore()"),
-    (Incomplete(), "which has no in_process: store=MemoryStore()"),
-    (b"redis://user:secret@host", "not a builtins.bytes, which has no take"),
-]
+@wraps(by_second)
+def with_db(request: Request) -> Any:
+    return by_second(request, "db")
 
 
-def refused(quote: str) -> Any:
-    return pytest.raises(ConfigurationError, match=re.escape(quote))
+RIGHT = [client_ip(), of_request, unreadable, with_db, StaffBearer(), partial(lambda a, b: "k", "a"), lambda *all: "k"]
 
 
-@pytest.mark.parametrize(("options", "quote"), [*WRONG, *OF_MIDDLEWARE])
-def test_wrong_arguments_of_a_middleware(options: Any, quote: str) -> None:
-    """They are refused when it is built."""
-    error = ValueError if "cost" in options else ConfigurationError
-    with pytest.raises(error, match=re.escape(quote)):
-        RateLimitMiddleware(ok, **{"quota": "1/s", **options})
-
-
-@pytest.mark.parametrize(("options", "quote"), WRONG)
-def test_wrong_arguments_of_a_rule(options: Any, quote: str) -> None:
-    """The rule is named as well."""
-    with pytest.raises(ValueError, match=re.escape(quote)) as caught:
-        RateLimitMiddleware(ok, rules=[Rule("/login", **{"quota": "1/s", **options})])
-    assert "in Rule('/login'" in "".join(caught.value.__notes__)
-
-
-@pytest.mark.parametrize(("options", "quote"), WRONG)
-def test_wrong_arguments_of_a_dependency(options: Any, quote: str) -> None:
-    """At import."""
-    with pytest.raises(ValueError, match=re.escape(quote)):
-        RateLimit(**{"quota": "1/s", **options})
-
-
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: type(scheme).__name__)
-@pytest.mark.parametrize("called", [lambda scheme: scheme, lambda scheme: scheme.__call__], ids=["itself", "method"])
-def test_security_schemes_of_fastapi_are_no_functions(scheme: Any, called: Any) -> None:
-    """They return whatever a client sends, and check nothing: a made-up credential would switch a limit off."""
-    function = called(scheme)
-    for name in ("allow", "deny", "cost"):
-        with refused("is a dependency of FastAPI, which nobody else can call: " + name):
-            RateLimitMiddleware(ok, "1/s", **{name: function})
-    for key in (function, combine(client_ip(), function), first_of(function, client_ip())):
-        with refused("is a dependency of FastAPI, which nobody else can call: RateLimit("):
-            RateLimit("1/s", key=key)
-        with refused("is a dependency of FastAPI, which nobody else can call: RateLimit("):
-            RateLimitMiddleware(ok, rules=[Rule("/", "1/s", key=key)])
-    with refused("is a dependency of FastAPI, which nobody else can call: quota"):
-        RateLimit(function)
-
-
-def test_a_security_scheme_may_be_a_key_within_depends() -> None:
-    """There, FastAPI calls it; and one with a call of its own is a function of the request."""
-    RateLimit("1/s", key=Depends(SCHEMES[0]))
-    RateLimitMiddleware(ok, "1/s", allow=StaffBearer())
-
-
-def test_annotations_and_defaults_that_are_not_of_fastapi() -> None:
-    """A function of the request may have them, and one whose annotations cannot be read is not refused."""
-
-    def unreadable(request: Request) -> str:
-        return request.url.path
-
-    unreadable.__annotations__["request"] = "NoSuchName"
-    for key in (of_request, unreadable):
-        RateLimit("1/s", key=key)
-
-
-def test_decorated_functions_are_judged_as_they_are_called() -> None:
-    """By their own parameters, or by those of the function to which they pass all that they get."""
-
-    def with_prefix(function: Any) -> Any:
-        @wraps(function)
-        def supplied(request: Request) -> Any:
-            return function(request, "prefix")
-
-        return supplied
-
-    def traced(function: Any) -> Any:
-        @wraps(function)
-        def passing(*args: Any) -> Any:
-            return function(*args)
-
-        return passing
-
-    RateLimit("1/s", key=with_prefix(lambda request, prefix: prefix))
-    RateLimit("1/s", key=with_prefix(by_second))
-    RateLimit("1/s", key=traced(of_request))
-    with refused("which <lambda>(one, two) does not take"):
-        RateLimit("1/s", key=traced(lambda one, two: one))
-    with refused("key=by_header is a dependency of FastAPI"):
-        RateLimit("1/s", key=traced(by_header))
-
-
-@pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=range(5))
-def test_wrong_settle_functions(settle: Any) -> None:
-    """They take the status and the headers, and perhaps the bytes."""
-    with refused("settle=lambda status, headers:"):
-        RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
-
-
-@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "incomplete", "bytes"])
-def test_wrong_stores(store: Any, quote: str) -> None:
-    """For a middleware, a dependency and a paced function; a password never shows."""
-    builders: list[Any] = [partial(RateLimitMiddleware, ok, "1/s"), partial(RateLimit, "1/s"), partial(pace, "1/s")]
-    for build in builders:
-        with refused(quote) as caught:
-            build(store=store)
-        assert "secret" not in str(caught.value)
-
-
-def test_a_dependency_that_lacks_its_call() -> None:
-    """It is refused where FastAPI reads its parameters."""
-    with refused('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))'):
-        FastAPI().get("/", dependencies=[Depends(RateLimit)])(lambda: "hello")
-
-
-def test_tools_can_read_the_parameters_of_a_dependency() -> None:
-    """Those of the class, as editors show them."""
-    assert list(inspect.signature(RateLimit).parameters)[:3] == ["quota", "key", "cost"]
-    assert inspect.getmembers(RateLimit)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [client_ip(), lambda request, more=1: "k", partial(lambda a, b: "k", "a"), combine(header("a"), lambda c: 1)],
-    ids=named,
-)
+@pytest.mark.parametrize("key", [*RIGHT, combine(header("a"), lambda request, more=1: "k")], ids=named)
 def test_functions_that_can_be_called_are_fine(key: Any) -> None:
-    """With defaults, partially applied, or of the package."""
+    """With defaults and annotations of any kind, partially applied, decorated, or of the package."""
     RateLimitMiddleware(ok, "1/s", key=key)
     RateLimit("1/s", key=key)
 
 
-def test_right_stores_are_fine() -> None:
-    """A URL, a store of any kind, or none."""
-    for store in (None, "memory://", MemoryStore(), RedisStore("redis://localhost")):
-        RateLimitMiddleware(ok, "1/s", store=store)
-    assert Limiter("1/s", store="memory://")
+def test_a_security_scheme_may_be_a_key_within_depends() -> None:
+    """There, FastAPI calls it."""
+    RateLimit("1/s", key=Depends(security.APIKeyHeader(name="x-key")))
+
+
+# What they return
+
+
+PRO = [(b"x-tier", b"pro")]
+
+
+def rules(*each: Rule, own: Any = None, **options: Any) -> RateLimitMiddleware:
+    return limited(ok, own, rules=each, **options)
+
+
+def tier(connection: HTTPConnection) -> str:
+    return "100/minute" if connection.headers.get("x-tier") == "pro" else "10/minute"
+
+
+async def tier_after_a_while(connection: HTTPConnection) -> str:
+    await lowlevel.checkpoint()
+    return tier(connection)
+
+
+@pytest.mark.parametrize("quota", [tier, tier_after_a_while], ids=["sync", "async"])
+async def test_a_quota_may_depend_on_the_connection(quota: Any) -> None:
+    """A tier for each user. The bucket is the same after an upgrade: what was used stays used."""
+    for app in (limited(ok, quota), rules(Rule("/", quota))):
+        assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6'
+        assert (await ask(app, http(headers=PRO))).headers["ratelimit"].startswith('"per-minute";r=98')
+
+
+@pytest.mark.parametrize("answer", ["5/s; 20/minute", TokenBucket(5), [TokenBucket(5), "20/minute"]], ids=range(3))
+async def test_a_quota_function_returns_whatever_a_quota_may_be(answer: Any) -> None:
+    """A text, a quota, or several."""
+    peer = await ask(limited(ok, lambda connection: answer))
+    assert peer.headers["ratelimit"].startswith('"per-second";r=4')
+
+
+async def test_what_is_no_limit() -> None:
+    """A quota of ``None`` and a cost of 0 exempt from their rule, and not from the others."""
+    app = rules(Rule("/", lambda connection: None), Rule("/", "5/s", cost=lambda connection: 0.0), own="10/minute")
+    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6'
+    assert (await ask(limited(ok, lambda connection: None))).headers == {"x-own": "1"}
+
+
+class Units(float):
+    """A number that is not hashable, as the numbers of some libraries are."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+async def two_units(connection: HTTPConnection) -> float:
+    return 2.0
+
+
+COSTS = [two_units, *[lambda connection, kind=kind: kind(2) for kind in (Units, Fraction, Decimal)]]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=range(4))
+async def test_a_cost_may_be_any_kind_of_number(cost: Any) -> None:
+    """It is charged as the plain number that it is equal to."""
+    for app in (limited(ok, cost=cost), rules(Rule("/", "10/minute", cost=cost))):
+        assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=8;t=6'
+
+
+async def test_a_key_may_be_an_int() -> None:
+    """It counts as its text."""
+    app = limited(ok, key=lambda request: int(request.query_params["id"]))
+    ids = [http(query_string=b"id=%d" % number) for number in (7, 7, 8)]
+    assert [(await ask(app, each)).headers["ratelimit"][:16] for each in ids] == [
+        f'"per-minute";r={left}' for left in (9, 8, 9)
+    ]
+
+
+async def test_a_function_is_called_once_for_each_request() -> None:
+    """However many rules use it: with a request, or the connection of a handshake."""
+    seen = []
+
+    def key(connection: Any) -> str:
+        seen.append(connection.scope["type"] if type(connection) is HTTPConnection else connection.method)
+        return "k"
+
+    app = rules(Rule("/", "20/minute"), Rule("/{rest:path}", "30/minute"), own="10/minute", key=key)
+    assert (await ask(app)).headers["ratelimit"].count(";r=") == 3
+    await ask(app, websocket())
+    assert seen == ["GET", "websocket"]
+
+
+async def test_functions_and_texts_are_one_take() -> None:
+    """A rule with functions and one without are charged together or not at all, in one call of the store."""
+    calls = []
+
+    class Noting(MemoryStore):
+        async def take(self, takes: Any) -> Any:
+            calls.append([len(take.charges) for take in takes])
+            return super().take(takes)
+
+    each = [Rule("/", lambda connection: "1/hour"), Rule("/", tier, name="tier"), Rule("/", "1/day", shadow=True)]
+    app = RateLimitMiddleware(ok, "10/minute", rules=each, store=Noting(clock=SteppedClock()))
+    answers = [await ask(app) for _ in range(3)]
+    assert [peer.status for peer in answers] == [200, 429, 429]
+    assert answers[-1].headers["ratelimit"].startswith('"per-minute";r=9')
+    assert calls == [[3, 1]] * 3
+
+
+@pytest.mark.parametrize("pages", ["0", "-1", "nan", "abc", "1e300", ""])
+async def test_the_cost_of_the_docs_lets_nobody_through(pages: str) -> None:
+    """Whatever a client writes, a request costs at least something."""
+
+    def cost(request: Any) -> float:
+        return max(1.0, float(request.query_params["pages"]))
+
+    app = limited(ok, "20/hour", cost=cost)
+    statuses = [(await ask(app, http(query_string=b"pages=" + pages.encode()))).status for _ in range(30)]
+    assert statuses.count(200) <= 20
+
+
+# When they fail: tests/inbound/test_attacks.py has what passes then
+
+
+def breaks(*arguments: Any) -> Any:
+    raise LookupError("no such user")
+
+
+async def test_nobody_passes_a_quota_that_fails_and_denies() -> None:
+    """The answer is 503, nothing is charged, and a handshake is closed with 1013."""
+    app = rules(Rule("/", breaks, on_error="deny"), own="10/minute")
+    peer = await ask(app)
+    assert (peer.status, peer.headers["retry-after"]) == (503, "1")
+    assert peer.problem["type"].endswith("#temporary-reduced-capacity")
+    assert "ratelimit" not in peer.headers
+    assert [message.get("code") for message in (await ask(app, websocket())).sent] == [1013]
+    assert (await ask(app, http("/other"))).headers["ratelimit"] == '"per-minute";r=9;t=6'
+
+
+async def test_the_own_quota_limits_where_that_of_a_rule_fails_which_decides_alone() -> None:
+    """At its own cost and by its own key, once."""
+    rule = Rule("/", breaks, only=True, key=lambda request: "one for all", cost=7)
+    app = rules(rule, own="5/minute", cost=2)
+    answers = [await ask(app) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert answers[0].headers["ratelimit"] == '"per-minute";r=3;t=12'
+    assert (await ask(app, http(client=("192.0.2.2", 1)))).status == 200
+
+
+@pytest.mark.parametrize(("on_error", "status"), [(None, 503), ("local", 503), ("deny", 503), ("allow", 200)])
+async def test_the_on_error_of_a_rule_counts_before_that_of_the_middleware(on_error: Any, status: int) -> None:
+    """A rule in shadow refuses nobody, whatever it says."""
+    assert (await ask(rules(Rule("/", breaks), on_error=on_error))).status == status
+    assert (await ask(rules(Rule("/", breaks, on_error=on_error), on_error="deny"))).status == (
+        status if on_error else 503
+    )
+    assert (await ask(rules(Rule("/", breaks, shadow=True), on_error=on_error))).status == 200
+
+
+async def test_a_key_that_fails_is_the_address() -> None:
+    """Also if the package's own key fails, for what an app has put there; it is equal to no key of the program."""
+
+    def user_of(request: Any) -> str:
+        return {b"of mallory": "203.0.113.9"}[dict(request.scope["headers"]).get(b"x-session")]
+
+    app = limited(ok, "1/hour", key=user_of)
+    assert (await ask(app, http(headers=[(b"x-session", b"of mallory")]))).status == 200
+    assert [(await ask(app, http(client=("203.0.113.9", 1)))).status for _ in range(2)] == [200, 429]
+    app = rules(Rule("/", tier, key=state("tenant"), name="tenant"), own="20/minute")
+    peer = await ask(app, http(state={"tenant": object()}))
+    assert re.findall('"([a-z -]+)";r=', peer.headers["ratelimit"]) == ["per-minute", "tenant per-minute"]
+
+
+async def test_a_cost_that_fails_is_the_base_cost() -> None:
+    """The middleware's own, if that is a number, or 1."""
+    rule = Rule("/", "5/minute", name="tier", cost=breaks)
+    for cost, left in ((2, 3), (lambda request: 2, 4)):
+        assert (
+            f'"tier per-minute";r={left};' in (await ask(rules(rule, own="10/minute", cost=cost))).headers["ratelimit"]
+        )
+
+
+async def test_more_than_one_take_may_charge_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why: no limit is off because there are too many of them."""
+    many = [TokenBucket(100, 60, name=f"q{number}") for number in range(40)]
+    for quotas in (many, lambda request: many):
+        assert (await ask(rules(Rule("/", many, name="a"), Rule("/", quotas, name="b")))).status == 503
+    assert len(caplog.messages) == 2
+    assert all("a take has at most 50 charges" in message for message in caplog.messages)
+
+
+async def test_a_failure_is_logged_at_most_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the name of the rule, the error and the count, for each function of each rule."""
+    now = 0.0
+    monkeypatch.setattr("asgi_ratelimit.logs.monotonic_us", lambda: now)
+    app = rules(Rule("/", "5/minute", key=breaks), Rule("/", breaks, name="tier"), own="10/minute")
+    for _ in range(3):
+        await ask(app)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+    assert "key function of 'default /' failed, the client's address is the key: LookupError" in caplog.messages[0]
+    assert "quota function of 'tier' failed, requests are limited by 'default' instead" in caplog.messages[1]
+    assert caplog.records[0].exc_info is not None
+    now = 60e6
+    for _ in range(3):
+        await ask(app)
+    assert len(caplog.messages) == 4
+    assert "(3 times since the last report)" in caplog.messages[2]
+
+
+@pytest.mark.parametrize("failed", ["key", "quota", "cost", "settle", "on_limited", "allow", "deny"])
+async def test_hooks_count_failures(failed: str) -> None:
+    """Each one, with the name of the rule and the error; hooks for decisions see none of them."""
+    counted: list[Failure] = []
+    events: list[Event] = []
+    hooks = [failures(counted.append), events.append]
+    function = (lambda status, headers: breaks()) if failed == "settle" else breaks
+    if failed in ("on_limited", "allow", "deny"):
+        app = limited(ok, "1/hour", name="api", hooks=hooks, **{failed: function})
+    else:
+        app = rules(Rule("/", **{"quota": "1/hour", "name": "api", failed: function}), hooks=hooks)
+    for _ in range(3):
+        await ask(app)
+    assert {(each.name, each.failed, str(each.error)) for each in counted} == {("api", failed, "no such user")}
+    assert len(counted) == {"settle": 1, "on_limited": 2}.get(failed, 3)
+    assert all(isinstance(event, Event) for event in events)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_rule", "statuses"),
+    [
+        (None, None, [200, 200, 429]),
+        (None, "deny", [503] * 3),
+        ("allow", None, [200] * 3),
+        ("allow", "local", [200, 200, 429]),
+        ("deny", "allow", [503] * 3),
+        ("local", "allow", [200, 200, 429]),
+    ],
+)
+async def test_the_strictest_rule_decides_without_the_store(own: Any, of_rule: Any, statuses: list[int]) -> None:
+    """A rule has the middleware's on_error unless it has its own, and a request is decided as one."""
+    store = RedisStore(f"redis://127.0.0.1:{free_port()}")
+    rule = Rule("/", "2/minute", on_error=of_rule)
+    app = RateLimitMiddleware(ok, "10/minute", rules=[rule], store=store, on_error=own)
+    assert [(await ask(app)).status for _ in range(3)] == statuses
+
+
+# Rules that are only tried out
+
+
+async def test_a_shadow_rule_is_counted_and_not_enforced() -> None:
+    """Everybody passes, no header speaks of it, and its decisions say what would have been."""
+    events = []
+    app = rules(Rule("/", "1/minute", shadow=True, name="new"), own="10/minute", hooks=[events.append])
+    answers = [await ask(app) for _ in range(3)]
+    assert [peer.status for peer in answers] == [200] * 3
+    assert answers[-1].headers["ratelimit"] == '"per-minute";r=7;t=6'
+    tried = [event.decision for event in events if event.decision.shadow]
+    assert [decision.allowed for decision in tried] == [True, False, False]
+    assert tried[0].charges[0].name == "new"
+    alone = rules(Rule("/", "1/minute", shadow=True))
+    assert [(await ask(alone)).headers for _ in range(3)] == [{"x-own": "1"}] * 3
+
+
+async def test_shadow_rules_are_tried_one_by_one() -> None:
+    """What one of them would have refused counts for the other; they have functions, too."""
+    events = []
+    tried = [Rule("/", "1/minute", shadow=True), Rule("/", lambda connection: "2/hour", shadow=True, only=True)]
+    app = rules(*tried, hooks=[events.append])
+    for _ in range(3):
+        await ask(app)
+    assert [event.decision.allowed for event in events] == [True, True, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "options", [{"only": True}, {"quota": None}, {"quota": breaks}], ids=["only", "exempt", "fails"]
+)
+async def test_a_shadow_rule_takes_nothing_away_from_others(options: dict[str, Any]) -> None:
+    """While it is tried out, a rule that would stand alone, exempt or fail changes nothing for the others."""
+    app = rules(Rule("/", **{"quota": "1/minute", "on_error": "deny", **options, "shadow": True}), own="10/minute")
+    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6'
+
+
+async def test_a_shadow_rule_beside_an_only_rule_is_tried() -> None:
+    """``only`` is about what is enforced."""
+    events = []
+    both = Rule("/", "1/minute", shadow=True), Rule("/", "5/hour", only=True)
+    app = rules(*both, own="10/minute", hooks=[events.append])
+    assert (await ask(app)).headers["ratelimit-policy"] == '"per-hour";q=5;w=3600'
+    assert [event.decision.shadow for event in events] == [False, True]

@@ -1,7 +1,8 @@
-"""Errors of the app behind the middleware: passed on as they are, and never answered in its place."""
+"""Errors of the app behind the middleware pass as they are; the store is closed after the app."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +11,14 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.support.asgi import POLICY, START, Peer, ask, crash, http, limited, starlette, websocket
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import POLICY, START, Peer, ask, crash, http, limited, ok, sends, starlette, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -85,19 +87,18 @@ async def test_an_unhandled_error_is_answered_by_the_framework(build: Callable[.
 
 async def test_the_same_error_reaches_the_server() -> None:
     """What the app raised is what the server logs: the very object."""
-    error = ZeroDivisionError()
+    error = ExceptionGroup("several", [ZeroDivisionError()])
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise error
 
     peer = Peer()
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(ExceptionGroup) as raised:
         await starlette(Mount("/", app))(http(), peer.receive, peer.send)
     assert raised.value is error
 
 
-@pytest.mark.parametrize("handled", [500, Exception], ids=["500", "Exception"])
-async def test_an_own_handler_for_errors_runs_once(handled: Any) -> None:
+async def test_an_own_handler_for_errors_runs_once() -> None:
     """A handler may have effects: it is left to run where Starlette runs it, and its answer is the only one."""
     seen = []
 
@@ -105,40 +106,9 @@ async def test_an_own_handler_for_errors_runs_once(handled: Any) -> None:
         seen.append(error)
         return PlainTextResponse("sorry", 500)
 
-    peer = await crash(starlette(Route("/boom", divide_by_zero), exception_handlers={handled: handler}), http("/boom"))
+    peer = await crash(starlette(Route("/boom", divide_by_zero), exception_handlers={500: handler}), http("/boom"))
     assert len(seen) == 1
     assert [peer.status, peer.body, len(peer.starts)] == [500, b"sorry", 1]
-
-
-async def test_an_error_behind_another_middleware_is_left_to_it() -> None:
-    """The error passes through both, and Starlette answers it once."""
-    middleware = [Middleware(CORSMiddleware, allow_origins=["*"]), Middleware(limited)]
-    app = Starlette(routes=[Route("/boom", divide_by_zero)], middleware=middleware)
-    peer = await crash(app, http("/boom"))
-    assert [peer.status, len(peer.starts)] == [500, 1]
-
-
-@pytest.mark.parametrize(
-    "build",
-    [starlette, lambda *routes, **o: FastAPI(routes=routes, middleware=[Middleware(limited)], **o)],
-    ids=["Starlette", "FastAPI"],
-)
-@pytest.mark.parametrize("headers", [[(b"content-length", b"9")], []], ids=["content-length", "chunked"])
-async def test_a_body_that_is_too_large_is_no_error(build: Callable[..., ASGIApp], headers: Any) -> None:
-    """Frameworks raise an exception of their own for it, which passes, and answer it once, with 413."""
-
-    async def reads(request: Request) -> Response:
-        return Response(await request.body())
-
-    app = build(Route("/", reads, methods=["POST"]), max_body_size=5)
-    peer = Peer([{"type": "http.request", "body": b"123456789", "more_body": False}])
-    await app(http(method="POST", headers=headers), peer.receive, peer.send)
-    assert [peer.status, len(peer.starts)] == [413, 1]
-
-
-async def test_an_error_of_a_plain_app_passes() -> None:
-    """Without Starlette the error reaches the server, and nothing is sent."""
-    assert (await crash(limited(fails), http())).sent == []
 
 
 @pytest.mark.parametrize("wrap", [limited, lambda app: starlette(Mount("/", app))], ids=["plain", "Starlette"])
@@ -154,45 +124,92 @@ async def test_an_error_of_a_websocket_passes() -> None:
     assert (await crash(starlette(Mount("/", fails)), websocket())).sent == []
 
 
-async def test_errors_of_groups_pass() -> None:
-    """An exception group is an error like others."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        raise ExceptionGroup("several", [ZeroDivisionError()])
-
-    peer = await crash(starlette(Mount("/", app)), http(), ExceptionGroup)
-    assert [peer.status, len(peer.starts)] == [500, 1]
-
-
-async def raises_teapot(scope: Scope, receive: Receive, send: Send) -> None:
-    """A plain app, which leaves its ``HTTPException`` to the app around it."""
-    raise HTTPException(418)
-
-
-async def serve_tea(request: Request, error: Exception) -> Response:
-    return JSONResponse("tea", 418)
-
-
-@pytest.mark.parametrize(
-    "route", [Route("/x/", refuse_teapots), Mount("/x", raises_teapot)], ids=["route", "plain app"]
-)
-@pytest.mark.parametrize("handled", [418, HTTPException], ids=["status", "class"])
-@pytest.mark.parametrize("nested", ["mount", "app"])
-async def test_a_handled_error_of_a_mounted_app_stays_handled(route: Route | Mount, handled: Any, nested: str) -> None:
-    """An error inside a mount passes to the handler of the outer app."""
-    handlers = {handled: serve_tea}
-    if nested == "mount":
-        mount = Mount("/sub", routes=[route], middleware=[Middleware(limited)])
-        app = Starlette(routes=[mount], exception_handlers=handlers)
-    else:
-        app = Starlette(routes=[Mount("/sub", starlette(route, exception_handlers=handlers))])
-    peer = await ask(app, http("/sub/x/"))
-    assert [peer.status, peer.body, len(peer.starts)] == [418, b'"tea"', 1]
-
-
 async def test_what_a_mounted_app_answers_for_itself_has_headers() -> None:
     """A mounted app answers its own errors inside of the outer app's middleware."""
     app = starlette(Mount("/sub", Starlette(routes=[Route("/boom", divide_by_zero)])))
     peer = await crash(app, http("/sub/boom"))
     assert [peer.status, len(peer.starts)] == [500, 1]
     assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
+
+
+# The beginning and the end, and requests that are given up
+
+
+class NotedStore(MemoryStore):
+    """A store that records when it is closed."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__()
+        self._notes = notes
+
+    async def aclose(self) -> None:
+        self._notes.append("store closed")
+
+
+@pytest.mark.parametrize("outcome", ["complete", "failed"])
+async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
+    """The app may use it during shutdown; the server gets the last message after the store is closed."""
+    notes: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        notes.append("app shut down")
+        await send({"type": f"lifespan.shutdown.{outcome}"})
+
+    async def send(message: Message) -> None:
+        notes.append(message["type"])
+
+    peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await RateLimitMiddleware(app, "1/s", store=NotedStore(notes))({"type": "lifespan"}, peer.receive, send)
+    assert notes == [
+        "lifespan.startup.complete",
+        "app shut down",
+        "store closed",
+        f"lifespan.shutdown.{outcome}",
+    ]
+
+
+async def test_a_failed_start_up_passes() -> None:
+    """The server gets the message of the app as it is."""
+    failed = {"type": "lifespan.startup.failed", "message": "no database"}
+    peer = Peer()
+    await limited(sends(failed))({"type": "lifespan"}, peer.receive, peer.send)
+    assert peer.sent == [failed]
+
+
+async def test_an_app_without_lifespan_raises_as_before() -> None:
+    """Its error reaches the server, which then runs without a lifespan; so does that of a plain app."""
+    assert (await crash(limited(fails), {"type": "lifespan"})).sent == []
+    assert (await crash(limited(fails), http())).sent == []
+
+
+async def test_a_store_serves_again_after_it_was_closed(redis_url: str) -> None:
+    """An app that is started twice in one process, as in tests, goes on with the same store."""
+    store = RedisStore(redis_url)
+    app = Starlette(routes=[Mount("/", ok)], middleware=[Middleware(RateLimitMiddleware, "10/hour", store=store)])
+    for left in (9, 8):
+        peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+        assert (await ask(app)).headers["ratelimit"].startswith(f'"per-hour";r={left};')
+        await app({"type": "lifespan"}, peer.receive, peer.send)
+        assert peer.sent[-1] == {"type": "lifespan.shutdown.complete"}
+
+
+async def test_a_request_that_is_given_up_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    """Cancelled in the app, it sends nothing and logs nothing, and its charge stands."""
+    reached = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    store, peer = MemoryStore(clock=SteppedClock()), Peer()
+    task = asyncio.create_task(RateLimitMiddleware(app, "10/minute", store=store)(http(), peer.receive, peer.send))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [peer.sent, caplog.records] == [[], []]
+    after = await ask(RateLimitMiddleware(ok, "10/minute", store=store))
+    assert after.headers["ratelimit"] == '"per-minute";r=8;t=6'

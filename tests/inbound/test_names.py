@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
 from starlette.routing import Host, Match, Mount, Route, Router
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
@@ -20,6 +23,8 @@ from asgi_ratelimit import (
     ConfigurationError,
     Limiter,
     MemoryStore,
+    Overrides,
+    Penalty,
     RateLimit,
     RateLimitMiddleware,
     Rule,
@@ -36,9 +41,7 @@ pytestmark = pytest.mark.anyio
 
 CONFLICT = r"two limits named 'api' share a store .* \"\d+/\w+\" and \"\d+/\w+\""
 
-
-async def hello(request: Request) -> Response:
-    return PlainTextResponse("hello")
+hello = PlainTextResponse("hello")
 
 
 def a_store() -> MemoryStore:
@@ -57,44 +60,85 @@ async def statuses(app: Any, *paths: str, **more: Any) -> list[int]:
 
 
 async def test_routes_with_a_middleware_each_do_not_share() -> None:
-    """Equal quotas on one store are two limits; all values of a path parameter share one."""
+    """Equal quotas on one store are two limits; all values of a path parameter share one, and so do all processes."""
     store = a_store()
-    app = Starlette(
-        routes=[
-            Route("/a", hello, middleware=limiting(store)),
-            Route("/b/{id}", hello, middleware=limiting(store)),
-            Route("/c", hello, methods=["GET"], middleware=limiting(store)),
-            Route("/c", hello, methods=["POST"], middleware=limiting(store)),
-        ]
-    )
+
+    def an_app() -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/a", hello, middleware=limiting(store)),
+                Route("/b/{id}", hello, middleware=limiting(store)),
+                Route("/c", hello, methods=["GET"], middleware=limiting(store)),
+                Route("/c", hello, methods=["POST"], middleware=limiting(store)),
+                *[Route(path, hello, middleware=limiting(store, name="both")) for path in ("/d", "/e")],
+            ]
+        )
+
+    app = an_app()
     assert await statuses(app, "/a", "/b/1", "/b/2", "/a", "/c") == [200, 200, 429, 429, 200]
     assert await statuses(app, "/c", "/c", method="POST") == [200, 429]
+    assert await statuses(an_app(), "/c", "/a", "/d", "/e") == [429, 429, 200, 429]
 
 
 async def test_mounts_with_a_middleware_each_do_not_share() -> None:
-    """Around the mount or inside the mounted app; all routes below share one limit."""
+    """Around the mount or inside the mounted app; all routes below share one limit, and so do rules of one path."""
     store = a_store()
     inner = [Route("/x", hello), Route("/y", hello)]
+    by_rule = limiting(store, None, rules=[Rule("/x", "1/minute")])
     app = Starlette(
         routes=[
             Mount("/a", routes=inner, middleware=limiting(store)),
             Mount("/b", Starlette(routes=inner, middleware=limiting(store))),
+            Mount("/c", Starlette(routes=inner, middleware=by_rule)),
+            Mount("/d", Starlette(routes=inner, middleware=by_rule)),
             Mount("/{tenant}", Starlette(routes=inner, middleware=limiting(store))),
         ],
         middleware=limiting(store, "100/minute"),
     )
-    assert await statuses(app, "/a/x", "/a/y", "/b/x", "/b/y", "/c/x", "/d/x") == [200, 429, 200, 429, 200, 429]
+    assert await statuses(app, "/a/x", "/a/y", "/b/x", "/b/y") == [200, 429, 200, 429]
+    assert await statuses(app, "/c/x", "/d/x", "/c/x") == [200, 200, 429]
+    assert await statuses(app, "/e/x", "/f/x") == [200, 429]
 
 
-async def test_rules_within_a_mount_do_not_share_with_others() -> None:
-    """Their names begin with the name of their middleware."""
+async def test_a_router_that_fastapi_includes_has_places_too() -> None:
+    """The middleware of mounts in it applies."""
+    store, router, app = a_store(), APIRouter(), FastAPI()
+    for path in ("/a", "/b"):
+        router.mount(path, Starlette(routes=[Route("/x", hello)], middleware=limiting(store)))
+    app.include_router(router, prefix="/v1")
+    assert await statuses(app, "/v1/a/x", "/v1/b/x", "/v1/a/x") == [200, 200, 429]
+
+
+async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
+    """Whatever the values in the path of its first request, in each process."""
     store = a_store()
-    rules = [Rule("/x", "1/minute")]
-    mounts = [
-        Mount(path, Starlette(routes=[Route("/x", hello)], middleware=limiting(store, None, rules=rules)))
-        for path in ("/a", "/b")
-    ]
-    assert await statuses(Starlette(routes=mounts), "/a/x", "/b/x", "/a/x") == [200, 200, 429]
+
+    def an_app() -> Router:
+        return Router([Mount(path, hidden()) for path in ("/a/{tenant}/{number:int}", "/b")])
+
+    def hidden() -> Any:
+        limited = RateLimitMiddleware(ok, "1/minute", store=store)
+
+        async def hiding(scope: Scope, receive: Receive, send: Send) -> None:
+            await limited(scope, receive, send)
+
+        return hiding
+
+    assert await statuses(an_app(), "/a/acme/1/", "/b/", "/b/") == [200, 200, 429]
+    assert await statuses(an_app(), "/a/beta/2/", "/a/acme/1/") == [429, 429]
+
+
+async def test_failures_within_a_mount_have_its_name() -> None:
+    """Those of lists and of ``on_limited`` as well, which belong to no rule."""
+    seen: list[Failure] = []
+    options: dict[str, Any] = {"hooks": [failures(seen.append)], "on_limited": lambda request, decision: 1 / 0}
+    inner = limiting(a_store(), deny=lambda request: 1 / 0, **options)
+    app = Starlette(routes=[Mount("/a", routes=[Route("/x", hello)], middleware=inner)])
+    assert await statuses(app, "/a/x", "/a/x") == [200, 429]
+    assert [(each.name, each.failed) for each in seen[1:]] == [("default /a", "deny"), ("default /a", "on_limited")]
+
+
+# Hosts, and routes of one path
 
 
 def shop(*limits: RateLimit) -> FastAPI:
@@ -124,14 +168,7 @@ async def test_hosts_do_not_share() -> None:
     assert await statuses_on(app, *hosts, *hosts) == [200] * 4 + [429, 200, 429, 429]
 
 
-async def test_a_limit_under_several_hosts_is_one() -> None:
-    """Such as the same app under two names."""
-    app = shop(RateLimit("1/minute"))
-    both = Starlette(routes=[Host("example", app), Host("www.example", app)], middleware=limiting(a_store(), None))
-    assert await statuses_on(both, "example", "www.example") == [200, 429]
-
-
-async def test_two_apps_under_several_hosts_do_not_share() -> None:
+async def test_an_app_under_several_hosts_is_one() -> None:
     """Each limit has the name of the first host, and one outside of all hosts has none."""
     shop_app, admin, other = (shop(RateLimit("1/minute")) for _ in range(3))
     hosts = {"example": shop_app, "www.example": shop_app, "admin.example": admin, "{any}.admin.example": admin}
@@ -144,15 +181,6 @@ async def test_two_apps_under_several_hosts_do_not_share() -> None:
         *[("GET admin.example/items: 1/minute",)] * 2,
         ("GET /items: 1/minute",),
     ]
-
-
-async def test_a_further_host_changes_no_name() -> None:
-    """So the buckets stay the same from one deployment to the next."""
-    store = a_store()
-    for further in ([], ["www.example"]):
-        app = shop(RateLimit("1/minute", store=store))
-        routes = [Host(name, app) for name in ["example", *further]]
-        assert await statuses_on(Starlette(routes=routes), "example") == [429 if further else 200]
 
 
 async def test_two_routes_of_one_path_do_not_share() -> None:
@@ -173,211 +201,88 @@ async def test_two_routes_of_one_path_do_not_share() -> None:
     assert versions == [200, 200, 429, 429]
 
 
-async def test_limits_in_hidden_mounts_do_not_share() -> None:
-    """They are named after the root path as well, whatever the values in it, and not after that of the server."""
+# Two limits of one name on one store
+
+
+API, CHAT = Rule("/", "10/minute", name="api"), Rule("/chat", None, messages="10/minute", name="chat")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("api", lambda **more: RateLimitMiddleware(ok, "10/minute", name="api", **more), "20/minute"),
+        ("api", lambda **more: RateLimitMiddleware(ok, rules=[API], name="a", **more), "20/minute"),
+        ("api", lambda **more: RateLimit("10/minute", name="api", **more), "20/minute"),
+        ("chat messages", lambda **more: RateLimitMiddleware(ok, rules=[CHAT], name="a", **more), "9/minute"),
+    ],
+    ids=["middleware", "rule", "dependency", "messages"],
+)
+def test_one_name_with_two_quotas_on_one_store_is_refused(name: str, first: Any, second: str) -> None:
+    """When the second limit is built, whatever it is; the error shows both quotas and the remedy."""
     store = a_store()
-
-    def an_app() -> Starlette:
-        hidden = [hiding(shop(RateLimit("1/minute", store=store))) for _ in range(3)]
-        return Starlette(routes=[Mount(path, app) for path, app in zip(("/a", "/b", "/{tenant}"), hidden)])
-
-    paths = ["/a/items", "/b/items", "/c/items", "/d/items", "/a/items"]
-    assert await statuses(an_app(), *paths) == [200, 200, 200, 429, 429]
-    assert await statuses(an_app(), *[f"/served{path}" for path in paths], root_path="/served") == [429] * 5
-
-
-async def test_failures_within_a_mount_have_its_name() -> None:
-    """Those of lists and of ``on_limited`` as well, which belong to no rule."""
-    seen: list[Failure] = []
-    options: dict[str, Any] = {"hooks": [failures(seen.append)], "on_limited": lambda request, decision: 1 / 0}
-    inner = limiting(a_store(), deny=lambda request: 1 / 0, **options)
-    app = Starlette(routes=[Mount("/a", routes=[Route("/x", hello)], middleware=inner)])
-    assert await statuses(app, "/a/x", "/a/x") == [200, 429]
-    assert [(each.name, each.failed) for each in seen[1:]] == [("default /a", "deny"), ("default /a", "on_limited")]
-
-
-async def test_limits_of_one_name_share_in_all_places() -> None:
-    """A name is there to share buckets on purpose."""
-    store = a_store()
-    app = Starlette(routes=[Route(path, hello, middleware=limiting(store, name="both")) for path in ("/a", "/b")])
-    assert await statuses(app, "/a", "/b") == [200, 429]
-
-
-async def test_processes_agree_on_places() -> None:
-    """Two apps with the same routes have the same buckets, in any order of their first requests."""
-    store = a_store()
-
-    def an_app() -> Starlette:
-        return Starlette(routes=[Route(path, hello, middleware=limiting(store)) for path in ("/a", "/b")])
-
-    one, other = an_app(), an_app()
-    assert await statuses(one, "/a") == [200]
-    assert await statuses(other, "/b", "/a") == [200, 429]
-
-
-async def test_a_router_that_fastapi_includes_has_places_too() -> None:
-    """The middleware of mounts in it applies."""
-    store = a_store()
-    router = APIRouter()
-    for path in ("/a", "/b"):
-        router.mount(path, Starlette(routes=[Route("/x", hello)], middleware=limiting(store)))
-    app = FastAPI()
-    app.include_router(router, prefix="/v1")
-    assert await statuses(app, "/v1/a/x", "/v1/b/x", "/v1/a/x") == [200, 200, 429]
-
-
-def hiding(app: Any) -> Any:
-    """The app in a wrapper that hides it from the walk through the routes."""
-
-    async def hidden(scope: Scope, receive: Receive, send: Send) -> None:
-        await app(scope, receive, send)
-
-    return hidden
-
-
-async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
-    """That of its first request."""
-    store = a_store()
-    mounts = [Mount(path, hiding(RateLimitMiddleware(ok, "1/minute", store=store))) for path in ("/a", "/b")]
-    assert await statuses(Router(mounts), "/a/", "/b/", "/a/") == [200, 200, 429]
-
-
-async def test_processes_agree_on_the_place_of_a_hidden_middleware() -> None:
-    """Whatever the values in the path of their first requests."""
-    store = a_store()
-
-    def an_app() -> Router:
-        limited = RateLimitMiddleware(ok, "1/minute", store=store)
-        return Router([Mount("/{tenant}/{number:int}", hiding(limited))])
-
-    assert await statuses(an_app(), "/acme/1/") == [200]
-    assert await statuses(an_app(), "/beta/2/", "/acme/1/") == [429, 429]
-
-
-# Owners
-
-
-def test_one_name_with_two_quotas_on_one_store_is_refused() -> None:
-    """When the second limit is built; the error shows both quotas and the remedy."""
-    store = a_store()
-    first = RateLimitMiddleware(ok, "10/minute", store=store, name="api")
-    with pytest.raises(ConfigurationError, match=CONFLICT + r'.*name="uploads"'):
-        RateLimitMiddleware(ok, "20/minute", store=store, name="api")
-    assert first.app is ok
-
-
-def test_rules_own_their_names() -> None:
-    """Middlewares and dependencies must agree with them."""
-    store = a_store()
-    first = RateLimitMiddleware(ok, rules=[Rule("/", "10/minute", name="api")], store=store, name="first")
-    with pytest.raises(ConfigurationError, match=CONFLICT):
-        RateLimit("20/minute", store=store, name="api")
-    second = RateLimit("30/hour", store=store, name="api")
-    with pytest.raises(ConfigurationError, match=CONFLICT):
-        RateLimitMiddleware(ok, rules=[Rule("/", "31/hour", name="api")], store=store, name="third")
-    assert first
-    assert second
-
-
-def test_messages_own_their_names() -> None:
-    """Which is that of their rule and ``messages``: limiters, dependencies and other middlewares must agree with it."""
-    store = a_store()
-    chat = Rule("/chat", None, messages="10/minute", name="chat")
-    first = RateLimitMiddleware(ok, rules=[chat], store=store, name="first")
-    others: list[Any] = [
-        lambda: Limiter("9/minute", store=store, name="chat messages"),
-        lambda: RateLimit("9/minute", store=store, name="chat messages"),
-        lambda: RateLimitMiddleware(ok, "9/minute", store=store, name="chat messages"),
-        lambda: RateLimitMiddleware(ok, rules=[replace(chat, messages="9/minute")], store=store, name="other"),
+    others = [first(store=store)]
+    builders: list[Any] = [
+        lambda quota: Limiter(quota, store=store, name=name),
+        lambda quota: RateLimit(quota, store=store, name=name),
+        lambda quota: RateLimitMiddleware(ok, quota, store=store, name=name),
+        lambda quota: RateLimitMiddleware(ok, rules=[Rule("/", quota, name=name)], store=store, name="b"),
+        lambda quota: RateLimitMiddleware(ok, rules=[replace(CHAT, messages=quota)], store=store, name="c"),
     ]
-    for build in others:
-        with pytest.raises(
-            ConfigurationError, match=r"two limits named 'chat messages' share a store .* named 'per-min"
-        ):
-            build()
-    second = Limiter("5/hour", store=store, name="chat messages")
-    with pytest.raises(ConfigurationError, match=r"two limits named 'chat messages' share a store .* named 'per-hour'"):
-        RateLimitMiddleware(ok, rules=[replace(chat, messages="6/hour")], store=store, name="other")
-    assert first
-    assert second
+    for build in builders[: 5 if name == "chat messages" else 4]:
+        with pytest.raises(ConfigurationError, match=rf"two limits named '{name}' share a store .*name=\"uploads\""):
+            others.append(build(second))
+        others += [build("10/minute"), build("30/hour")]
+
+
+def test_what_is_no_conflict() -> None:
+    """Equal quotas share on purpose; other stores are independent, and functions return what they like."""
+    store = a_store()
+    stores: list[Any] = [store, store, store, a_store(), store]
+    quotas: list[Any] = ["10/minute", "10/minute", "20/hour", "30/minute", lambda connection: "40/minute"]
+    assert [RateLimitMiddleware(ok, each, store=on, name="api") for each, on in zip(quotas, stores)]
 
 
 async def test_the_names_of_messages_are_not_those_of_rules() -> None:
     """The page and overrides know the rule, which is what an override changes."""
     store = a_store()
-    chat, other = Rule("/chat", None, messages="10/minute", name="chat"), Rule("/", "9/hour", name="hourly messages")
-    app = RateLimitMiddleware(ok, rules=[chat, other], store=store)
+    app = RateLimitMiddleware(ok, rules=[CHAT, Rule("/", "9/hour", name="hourly messages")], store=store)
     assert (await ask(app)).status == 200
     assert list(owned(store)) == [("hourly messages", TokenBucket(9, 3600, name="per-hour"))]
     assert [row.name for row in (await summary(store)).rules] == ["hourly messages"]
 
 
-def test_equal_quotas_and_other_stores_are_no_conflict() -> None:
-    """One name may be shared on purpose, and stores are independent."""
-    store = a_store()
-    middlewares = [
-        RateLimitMiddleware(ok, "10/minute", store=store, name="api"),
-        RateLimitMiddleware(ok, "10/minute", store=store, name="api"),
-        RateLimitMiddleware(ok, "20/hour", store=store, name="api"),
-        RateLimitMiddleware(ok, "30/minute", store=a_store(), name="api"),
-        RateLimitMiddleware(ok, lambda connection: "40/minute", store=store, name="api"),
-    ]
-    assert len(middlewares) == 5
+async def refused_start(app: Any) -> str:
+    """What the server receives as the reason why an app cannot start."""
+    peer = Peer([{"type": "lifespan.startup"}])
+    with pytest.raises(ConfigurationError):
+        await app({"type": "lifespan"}, peer.receive, peer.send)
+    (message,) = peer.sent
+    assert message["type"] == "lifespan.startup.failed"
+    reason: str = message["message"]
+    return reason
 
 
 async def test_a_conflict_without_names_fails_the_start_up() -> None:
     """The server receives the reason why the app cannot start."""
     store = a_store()
-    one = Starlette(routes=[Route("/", hello)], middleware=limiting(store, "10/minute"))
-    other = Starlette(routes=[Route("/", hello)], middleware=limiting(store, "20/minute"))
-    started = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-    await one({"type": "lifespan"}, started.receive, started.send)
-    refused = Peer([{"type": "lifespan.startup"}])
-    with pytest.raises(ConfigurationError):
-        await other({"type": "lifespan"}, refused.receive, refused.send)
-    assert [message["type"] for message in started.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
-    assert "two limits named 'default' share a store" in refused.sent[0]["message"]
+    one, other = (Starlette(middleware=limiting(store, quota)) for quota in ("10/minute", "20/minute"))
+    with TestClient(one):
+        pass
+    assert "two limits named 'default' share a store" in await refused_start(other)
     with pytest.raises(ConfigurationError), TestClient(other):  # which would wait for ever if nothing were raised
         pass
 
 
-def conflicting(**options: Any) -> FastAPI:
-    """Two dependencies of one name on two routes, which differ in their quotas."""
-    app = FastAPI(**options)
-    app.get("/first", dependencies=[Depends(RateLimit("10/minute", name="api"))])(lambda: "hello")
-    app.get("/second", dependencies=[Depends(RateLimit("20/minute", name="api"))])(lambda: "hello")
-    return app
-
-
-async def test_a_conflict_of_dependencies_fails_the_start_up() -> None:
-    """With the middleware around the app, the server receives the reason."""
-    app = conflicting()
-    app.add_middleware(RateLimitMiddleware, store=a_store())
-    refused = Peer([{"type": "lifespan.startup"}])
-    with pytest.raises(ConfigurationError, match=CONFLICT):
-        await app({"type": "lifespan"}, refused.receive, refused.send)
-    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
-
-
-async def test_a_conflict_of_a_dependency_with_a_rule_fails_the_start_up() -> None:
-    """They share the store of the middleware."""
-    app = FastAPI(dependencies=[Depends(RateLimit("10/minute", name="api"))])
-    app.get("/")(lambda: "hello")
-    app.add_middleware(RateLimitMiddleware, rules=[Rule("/", "20/minute", name="api")], store=a_store())
-    refused = Peer([{"type": "lifespan.startup"}])
-    with pytest.raises(ConfigurationError, match=CONFLICT):
-        await app({"type": "lifespan"}, refused.receive, refused.send)
-
-
-@pytest.mark.parametrize("within", [True, False], ids=["within", "alone"])
-@pytest.mark.parametrize("paths", [["/first"], ["/second"], ["/second", "/first", "/second"]], ids=repr)
-async def test_a_conflict_of_dependencies_raises(paths: list[str], within: bool) -> None:
-    """At the first request for either of them, whichever comes, where the server runs no start-up."""
-    app = conflicting()
-    if within:
-        app.add_middleware(RateLimitMiddleware, store=a_store())
-    for path in paths:
+@pytest.mark.parametrize("within", [{}, {"rules": [Rule("/", "30/minute", name="api")]}, None], ids=range(3))
+async def test_a_conflict_of_dependencies(within: dict[str, Any] | None) -> None:
+    """With each other or with a rule: it fails the start-up with the middleware, and each request for them."""
+    app = FastAPI()
+    for path, quota in (("/first", "10/minute"), ("/second", "20/minute")):
+        app.get(path, dependencies=[Depends(RateLimit(quota, name="api"))])(lambda: "hello")
+    if within is not None:
+        app.add_middleware(RateLimitMiddleware, store=a_store(), **within)
+        assert "two limits named 'api' share a store" in await refused_start(app)
+    for path in ("/second", "/first", "/second"):
         with pytest.raises(ConfigurationError, match=CONFLICT):
             await ask(app, http(path))
 
@@ -388,3 +293,89 @@ async def test_apps_without_a_store_do_not_share() -> None:
         app = FastAPI()
         app.get("/", dependencies=[Depends(RateLimit(limit, name="api"))])(lambda: "hello")
         assert await statuses(app, "/") == [200]
+
+
+# Two rules of one name
+
+
+def one(connection: HTTPConnection) -> str:
+    return "1/minute"
+
+
+def two(connection: HTTPConnection) -> str:
+    return "2/minute"
+
+
+def limited(*rules: Rule, own: Any = None, **options: Any) -> RateLimitMiddleware:
+    return RateLimitMiddleware(ok, own, rules=rules, **{"store": a_store(), **options})
+
+
+HOUR = Penalty("1 hour")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "quoted"),
+    [
+        ({"quota": "9/s"}, {"quota": "9/s burst 5"}, 'quotas named \'per-second\', "9/second" and "9/second bur'),
+        ({"quota": "1/s; 2/hour"}, {"quota": "1/s; 3/hour"}, "quotas named 'per-hour', "),
+        ({"quota": two}, {"quota": one}, "quotas, two() and one()"),
+        ({"quota": "2/minute"}, {"quota": one}, "quotas, 2/minute and one()"),
+        ({"quota": one}, {"quota": "2/minute"}, "quotas, one() and 2/minute"),
+        ({"shadow": True}, {}, "effects, shadow=True and shadow=False"),
+        ({"quota": two}, {"quota": two, "shadow": True}, "effects, shadow=False and shadow=True"),
+        ({"penalty": HOUR}, {"penalty": Penalty("1 hour", after=50)}, "penalties, Penalty("),
+        ({"quota": None, "messages": "2/s"}, {"quota": None, "messages": "9/s"}, "quotas named 'per-second', "),
+    ],
+)
+def test_rules_of_one_name_must_agree(first: dict[str, Any], second: dict[str, Any], quoted: str) -> None:
+    """Only one of their limits would hold, so the error quotes both, and shows the remedy; paths do not matter."""
+    for path in ("/", "/elsewhere"):
+        rules = [Rule("/", **{"quota": "2/minute", "name": "both", **first})]
+        rules += [Rule(path, **{"quota": "2/minute", "name": "both", **second})]
+        with pytest.raises(ConfigurationError, match=r"two rules named 'both( messages)?' have different ") as refused:
+            limited(*rules)
+        assert quoted in str(refused.value)
+        assert str(refused.value).endswith('would share a bucket: name one Rule(..., name="uploads")')
+
+
+def test_the_own_quota_is_a_rule_of_its_name() -> None:
+    """And the parts of limits that are taken together are, too."""
+    with pytest.raises(ConfigurationError, match="named 'default' have different quotas"):
+        limited(Rule("/", one, name="default"), own="2/minute")
+    with pytest.raises(ConfigurationError, match="two rules named 'a' have different quotas"):
+        RateLimit.together(RateLimit("1/minute", name="a"), RateLimit("2/minute", name="a"))
+
+
+async def test_rules_of_one_name_that_agree_are_one_limit() -> None:
+    """A function returns one quota for a request, which is charged once; a penalty may be on one of them only."""
+    rules = [Rule(path, two, name="both", penalty=each) for path, each in (("/", HOUR), ("/{path:path}", None))]
+    assert await statuses(limited(*rules, Rule("/", two, name="both", penalty=HOUR)), *"///") == [200, 200, 429]
+
+
+async def test_rules_of_one_name_in_shadow_count_once() -> None:
+    """So what they would have refused is what they would refuse; under an override to shadow as well."""
+    store, trial = a_store(), [Rule(path, "2/minute", name="trial", shadow=True) for path in ("/", "/{path:path}")]
+    await Overrides(store).set("trial", "shadow")
+    for rules in (trial, [replace(rule, shadow=False) for rule in trial]):
+        events: list[Any] = []
+        app = limited(*rules, store=store if rules is not trial else a_store(), hooks=[events.append])
+        assert await statuses(app, *"///") == [200] * 3
+        assert [event.result for event in events] == ["allowed", "allowed", "shadowed"]
+
+
+QUOTAS = st.sampled_from(["1/minute", "2/minute", one, two])
+
+LIMITS = {"1/minute": 1, "2/minute": 2, one: 1, two: 2}
+
+
+@given(st.lists(st.tuples(QUOTAS, st.sampled_from("ab"), st.booleans()), min_size=1, max_size=4))
+def test_no_limit_is_ever_off(specified: list[tuple[Any, str, bool]]) -> None:
+    """Whatever rules meet under whatever names, all that are enforced hold exactly, unless the app does not start."""
+    try:
+        app = limited(*[Rule("/", quota, name=name, shadow=shadow) for quota, name, shadow in specified])
+    except ConfigurationError:
+        sharing = [(name, quota, shadow) for quota, name, shadow in specified]
+        assert len({name for name, *_ in sharing}) < len(set(sharing))
+        return
+    admitted = min([LIMITS[quota] for quota, _, shadow in specified if not shadow], default=4)
+    assert asyncio.run(statuses(app, *"////")).count(200) == admitted

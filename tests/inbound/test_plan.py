@@ -36,14 +36,6 @@ def by_header(connection: HTTPConnection) -> str | None:
     return connection.headers.get("x-key")
 
 
-def by_tier(connection: HTTPConnection) -> str:
-    return connection.headers.get("x-tier", "10/minute")
-
-
-def by_cost(connection: HTTPConnection) -> float:
-    return float(connection.headers.get("x-cost", 1))
-
-
 async def taken(plan: Plan, scope: Scope) -> Take:
     """The one take of a request."""
     (take,) = await takes_of(plan, scope)
@@ -66,22 +58,6 @@ async def test_another_key_is_another_bucket() -> None:
         takes = [await taken(plan, request(None, (b"x-key", name))) for name in (b"alice", b"alice", b"bob")]
         assert takes[0] == takes[1] != takes[2]
         assert takes[0].charges[0].bucket != takes[2].charges[0].bucket
-
-
-async def test_functions_decide_for_each_request() -> None:
-    """Quota and cost are those of this request, not those of the one before."""
-    plan = Plan([CompiledRule("api", by_tier, by_header, by_cost)])
-    seen = []
-    for more in ([(b"x-tier", b"20/minute")], [(b"x-cost", b"3")], []):
-        (charge,) = (await taken(plan, request(None, (b"x-key", b"alice"), *more))).charges
-        seen.append((charge.quota.limit, charge.cost))
-    assert seen == [(20, 1), (10, 3), (10, 1)]
-
-
-async def test_without_a_key_nothing_is_taken() -> None:
-    """Each time."""
-    plan = Plan([rule(), rule("other", HOURLY)])
-    assert [await takes_of(plan, request(None)) for _ in range(2)] == [[], []]
 
 
 async def test_each_bucket_is_charged_once() -> None:
@@ -130,12 +106,11 @@ async def test_a_client_that_makes_no_sense_fails_like_any_key(client: Any, capl
     [
         {},
         {"key": header("x-client")},
-        {"key": by_header},
         {"rules": [Rule("/", "20/minute", key=header("x-client"), name="keys")]},
         {"rules": [Rule("/", lambda connection: "20/minute", name="function")]},
         {"penalty": Penalty("1 hour", after=5)},
     ],
-    ids=["address", "header", "function of the key", "rules", "function of the quota", "penalty"],
+    ids=["address", "header", "rules", "function of the quota", "penalty"],
 )
 async def test_no_object_stays_for_a_client(options: dict[str, Any]) -> None:
     """The number of objects that the garbage collector walks does not grow with the clients."""

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Host, Match, Mount, Route, Router, WebSocketRoute
@@ -18,8 +17,10 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule
-from asgi_ratelimit.inbound.routes import AppRoute, example_path, place_of, walk
-from tests.support.asgi import ok
+from asgi_ratelimit.inbound.routes import AppRoute, RouteTemplates, example_path, place_of, walk
+from tests.support.asgi import CHUNK, Peer, http, ok, websocket
+
+pytestmark = pytest.mark.anyio
 
 
 async def hello(request: Request) -> Response:
@@ -28,6 +29,7 @@ async def hello(request: Request) -> Response:
 
 async def talk(session: WebSocket) -> None:
     await session.accept()
+    await session.close()
 
 
 class Endpoint(HTTPEndpoint):
@@ -89,6 +91,7 @@ def test_routes_of_fastapi() -> None:
     app_wide, of_include, of_branch, of_leaf, of_route = calls
     leaf, branch = APIRouter(prefix="/leaf", dependencies=[Depends(of_leaf)]), APIRouter()
     leaf.get("/{number}", dependencies=[Depends(of_route)])(hello)
+    leaf.get("/", dependencies=[Depends(dependent)])(hello)
     leaf.websocket("/ws")(talk)
     branch.include_router(leaf, prefix="/branch", dependencies=[Depends(of_branch)])
     branch.mount("/mounted", Starlette(routes=[Route("/x", hello)]))
@@ -96,19 +99,13 @@ def test_routes_of_fastapi() -> None:
     app = FastAPI(openapi_url=None, dependencies=[Depends(app_wide)])
     app.include_router(branch, prefix="/v1", dependencies=[Depends(of_include)])
     route = {each.path: each for each in walk(app)}
-    assert set(route) == {"/v1/branch/leaf/{number}", "/v1/branch/leaf/ws", "/v1/mounted/x", "/v1/plain"}
+    leaves = {f"/v1/branch/leaf/{each}" for each in ("", "ws", "{number}")}
+    assert set(route) == leaves | {"/v1/mounted/x", "/v1/plain"}
+    assert set(route["/v1/branch/leaf/"].dependencies) == {*calls[:-1], dependent, dependency}
     assert set(route["/v1/branch/leaf/{number}"].dependencies) == {*calls}
     assert set(route["/v1/branch/leaf/ws"].dependencies) == {*calls[:-1]}
     assert route["/v1/plain"].dependencies == ()
     assert route["/v1/branch/leaf/ws"].is_websocket
-
-
-def test_dependencies_of_dependencies_are_listed() -> None:
-    """FastAPI calls them as well."""
-    app = FastAPI(openapi_url=None)
-    app.get("/", dependencies=[Depends(dependent)])(hello)
-    (route,) = walk(app)
-    assert route.dependencies == (dependent, dependency)
 
 
 def test_every_middleware_has_its_place() -> None:
@@ -124,6 +121,8 @@ def test_every_middleware_has_its_place() -> None:
         ("inner", "/v1", "/v1"),
         ("route", "POST /v1/x", "/v1"),
     ]
+    router = Router([mount])
+    assert [place_of(each, router) for each in (mount.app, route.app, app)] == ["/v1", "POST /v1/x", None]
 
 
 def test_middleware_of_an_app_that_runs_is_the_one_that_runs() -> None:
@@ -144,19 +143,7 @@ def test_middleware_of_an_app_that_runs_is_the_one_that_runs() -> None:
     assert len(built) == 1
 
 
-def test_the_place_of_a_middleware() -> None:
-    """It is that of the mount or the route that it is around; a middleware elsewhere has none."""
-    route = Route("/x/{id}", hello, methods=["GET", "PUT"], middleware=[Middleware(Around)])
-    mount = Mount("/{tenant}", routes=[route], middleware=[Middleware(Around)])
-    router = Router([mount])
-    assert place_of(mount.app, router) == "/{tenant}"
-    assert place_of(route.app, router) == "GET PUT /{tenant}/x/{id}"
-    assert place_of(Around(None), router) is None
-
-
-@pytest.mark.parametrize(
-    "app", [ok, Around(ok), Around(CORSMiddleware(ok)), object()], ids=["plain", "in", "in two", "no app"]
-)
+@pytest.mark.parametrize("app", [ok, Around(ok), object()], ids=["plain", "in", "no app"])
 def test_an_app_of_an_unknown_kind_is_one_route(app: Any) -> None:
     """For all paths and methods, because any of them is possible."""
     (route,) = walk(Router([Mount("/below", app)]))
@@ -221,3 +208,87 @@ def test_a_cycle_comes_to_an_end() -> None:
 def test_an_example_of_a_path(path: str, made: str) -> None:
     """The template matches it."""
     assert example_path(path) == made
+
+
+# The template of the route that a request is for
+
+
+async def both(app: Any, scope: Scope) -> list[str | None]:
+    """What a middleware around the app finds before the app has run, and after."""
+    templates, found = RouteTemplates(app), []
+
+    async def around(scope: Scope, receive: Receive, send: Send) -> None:
+        found.append(templates.of(scope))
+        await app(scope, receive, send)
+        found.append(templates.of(scope))
+
+    peer = Peer([{"type": "websocket.connect"}] if scope["type"] == "websocket" else [CHUNK])
+    await around(scope, peer.receive, peer.send)
+    return found
+
+
+def nested() -> Starlette:
+    inner = Starlette(routes=[Route("/users/{id:int}", hello), Route("/users/{name}", hello, methods=["PUT"])])
+    return Starlette(
+        routes=[
+            Route("/", hello),
+            Mount("/{tenant}/v1", inner),
+            Mount("/static", ok),
+            Host("api.example.org", Starlette(routes=[Route("/host", hello)])),
+            WebSocketRoute("/ws/{room}", talk),
+            Route("/ws/{room}", hello, methods=["POST"]),
+            Mount("/{id}", routes=[Route("/{id}", hello)]),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("scope", "template"),
+    [
+        (http("/"), "/"),
+        (http("/acme/v1/users/7"), "/{tenant}/v1/users/{id:int}"),
+        (http("/acme/v1/users/ann", method="PUT"), "/{tenant}/v1/users/{name}"),
+        (http("/acme/v1/users/ann", method="GET"), "/{tenant}/v1/users/{name}"),
+        (http("/acme/v1/nowhere"), None),
+        (http("/static/a/b.css"), "/static/{path:path}"),
+        (http("/host", headers=[(b"host", b"api.example.org")]), "/host"),
+        (websocket("/ws/7"), "/ws/{room}"),
+        (http("/nowhere"), None),
+        (http("/1/2"), None),
+        (http("/proxied/acme/v1/users/7", root_path="/proxied"), "/{tenant}/v1/users/{id:int}"),
+    ],
+    ids=[
+        "root",
+        "mount",
+        "method",
+        "not allowed",
+        "404 in a mount",
+        "app",
+        "host",
+        "socket",
+        "404",
+        "unreadable",
+        "root path",
+    ],
+)
+async def test_templates_of_starlette(scope: Scope, template: str | None) -> None:
+    """Of every kind, and the same before and after."""
+    assert await both(nested(), scope) == [template] * 2
+
+
+@pytest.mark.parametrize("root", ["", "/api"])
+async def test_templates_of_fastapi(root: str) -> None:
+    """With the prefixes of the routers that they are in, and without the root path."""
+    branch, app = APIRouter(prefix="/branch"), FastAPI()
+
+    @branch.get("/{number}")
+    async def item(number: int) -> int:
+        return number
+
+    app.include_router(branch, prefix="/v1")
+    assert await both(app, http(f"{root}/v1/branch/7", root_path=root)) == ["/v1/branch/{number}"] * 2
+
+
+def test_an_app_of_another_framework_is_one_template() -> None:
+    """For all its paths."""
+    assert RouteTemplates(ok).of(http("/any")) == "/{path:path}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,11 +13,11 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, limits
 from asgi_ratelimit.decision import Settled, Settlement
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import START, Peer, ask, crash, http, limited, sends, websocket
@@ -421,6 +421,46 @@ async def test_a_store_that_is_out_harms_no_answer() -> None:
         await RateLimitMiddleware(app, rules=[rule], store=store)(http(), peer.receive, peer.send)
         assert (peer.status, peer.body) == (200, b"ok")
         await store.aclose()
+
+
+@pytest.mark.parametrize("is_native", [False, True], ids=["by a scope", "by its task"])
+async def test_a_body_that_breaks_off_gives_back(redis_url: str, is_native: bool) -> None:
+    """What the endpoint and a rule give back at its end is not lost, although the client has gone by then."""
+    begun, store = asyncio.Event(), RedisStore(redis_url, timeout=30, on_error="deny")
+
+    async def parts(request: Request) -> AsyncIterator[bytes]:
+        try:
+            yield b"first"
+            begun.set()
+            await sleep_forever()
+        finally:
+            for name in ("outer", "inner"):
+                await limits(request).refund(name=name)
+
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(parts(request))
+
+    settles = Rule("/", "5/hour", name="rule", settle=lambda status, headers, sent: 0)
+    inner = RateLimitMiddleware(Starlette(routes=[Route("/", stream)]), "5/hour", name="inner", store=store)
+    app = RateLimitMiddleware(inner, "5/hour", name="outer", rules=[settles], store=store)
+
+    class Leaving(Peer):
+        async def receive(self) -> Message:
+            await (sleep_forever() if is_native else begun.wait())
+            return {"type": "http.disconnect"}
+
+    for _ in range(3):
+        begun.clear()
+        request = asyncio.ensure_future(app(http(), Leaving().receive, Peer().send))
+        await begun.wait()
+        if is_native:
+            request.cancel()
+        await asyncio.wait((request,))
+    await store.aclose()
+    again = RedisStore(redis_url, timeout=30, on_error="deny")
+    limiters = [Limiter("5/hour", name=name, store=again) for name in ("outer", "inner", "rule")]
+    assert [(await limiter.peek("192.0.2.1")).remaining for limiter in limiters] == [5, 5, 5]
+    await again.aclose()
 
 
 async def test_settling_is_once_even_if_it_is_slow() -> None:

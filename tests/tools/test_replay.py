@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, QuotaError, RateLimitMiddleware, Rule, TokenBucket
 from asgi_ratelimit.inbound.plan import RuleTable
-from asgi_ratelimit.inbound.rules import Defaults
+from asgi_ratelimit.inbound.rules import default_rule
 from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.replay import LOGGED_KEY, Replay, limits_of, scope_of
@@ -78,7 +78,7 @@ def replayed(limits: RuleTable, sent: Sequence[Sent]) -> Replay:
 
 def table_of(quota: str | None, rules: Sequence[Rule]) -> RuleTable:
     """Limits with rules of any kind."""
-    return RuleTable(quota, rules, Defaults("default", LOGGED_KEY))
+    return RuleTable(quota, rules, default_rule("default", LOGGED_KEY))
 
 
 @settings(max_examples=50)

@@ -11,7 +11,7 @@
 --               then for each charge: H number of its quota, d cost (0: only waits for room);
 --               then for an operation: d id
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
---               d milliseconds to live of the mark, d the time from which it is too late (0: never),
+--               d milliseconds to live of the mark (0: none), d the time from which it is too late (0: never),
 --               B whether an operation is undone
 -- ARGV[3]  the time in microseconds, or nothing for that of this server
 -- ARGV[4]  the least milliseconds to live of a bucket
@@ -546,7 +546,7 @@ local function settlement()
     answer(pack('<Bd', token > 0 and marked == format('%.0f', token) and 1 or 0, now))
     return answer_value(value)
   end
-  call('SET', mark, format('%.0f', token), 'PX', ttl_ms)
+  if ttl_ms > 0 then call('SET', mark, format('%.0f', token), 'PX', ttl_ms) end
   if undone == 1 then call('DEL', keys[at_key]) end
   local state = read(quota, value)
   local settled = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual)

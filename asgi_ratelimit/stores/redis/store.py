@@ -124,8 +124,8 @@ class RedisStore(Store):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Give back units that were charged in excess, or debit missing ones; each settlement once.
 
-        If Redis does not answer, a settlement waits in the outage ledger until it does, except for one with a token,
-        which raises ``StoreError``. A decision of an outage is settled here.
+        If Redis does not answer, a settlement waits in the outage ledger until it does, except for one with a token, or
+        one that is not remembered, which raises ``StoreError``. A decision of an outage is settled here.
         """
         self._context.denials.forget([each.charge for each in settlements])
         if len(settlements) == 1:
@@ -186,7 +186,7 @@ class RedisStore(Store):
         try:
             settled = cast("Settled", await nodes.answer(sent))
         except StoreError:
-            if settlement.token:
+            if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
             self._context.outage.ledger.postpone(sent)
             now = float((self._context.clock or SystemClock()).now_us())

@@ -106,7 +106,8 @@ def encode(
         ttl_us = operation_ttl_us
         if action.until_us:
             ttl_us = max(action.until_us - (clock or SystemClock()).now_us() + SKEW_US, operation_ttl_us)
-        lasting = action.token, ttl_us // 1000 + 1, action.until_us, action.undone is not None
+        ttl_ms = ttl_us // 1000 + 1 if action.id else 0  # 0: it is not remembered
+        lasting = action.token, ttl_ms, action.until_us, action.undone is not None
         number = numbers[id(action.charge.quota)]
         parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, *lasting))
     return keys, b"".join(quotas), b"".join(parts)

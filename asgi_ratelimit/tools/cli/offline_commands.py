@@ -20,7 +20,6 @@ from ...decision import checked_cost
 from ...inbound.config import Tier
 from ...inbound.functions import takes
 from ...inbound.plan import RuleTable
-from ...inbound.rules import constant_quotas
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota
 from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
@@ -187,7 +186,7 @@ def what_if(options: argparse.Namespace) -> int:
     if replay.keyless:
         warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
     unused = [name for name, counts in replay.rules.items() if not counts]
-    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.charging)))
+    _warn(reader, unused, any(quota.period < SHORT for rule in limits.charging for quota in rule.constant_quotas))
     if options.json:
         print_json(report)
     else:

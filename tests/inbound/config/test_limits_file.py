@@ -1,18 +1,19 @@
-"""What a file of limits says is what the arguments would say."""
+"""What a file of limits says is what the arguments would say; an error says where, what, and how it would be right."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, client_ip
+from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, RateLimitMiddleware, Rule, client_ip
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.quota_text import as_text
 from tests.inbound.config import limits_of
-from tests.inbound.config.limits_of import HERE, limited
+from tests.inbound.config.limits_of import HERE, app, limited
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +74,7 @@ def test_every_option(tmp_path: Path) -> None:
         "/all/{id}",
         rule.quota,
         name="all",
-        methods=("GET", "POST"),
+        methods=["GET", "POST"],
         key=rule.key,
         cost=limits_of.cost_of,
         only=True,
@@ -110,19 +111,21 @@ def test_every_form_of_a_key(tmp_path: Path, text: str, key: Any) -> None:
     assert repr(rule.source.key) == repr(key)
 
 
-def test_trusted_proxies(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('trusted_proxies = ["10.0.0.0/8"]\nipv6_prefix = 48\n', client_ip(["10.0.0.0/8"], ipv6_prefix=48)),
+        (
+            'trusted_proxies = "cloudflare"\nforwarded_header = "CF-Connecting-IP"\n',
+            client_ip("cloudflare", forwarded_header="cf-connecting-ip"),
+        ),
+    ],
+)
+def test_trusted_proxies(tmp_path: Path, text: str, key: client_ip) -> None:
     """They count for the default key as well."""
-    text = '[client_ip]\ntrusted_proxies = ["10.0.0.0/8"]\nipv6_prefix = 48\n'
-    for key in ("", 'key = "client_ip"\n'):
-        (own,) = limited(tmp_path / "limits.toml", f'quota = "1/s"\n{key}{text}').rule_table.declared
-        assert repr(own.key) == repr(client_ip(["10.0.0.0/8"], ipv6_prefix=48))
-
-
-def test_the_header_of_proxies(tmp_path: Path) -> None:
-    """It is the one that they write."""
-    text = 'quota = "1/s"\n[client_ip]\ntrusted_proxies = "cloudflare"\nforwarded_header = "CF-Connecting-IP"\n'
-    (own,) = limited(tmp_path / "limits.toml", text).rule_table.declared
-    assert repr(own.key) == repr(client_ip("cloudflare", forwarded_header="cf-connecting-ip"))
+    for given in ("", 'key = "client_ip"\n'):
+        (own,) = limited(tmp_path / "limits.toml", f'quota = "1/s"\n{given}[client_ip]\n{text}').rule_table.declared
+        assert repr(own.key) == repr(key)
 
 
 def test_a_mark_of_the_byte_order_is_no_text(tmp_path: Path) -> None:
@@ -132,17 +135,16 @@ def test_a_mark_of_the_byte_order_is_no_text(tmp_path: Path) -> None:
 
 
 def test_values_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In texts and in parts of them, as numbers and flags, with defaults, and written as they are."""
+    """In texts and in parts of them, as numbers and flags, and with defaults."""
     monkeypatch.setenv("LIMIT", "7")
     monkeypatch.setenv("NOTHING", "")
     text = (
         'quota = "${LIMIT}/${UNIT:-minute}"\ncost = "${COST:-2}"\nmax_delay = "${NOTHING:-0.5}"\n'
-        '[[rules]]\npath = "/$${LIMIT}"\nquota = "1/s"\nonly = "${ONLY:-TRUE}"\n'
+        '[[rules]]\npath = "/${PATH_OF_RULE:-x}"\nquota = "1/s"\nonly = "${ONLY:-true}"\nmethods = ["${METHOD:-GET}"]\n'
     )
     own, rule = limited(tmp_path / "limits.toml", text).rule_table.declared
     assert (own.quota[0].limit, own.quota[0].period, own.cost, own.max_delay) == (7, 60, 2, 0.5)  # type: ignore[index]
-    assert rule.is_final
-    assert rule.path == "/${LIMIT}"
+    assert (rule.path, rule.is_final, rule.methods) == ("/x", True, {"GET", "HEAD"})
 
 
 def test_rules_of_the_program_come_first(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ async def test_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert await statuses(middleware, "pro", 3) == [200, 200, 429]
         assert await statuses(middleware, None, 2) == [200, 200]
         assert await statuses(middleware, "gold", 1) == [503]
-    assert f"{HERE}:plan_of returned 'gold', and the tiers of 'plan' are ['free', 'pro']" in caplog.text
+    assert "tier plan has ['free', 'pro'], but its function returned 'gold'" in caplog.text
 
 
 async def statuses(middleware: RateLimitMiddleware, plan: str | None, times: int) -> list[int]:
@@ -186,3 +188,114 @@ def test_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is right as it stands."""
     middleware = RateLimitMiddleware(limits_of.app, config="examples/limits.toml")
     assert {rule.name for rule in middleware.rule_table.rules} >= {"login", "export", "report", "search"}
+
+
+# Mistakes
+
+RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
+TIER = f'[tiers.plan]\nfunction = "{HERE}:plan_of"\n'
+
+RULE_MISTAKES = [
+    ('kye = "user"', " (/x): there is no key 'kye', did you mean 'key'?: the keys here are cost, exempt"),
+    ('key = "usr"', ".key (/x): there is no such key as 'usr', did you mean 'user'?: client_ip, user, "),
+    ('key = "header:"', ".key (/x): there is no such key as 'header:'"),
+    ("key = 5", ".key (/x): there is no such key as 5"),
+    ('key = "no_such.module:key"', "No module named 'no_such'"),
+    (f'key = "{HERE}:nothing"', "nothing' cannot be imported (module"),
+    (f'key = "{HERE}:answer"', "not answer(request, decision): key="),
+    ('settle = "key_of"', ".settle (/x): 'key_of' does not name a function"),
+    ("cost = 0", ".cost (/x): cost must be a finite number above 0, at most 2**53, not 0"),
+    ('only = "maybe"', ".only (/x): only must be True or False, not 'maybe'"),
+    ("methods = []", ".methods (/x): methods is a list of HTTP methods, not []"),
+    ("on_error = 3", ".on_error (/x): on_error must be"),
+    ("max_delay = -1", ".max_delay (/x): max_delay must be seconds from 0"),
+    ('messages = "1/x"', ".messages (/x): '1/x'"),
+    ('name = ""', ".name (/x): "),
+    (f'settle = "{HERE}:key_of"', "settle is a function of the status"),
+    ('penalty = { block_for = "soon" }', ".penalty.block_for (/x): block_for: 'soon' is not a duration"),
+    ("penalty = { after = 3 }", "'block_for': Penalty(\"10 minutes\", after=5)"),
+    ('penalty = "1 hour"', ".penalty (/x): '1 hour' is not a table"),
+    ("penalty = { block_for = 60, before = 3 }", ".penalty (/x): there is no key 'before'"),
+    ("exempt = true", " (/x): a rule has either a quota, or a tier, or exempt = true"),
+    ('exempt = "maybe"', ".exempt (/x): exempt must be True or False, not 'maybe'"),
+    ('tier = "plan"', " (/x): a tier takes the place of a quota: remove one of them"),
+]
+"""What follows a rule, and the end of the error about it."""
+
+MISTAKES = [
+    *[(RULE + text, message) for text, message in RULE_MISTAKES],
+    ('[[rules]]\npath = "/x"', ", rules[1] (/x): a rule has either a quota"),
+    ('[[rules]]\nquota = "1/s"', ', rules[1]: a rule has no path: path = "/login"'),
+    ('[[rules]]\npath = "x"\nquota = "1/s"', ', rules[1].path (x): the path of a rule starts with "/"'),
+    ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', ", rules[1] (/x): cost=2 without a quota charges nothing"),
+    (RULE.replace("/x", "/u/{id}") + 'key = "path_param:idd"', "needs a parameter {idd}, which '/u/{id}'"),
+    (f'{RULE}name = "a"\n{RULE.replace("3", "4")}name = "a"', ": two rules named 'a' have different quotas"),
+    ('rules = "all"', ", rules[1]: 'all' is not a table"),
+    (
+        '[[rules]]\npath = "/x"\ntier = "plam"\n' + TIER + 'free = "1/s"',
+        ".tier (/x): there is no such tier as 'plam', did",
+    ),
+    (TIER, ", tiers.plan: a tier has a function and quotas"),
+    (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
+    (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
+    (
+        f'[tiers.plan]\nfunction = "{HERE}:plan_by_header"\nfree = "1/s"',
+        "not plan_by_header(x_plan): def plan_of(request)",
+    ),
+    ("tiers = 3", ", tiers: 3 is not a table"),
+    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time, did you mean 'min'?"),
+    ("quota = 10", ", quota: a quota is a text or a quota, not 10"),
+    ('\nqouta = "1/s"', ": there is no key 'qouta', did you mean 'quota'?: the keys here are client_ip, cost"),
+    ('quota = "1/s"\n\n[[rule]]\npath = "/x"', ": there is no key 'rule', did you mean 'rules'?"),
+    ('headers = "draft-9"', ', headers: headers must be "draft-10"'),
+    ("max_waiting = 0", ", max_waiting: max_waiting must be a whole number"),
+    ('[client_ip]\ntrusted_proxies = ["nowhere"]', ", client_ip.trusted_proxies: 'nowhere'"),
+    ('[penalty]\nblock_for = "1 hour"', "has no quota"),
+    ('\nquota = "${NO_LIMIT}"', ", quota: the environment variable NO_LIMIT is not set, and has no default"),
+    ("\n\na = = 1", " is not valid TOML: Invalid value (at line 3"),
+    ("a = " + "[" * 5_000, " is not valid TOML: "),
+    (" \n# nothing", " is empty, or has nothing but comments"),
+]
+"""The text of a file, and a part of the error about it. Add a row for each mistake that somebody has made."""
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, message: str) -> None:
+    """It names the file, the table and the key; rules are counted from 1. TOML's own errors have a line."""
+    path = tmp_path / "limits.toml"
+    with pytest.raises(ConfigurationError, match=re.escape(str(path))) as error:
+        limited(path, text)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named in full, because a relative path begins where the program was started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
+    for name, problem in (("no.toml", "No such file"), ("bytes.toml", "'utf-8' codec"), (".", "no file")):
+        with pytest.raises(
+            ConfigurationError, match=f"{re.escape(str(tmp_path / name).removesuffix('/.'))}.*{problem}"
+        ):
+            RateLimitMiddleware(app, config=name)
+    with pytest.raises(ConfigurationError, match=r'not 5: config="limits.toml"'):
+        RateLimitMiddleware(app, config=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("statement", ["raise RuntimeError('not now')", "raise SystemExit('not now')", "(not now"])
+def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
+    """Whatever it raises, the error says which key names it."""
+    (tmp_path / "broken_module.py").write_text(statement)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"limits.toml, rules\[1\].settle \(/x\): .* cannot be imported"):
+        limited(tmp_path / "limits.toml", RULE + 'settle = "broken_module:settle"')
+
+
+def test_what_the_program_says_too(tmp_path: Path) -> None:
+    """Nobody has to guess which one counts, of an option or of the quotas under a name."""
+    with pytest.raises(
+        ConfigurationError, match=r"limits.toml, quota: '1/s': the program gives it, too, quota='2/s': "
+    ):
+        limited(tmp_path / "limits.toml", 'quota = "1/s"', quota="2/s")
+    with pytest.raises(ConfigurationError, match=r"limits.toml: two rules named 'a'"):
+        limited(tmp_path / "limits.toml", RULE + 'name = "a"', rules=[Rule("/z", "4/s", name="a")])

@@ -56,12 +56,3 @@ def test_a_rule_without_a_quota_has_nothing_to_wait_for() -> None:
     """The error shows one that has."""
     with pytest.raises(ConfigurationError, match=r'max_delay=2\.0 without a quota .* quota="10/s", max_delay='):
         RateLimitMiddleware(ok, rules=[Rule("/health", None, max_delay=2.0)])
-
-
-def test_milliseconds_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Once; what may be meant so is not."""
-    RateLimitMiddleware(ok, "1/s", max_delay=59.0)
-    assert caplog.messages == []
-    for _ in range(2):
-        RateLimitMiddleware(ok, "1/s", max_delay=2000.0)
-    assert [line.partition(",")[0] for line in caplog.messages] == ["max_delay=2000.0 is in seconds"]

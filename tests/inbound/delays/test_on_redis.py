@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import Limiter, RedisStore, Rule
@@ -134,3 +135,23 @@ async def test_on_a_cluster_requests_wait_as_well() -> None:
         await store.aclose()
     assert [visitor.status for visitor in visitors] == [200] * 6
     assert sum(event.decision.delay > 0 for event in seen) == 5
+
+
+@pytest.mark.usefixtures("unpublished", "unwatched")
+async def test_requests_that_are_not_admitted_leave_no_keys(redis_url: str) -> None:
+    """Neither those that wait and go, nor those that an inner limit refuses: any number of them costs nothing."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    waits = Site("1/hour burst 1", store=store, max_delay=90_000.0, name="waits")
+    inner = Site("1/hour", store=store, name="inner")
+    outer = Site("100/hour", store=store, name="outer")
+    outer.middleware.app = inner.middleware
+    for _ in range(20):
+        visitor = Visitor()
+        request = asyncio.ensure_future(visit(waits, visitor))
+        await asyncio.wait((request, asyncio.ensure_future(visitor.is_read.wait())), return_when="FIRST_COMPLETED")
+        visitor.gone.set()
+        await request
+        await visit(outer, Visitor())
+    await store.aclose()
+    async with Redis.from_url(redis_url) as redis:
+        assert len(await redis.keys()) == 3

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive, Send
 
-from asgi_ratelimit.inbound.delays import MOST_BYTES, MOST_MESSAGES
+from asgi_ratelimit.inbound.delays import MESSAGE_BYTES, MOST_BYTES
 from tests.support.visitors import Site, Visitor
+
+MOST_MESSAGES = MOST_BYTES // MESSAGE_BYTES
 
 
 def chunks(*bodies: bytes) -> list[Message]:
@@ -61,16 +63,6 @@ def test_many_small_messages_are_not_kept_without_end() -> None:
     site.clock.run(_count_reads(site, visitor, reads))
     assert reads == [MOST_MESSAGES]
     assert visitor.received == body
-
-
-def test_a_client_that_expects_to_be_asked_for_its_body_is_not_asked() -> None:
-    """To receive is to answer ``100 Continue``, which is up to the app."""
-    visitor = Visitor(incoming=chunks(b"large"), headers_sent=[(b"expect", b"100-continue")])
-    reads: list[int] = []
-    site = Site("1/s burst 1", max_delay=1.0)
-    site.clock.run(_count_reads(site, visitor, reads))
-    assert reads == [0]
-    assert visitor.received == chunks(b"large")
 
 
 def test_a_request_that_does_not_wait_is_not_read() -> None:

@@ -121,7 +121,6 @@ def test_what_another_quota_refuses_after_the_wait_is_given_back() -> None:
     assert site.run(ann, again, bob, late) == [0.0, None, 0.5, 1.25]
     assert again.status == 429
     assert again.answered == 1.0
-    assert again.delay == "1.000"
 
 
 def test_a_slot_that_another_quota_refuses_goes_to_the_next_in_line() -> None:
@@ -301,14 +300,6 @@ def _with_store_of(site: Site) -> object:
     inner = Site("1/4s burst 1", max_delay=5.0, store=site.store, name="inner")
     inner.middleware.app = site.middleware.app
     return inner.middleware
-
-
-def test_a_client_that_goes_just_as_its_slot_comes_gives_it_back() -> None:
-    """Whatever the event loop notices first, the next one is let in as if it had never come."""
-    site = Site("1/10s burst 1", max_delay=15.0)
-    gone = Visitor(leaves=10.0)
-    assert site.run(Visitor(), gone, Visitor(at=11.0)) == [0.0, None, 11.0]
-    assert gone.answered == 10.0
 
 
 def test_handshakes_wait_as_well() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asgi_ratelimit import Blocks, Charge, Decision, Penalty, Store, Take, TokenBucket
-from asgi_ratelimit.inbound.penalties import RATE, BlockCheck, add_strike, block_check
+from asgi_ratelimit.inbound.penalties import BlockCheck, add_strike, block_check
 
 A_MOMENT = 1 / 1024
 """Seconds by which a block may be shorter."""
@@ -33,5 +33,4 @@ async def strike(store: Store, penalty: Penalty, times: int) -> list[float]:
 
 async def seconds_of_strike(store: Store, penalty: Penalty) -> float:
     """The seconds of the block that a strike has caused, or 0.0."""
-    blocked = await add_strike(store, check_of(KEY, penalty))
-    return 0.0 if blocked is None else blocked.charges[0].cost / RATE
+    return await add_strike(store, check_of(KEY, penalty))
