@@ -14,20 +14,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
-from inspect import isawaitable, iscoroutine, signature
+from inspect import isawaitable, iscoroutine
 from typing import Any, Literal, TypeAlias
 
 from starlette.types import Scope
 
 from .argument_errors import checked_flag, shows_use
-from .clock import SECOND_NS, Clock, monotonic_ns, monotonic_us
+from .clock import Clock, monotonic_us
 from .decision import Charge, Decision, is_outage, tightness
 from .errors import ConfigurationError
 from .logs import FailureLog
 from .quotas import SECOND_US, Quota
 from .stores import Store
 from .stores.base import StoreCall
-from .waiting import PaceTimeout, background_loop
+from .waiting import background_loop
 
 __all__ = [
     "ChangeHook",
@@ -217,11 +217,6 @@ ChangeHook: TypeAlias = Callable[[LimitChange], None]
 
 # The log of refusals
 
-MAX_RULES = 200
-"""The most rules that have lines of their own; all others share some."""
-
-OTHER = "other"
-
 logger = logging.getLogger("asgi_ratelimit.refusals")
 
 
@@ -246,25 +241,19 @@ class log_refusals:  # noqa: N801  # a function to its users
             raise ConfigurationError(f"level must be one of logging, not {level!r}: log_refusals(level=logging.INFO)")
         self._level = level
         self._keys = checked_flag("keys", keys)
-        self._every_us = every * SECOND_US
-        self._now_us = monotonic_us if clock is None else clock.now_us
-        self._rules: dict[str, tuple[float, int]] = {}
+        self._every = every
+        self._log = FailureLog(every * SECOND_US, monotonic_us if clock is None else clock.now_us)
 
     def __repr__(self) -> str:
-        return f"log_refusals(level={self._level}, keys={self._keys}, every={self._every_us / SECOND_US:g})"
+        return f"log_refusals(level={self._level}, keys={self._keys}, every={self._every:g})"
 
     def __call__(self, event: Event) -> None:
         """Log a refusal, unless its rule had a line less than ``every`` seconds ago."""
         if event.result != "refused" or not logger.isEnabledFor(self._level):
             return
-        rule, now_us = event.rule, self._now_us()
-        if rule not in self._rules and len(self._rules) >= MAX_RULES:
-            rule = OTHER
-        logged_us, unlogged = self._rules.get(rule, (-math.inf, 0))
-        if now_us - logged_us < self._every_us:
-            self._rules[rule] = logged_us, unlogged + 1
+        unlogged = self._log.unreported(event.rule)
+        if unlogged is None:
             return
-        self._rules[rule] = now_us, 0
         is_out, retry_after = is_outage(event.decision), event.decision.retry_after
         fields = {
             "rule": event.rule,
@@ -290,28 +279,32 @@ CLOSE_WITHIN = 5.0
 """The most seconds for which a program that ends waits for calls that are still pending."""
 
 
-_MAKERS = ("asgi_ratelimit.metrics.opentelemetry_backend", "asgi_ratelimit.metrics.prometheus_backend")
-"""The modules of functions that make a hook instead of being one."""
-
-
 class Hooks:
     """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
 
     A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
     when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
-    store. Raises ``ConfigurationError`` for anything but several hooks, and for a hook that is not callable.
+    store. What a hook returns to be awaited is awaited in the background, one after another, on the event loop that it
+    comes from; for code without one, on that of the package. Raises ``ConfigurationError`` for anything but several
+    hooks, and for a hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
         if not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
         self._hooks: tuple[Any, ...] = tuple(hooks)
-        self._log = FailureLog()
-        self._background = _BackgroundCalls(self._log)
         for hook in self._hooks:
-            _require_hook(hook)
+            if not callable(hook):
+                raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+            if isinstance(hook, type):
+                raise ConfigurationError(f"the hook {hook.__name__} lacks its call: hooks=[{hook.__name__}()]")
         self._failure_hooks = self._methods("failed")
         self._queue_hooks = self._methods("queued")
+        self._log = FailureLog()
+        self._calls: dict[AbstractEventLoop, deque[tuple[object, Awaitable[object]]]] = {}
+        """By event loop, the hooks and what they have returned, which is still to be awaited."""
+        self._tasks: dict[AbstractEventLoop, asyncio.Task[None]] = {}
+        self._has_background = False
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
@@ -326,10 +319,6 @@ class Hooks:
     ) -> None:
         """Call all hooks with a decision."""
         self._call(self._hooks, Event(name, decision, latency, waited, request))
-
-    def waiting(self, name: str) -> ObservedWait:
-        """The wait of a caller that begins to wait for its slot: use it as a block, or call its ``end``."""
-        return ObservedWait(self, name)
 
     def watch(self, store: Store) -> None:
         """Call the hooks that have ``store_called`` with the calls of this store."""
@@ -346,12 +335,22 @@ class Hooks:
         self._call(self._queue_hooks, name, change)
 
     async def aclose(self) -> None:
-        """Complete the calls of asynchronous hooks that wait on this event loop, and those of code without one."""
-        await self._background.aclose()
+        """Complete the calls of asynchronous hooks that wait on this event loop, and those of code without one.
+
+        What is left after ``CLOSE_WITHIN`` seconds is dropped. Calls on other event loops, which may have ended, go on
+        by themselves.
+        """
+        if _get_running_loop() is None:  # trio
+            self.close()
+            return
+        await self._end()
+        if self._has_background:
+            await asyncio.wrap_future(background_loop.start(self._end()))
 
     def close(self) -> None:
         """Complete the calls of code without an event loop, blocking this thread."""
-        self._background.close()
+        if self._has_background:
+            background_loop.run(self._end())
 
     def _methods(self, name: str) -> list[Any]:
         methods = [getattr(hook, name, None) for hook in self._hooks]
@@ -362,132 +361,53 @@ class Hooks:
             try:
                 returned = hook(*arguments)
                 if returned is not None and isawaitable(returned):
-                    self._background.add(hook, returned)
+                    self._await_later(hook, returned)
             except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
                 self._log.report(f"the hook {hook!r} failed", error, id(hook))
 
-
-class ObservedWait:
-    """A caller that waits for its slot. Used as a block, the block sets its ``decision``, or raises a timeout."""
-
-    __slots__ = ("_hooks", "_name", "_since_ns", "decision")
-
-    decision: Decision
-
-    def __init__(self, hooks: Hooks, name: str) -> None:
-        self._hooks = hooks
-        self._name = name
-        self._since_ns = monotonic_ns()
-        hooks.queued(name, 1)
-
-    def end(self, decision: Decision | None) -> None:
-        """End the wait, and call the hooks with its decision, if there is one."""
-        self._hooks.queued(self._name, -1)
-        if decision is not None and self._hooks:
-            self._hooks(self._name, decision, waited=(monotonic_ns() - self._since_ns) / SECOND_NS)
-
-    def __enter__(self) -> ObservedWait:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.end(self.decision)
-        else:
-            self.end(error.decision if isinstance(error, PaceTimeout) else None)
-
-
-_Calls: TypeAlias = "deque[tuple[object, Awaitable[object]]]"
-"""The hooks and what they have returned, which is still to be awaited."""
-
-
-class _BackgroundCalls:
-    """The calls of asynchronous hooks, awaited one after another on the event loop that they come from.
-
-    Calls from code without an event loop are awaited on the background event loop. Dropped calls are logged at most
-    once a minute. So are failures.
-    """
-
-    def __init__(self, log: FailureLog) -> None:
-        self._log = log
-        self._queues: dict[AbstractEventLoop, tuple[_Calls, asyncio.Task[None]]] = {}
-        self._background: AbstractEventLoop | None = None
-
-    def add(self, hook: object, call: Awaitable[object]) -> None:
-        """Schedule what a hook has returned to be awaited soon."""
+    def _await_later(self, hook: object, call: Awaitable[object]) -> None:
         loop = _get_running_loop()
         if loop is not None:
             self._add(loop, hook, call)
         else:
-            self._background = loop = background_loop.loop()
+            self._has_background, loop = True, background_loop.loop()
             loop.call_soon_threadsafe(self._add, loop, hook, call)
 
-    async def aclose(self) -> None:
-        """Return when the calls that wait here or in the background are made, or after ``CLOSE_WITHIN`` seconds each.
-
-        The remaining ones are dropped. Calls on other event loops, which may have ended, go on by themselves.
-        """
-        here = _get_running_loop()
-        if here is None:  # trio
-            self.close()
-            return
-        await self._end(here)
-        if self._background not in (None, here):
-            await asyncio.wrap_future(background_loop.start(self._end(background_loop.loop())))
-
-    def close(self) -> None:
-        """``aclose`` of the calls in the background, blocking this thread."""
-        if self._background not in (None, _get_running_loop()):
-            background_loop.run(self._end(background_loop.loop()))
-
-    async def _end(self, loop: AbstractEventLoop) -> None:
-        """Return when the calls that wait on this event loop are made; it also runs this coroutine."""
-        if loop in self._queues:
-            _, task = self._queues[loop]
-            await asyncio.wait([task], timeout=CLOSE_WITHIN)
-            task.cancel()
-            await asyncio.wait([task])
-
     def _add(self, loop: AbstractEventLoop, hook: object, call: Awaitable[object]) -> None:
-        if loop not in self._queues:
-            calls: _Calls = deque([(hook, call)])
-            self._queues[loop] = calls, loop.create_task(self._await_all(loop, calls), context=Context())
-        elif len(self._queues[loop][0]) < MAX_CALLS:
-            self._queues[loop][0].append((hook, call))
+        if loop not in self._calls:
+            self._calls[loop] = deque([(hook, call)])
+            self._tasks[loop] = loop.create_task(self._await_all(loop), context=Context())
+        elif len(self._calls[loop]) < MAX_CALLS:
+            self._calls[loop].append((hook, call))
         else:
             self._drop(hook, call)
 
-    async def _await_all(self, loop: AbstractEventLoop, calls: _Calls) -> None:
+    async def _await_all(self, loop: AbstractEventLoop) -> None:
+        calls = self._calls[loop]
         try:
             while calls:
                 hook, call = calls.popleft()
                 try:
                     await call
                 except (Exception, asyncio.CancelledError) as error:  # the hook is the user's
-                    if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it runs in a task
+                    if self._tasks[loop].cancelling():
                         raise
                     self._log.report(f"the hook {hook!r} failed", error, id(hook))
         finally:
-            del self._queues[loop]
+            del self._calls[loop], self._tasks[loop]
             for hook, call in calls:
                 self._drop(hook, call)
+
+    async def _end(self) -> None:
+        """Return when the calls that wait on the running event loop are made, or dropped."""
+        task = self._tasks.get(asyncio.get_running_loop())
+        if task is not None:
+            await asyncio.wait([task], timeout=CLOSE_WITHIN)
+            task.cancel()
+            await asyncio.wait([task])
 
     def _drop(self, hook: object, call: Awaitable[object]) -> None:
         if iscoroutine(call):
             call.close()
         full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting, or the program ends")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
-
-
-def _require_hook(hook: object) -> None:
-    """Raise ``ConfigurationError`` for what cannot be called with an event."""
-    if not callable(hook):
-        raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
-    name = getattr(hook, "__name__", repr(hook))
-    if isinstance(hook, type) or getattr(hook, "__module__", None) in _MAKERS:
-        raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
-    try:
-        signature(hook, follow_wrapped=False).bind(None)  # a wrapper may take more than what it wraps
-    except TypeError:
-        raise ConfigurationError(f"a hook is called with an Event, which {name} does not take: hooks=[print]") from None
-    except ValueError:
-        """Some of Python's own have no signature."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from functools import cache
 
 from .clock import monotonic_us
@@ -29,9 +30,13 @@ def warn_once(section: str, text: str) -> None:
 
 
 class FailureLog:
-    """Failures, by what failed. The first is logged at once, later ones at most once a minute, with their number."""
+    """Failures, by what failed. The first is logged at once, later ones at most once a minute, with their number.
 
-    def __init__(self) -> None:
+    ``every_us`` and ``now_us`` are for another time than a minute, and another clock.
+    """
+
+    def __init__(self, every_us: float = REPORT_EVERY_US, now_us: Callable[[], float] = monotonic_us) -> None:
+        self._every_us, self._now_us = every_us, now_us
         self._unreported: dict[object, tuple[float, int]] = {}
 
     def report(self, what: str, error: BaseException, of: object = None) -> None:
@@ -39,22 +44,26 @@ class FailureLog:
 
         ``of`` identifies what failed; the text does so by default.
         """
-        times = self._counted(what if of is None else of)
-        if times is not None:
-            logger.error("%s%s: %r", what, times, error, exc_info=error)
+        unreported = self.unreported(what if of is None else of)
+        if unreported is not None:
+            logger.error("%s%s: %r", what, _times(unreported), error, exc_info=error)
 
     def warn(self, section: str, text: str, of: object) -> None:
         """Log a warning with a link to a section of the docs, unless the same one was logged in the last minute."""
-        times = self._counted(of)
-        if times is not None:
-            logger.warning("%s%s %s", text, times, see(section))
+        unreported = self.unreported(of)
+        if unreported is not None:
+            logger.warning("%s%s %s", text, _times(unreported), see(section))
 
-    def _counted(self, of: object) -> str | None:
-        """Count a failure; return how many went unreported, as text, or ``None`` if it is too soon for a report."""
-        now = monotonic_us()
+    def unreported(self, of: object) -> int | None:
+        """Count a failure that is to be reported: how many went unreported before it; ``None`` if it is too soon."""
+        now = self._now_us()
         reported_at, count = self._unreported.get(of, (-math.inf, 0))
-        if now - reported_at < REPORT_EVERY_US:
+        if now - reported_at < self._every_us:
             self._unreported[of] = reported_at, count + 1
             return None
         self._unreported[of] = now, 0
-        return f" ({count + 1} times since the last report)" if count else ""
+        return count
+
+
+def _times(unreported: int) -> str:
+    return f" ({unreported + 1} times since the last report)" if unreported else ""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from threading import RLock
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
 from .algorithms import unused
@@ -35,8 +35,7 @@ NAME = "overrides"
 
 FORMAT = 1
 
-SHADOW, OFF = "shadow", "off"
-WORDS = (SHADOW, OFF)
+SHADOW, OFF = WORDS = ("shadow", "off")
 """The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
 
 LATEST_CHANGES = 100
@@ -47,6 +46,9 @@ LONGEST_QUOTA = 1024
 
 LONGEST_TEXT = 256
 """Characters of the longest name, both of a limit and of its author."""
+
+LONGEST_LIFE = 100 * 366 * 86_400
+"""Seconds of the longest life of an override."""
 
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that could forge a line of a log, or reach a terminal; and half characters."""
@@ -139,8 +141,7 @@ def unpacked(content: bytes | None) -> Document:
         overrides = {checked_name(name): _override(**each) for name, each in read["overrides"].items()}
         for override in overrides.values():
             checked_quota(override.quota)
-        history = tuple([_change(**each) for each in read["history"]])
-        return Document(int(read["version"]), overrides, history)
+        return Document(int(read["version"]), overrides, tuple([_change(**each) for each in read["history"]]))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
 
@@ -206,18 +207,6 @@ NO_OVERRIDES: Mapping[str, Override] = {}
 ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 
 
-class Subscriber(Protocol):
-    """An object with limits that can be overridden by their names. It is held weakly."""
-
-    def limit_texts(self) -> Mapping[str, str]:
-        """The program's own setting of each of its limits, as text by name."""
-        ...
-
-    def overrides_changed(self) -> None:
-        """Apply ``live_overrides``, from any thread."""
-        ...
-
-
 class Watch(Repeating):
     """The overrides of one store, in this process: read once a second if another process may have changed them.
 
@@ -250,12 +239,10 @@ class Watch(Repeating):
     @property
     def is_needed(self) -> bool:
         """Whether there are subscribers to notify of a change that may come."""
-        if not self._subscribers:
-            return False
-        return self._next_end() < math.inf if self._in_process else self._is_used
+        return bool(self._subscribers) and self._is_used and (not self._in_process or self._next_end() < math.inf)
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Notify a subscriber of each change, and of the overrides that already apply."""
+    def subscribe(self, subscriber: Any) -> None:
+        """Call ``overrides_changed()`` of a subscriber after each change, and for the overrides that already apply."""
         with self._lock:
             self._subscribers.add(subscriber)
             if self.live:
@@ -320,12 +307,11 @@ class Watch(Repeating):
             return
         before, self.live = self.live, live
         self._notify(list(self._subscribers))
-        texts = self.limit_texts()
-        for name in {**before, **live}:
-            if name in texts and before.get(name) != live.get(name):
-                self._log_change(name, texts[name], before.get(name), live.get(name))
+        for name, own in self.limit_texts().items():
+            if before.get(name) != live.get(name):
+                self._log_change(name, own, before.get(name), live.get(name))
 
-    def _notify(self, subscribers: list[Subscriber]) -> None:
+    def _notify(self, subscribers: list[Any]) -> None:
         for each in subscribers:
             try:
                 each.overrides_changed()
@@ -334,14 +320,13 @@ class Watch(Repeating):
 
     def _log_change(self, name: str, own: str, before: Override | None, after: Override | None) -> None:
         texts = [own if each is None else " ".join(each.text.split()) for each in (before, after)]
-        by, ending = None if after is None else after.by, ""
+        by = [change.by for change in self._document.history if change.name == name]
+        ending = f", by {by[-1]}" if by and by[-1] is not None else ""
         if after is not None and after.until is not None:
-            ending = f" for {math.ceil(after.until - self.now)} s"
+            ending = f" for {math.ceil(after.until - self.now)} s{ending}"
         elif after is None and before is not None and not before.lives(self.now):
             ending = ", because its time is over"
-        elif after is None:
-            by = next((change.by for change in reversed(self._document.history) if change.name == name), None)
-        logger.warning("%s: %s -> %s%s%s", name, *texts, ending, "" if by is None else f", by {by}")
+        logger.warning("%s: %s -> %s%s", name, *texts, ending)
 
 
 _watches: ByStore[Watch] = ByStore()
@@ -352,8 +337,12 @@ def watch_of(store: Store) -> Watch:
     return _watches.get(store) or _watches.made(store, Watch)
 
 
-def subscribe(store: Store, subscriber: Subscriber) -> None:
-    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none."""
+def subscribe(store: Store, subscriber: Any) -> None:
+    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none.
+
+    Its ``overrides_changed()`` applies ``live_overrides``, from any thread. Its ``limit_texts()`` are the program's own
+    settings of its limits, as text by name.
+    """
     if getattr(store, "documents", None) is not None:
         watch_of(store).subscribe(subscriber)
 
@@ -475,11 +464,15 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        checked, lasting = checked_quota(quota), _checked_seconds(seconds)
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 < seconds <= LONGEST_LIFE):
+            text = f"a number above 0, at most 100 years, or None, not {seconds!r}"
+            raise ValueError(f"seconds must be {text}: seconds=3600")
+        checked = checked_name(name), checked_quota(quota), checked_by(by)
         await self._watch.time.look()
         now = self._watch.now
-        until = None if seconds is None else now + lasting
-        await self._change(checked_name(name), Override(checked, until, checked_by(by), now), by)
+        until = None if seconds is None else now + seconds
+        await self._change(checked[0], Override(checked[1], until, by, now), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let the limits of the programs apply again, and return whether an override applied."""
@@ -528,16 +521,3 @@ class Overrides:
                 self._watch.received(packed)
                 return had_one
         raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")
-
-
-_LONGEST = 100 * 366 * 86_400
-"""The longest life of an override, in seconds."""
-
-
-def _checked_seconds(seconds: float | None) -> float:
-    """How long an override lives; infinity: forever. Raises ``ValueError`` unless it is above 0, at most a century."""
-    if seconds is None:
-        return math.inf
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
-        raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
-    return float(seconds)

@@ -10,7 +10,7 @@ is never changed. Every kind is a queue: slots are booked in order, so what fits
 """
 
 from .fixed_window import FixedWindowState
-from .packing import is_ahead, pack, read, stamp_of, used_units
+from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
 from .rolling_window import RollingWindowState
 from .take import (
     ALGORITHMS,
@@ -23,7 +23,6 @@ from .take import (
     place_of,
     reset_us,
     settle,
-    share,
     taken_now,
     unused,
     wait,
@@ -49,9 +48,9 @@ __all__ = [
     "pack",
     "place_of",
     "read",
+    "read_own",
     "reset_us",
     "settle",
-    "share",
     "stamp_of",
     "taken_now",
     "unused",

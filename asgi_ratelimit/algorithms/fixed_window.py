@@ -127,8 +127,3 @@ def in_use(quota: FixedWindow, state: FixedWindowState, now: float) -> float:
 def booked_ahead(quota: FixedWindow, state: FixedWindowState, now: float) -> float:
     """The units that are booked for later, and what later windows pay back."""
     return max(in_use(quota, state, now) - quota.limit, 0.0)
-
-
-def share(quota: FixedWindow, state: FixedWindowState, replicas: float) -> FixedWindowState:
-    """One replica's part of what was used."""
-    return FixedWindowState(state.used / replicas, state.at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any
 
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .fixed_window import FixedWindowState, start_of
@@ -53,14 +53,28 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
 
     No value, or one that cannot be read, is a bucket that was never used.
     """
-    found = None if value is None else _UNPACK[type(quota)](quota, value)
-    if found is None:
-        unused: State = ALGORITHMS[type(quota)].unused(quota, now)
-        return unused
-    stamp, state = found
+    is_valid = value is not None and _IS_VALID[type(quota)](quota, value)
+    return read_own(quota, value if is_valid else None, now)
+
+
+def read_own(quota: Quota, value: bytes | None, now: float) -> State:
+    """The same for a value that ``pack`` has made in this process, which is not checked."""
+    state: State
+    if value is None:
+        state = ALGORITHMS[type(quota)].unused(quota, now)
+        return state
+    if type(quota) is TokenBucket:
+        _, stamp, used, at, since, returned = _BUCKET.unpack(value)
+        state = state_of((used, at, since, returned))
+    elif type(quota) is FixedWindow:
+        _, stamp, used, at = _FIXED.unpack(value)
+        state = FixedWindowState(used, at)
+    else:
+        _, stamp, at = _ROLLING.unpack_from(value)
+        state = RollingWindowState(at, tuple(_PART.iter_unpack(value[_ROLLING.size :])))
     if stamp != quota.stamp:
         state = ALGORITHMS[type(quota)].changed(quota, state, now)
-    if state.at > now:
+    if at > now:
         state = ALGORITHMS[type(quota)].moved_back(quota, state, now)
     return state
 
@@ -97,40 +111,29 @@ def stamp_of(value: bytes) -> int:
     return int.from_bytes(value[1:5], "little")
 
 
-Unpacked: TypeAlias = tuple[int, State] | None
-"""The stamp and the state in a value; ``None`` if it is damaged, of an older format or of another kind."""
-
-
-def _unpack_bucket(quota: Quota, value: bytes) -> Unpacked:
-    try:
-        kind, stamp, used, at, since, returned = _BUCKET.unpack(value)
-    except struct.error:  # it has another length
-        return None
+def _is_bucket(quota: Quota, value: bytes) -> bool:
+    if len(value) != _BUCKET.size:
+        return False
+    kind, _, used, at, since, returned = _BUCKET.unpack(value)
     is_valid = kind == TOKEN_BUCKET and 0.0 <= used <= LARGEST and 0.0 <= at <= LARGEST
-    if is_valid and -LARGEST <= since <= LARGEST and 0.0 <= returned <= LARGEST:
-        return stamp, state_of((used, at, since, returned))
-    return None
+    return bool(is_valid and -LARGEST <= since <= LARGEST and 0.0 <= returned <= LARGEST)
 
 
-def _unpack_fixed(quota: Quota, value: bytes) -> Unpacked:
+def _is_fixed(quota: FixedWindow, value: bytes) -> bool:
     if len(value) != _FIXED.size:
-        return None
-    kind, stamp, used, at = _FIXED.unpack(value)
+        return False
+    kind, _, used, at = _FIXED.unpack(value)
     is_valid = kind == FIXED_WINDOW and 0.0 <= used <= LARGEST and 0.0 <= at <= LARGEST
-    if is_valid and start_of(quota, at) == at:  # type: ignore[arg-type]  # it is a fixed window
-        return stamp, FixedWindowState(used, at)
-    return None
+    return bool(is_valid and start_of(quota, at) == at)
 
 
-def _unpack_rolling(quota: Quota, value: bytes) -> Unpacked:
+def _is_rolling(quota: Quota, value: bytes) -> bool:
     size = len(value) - _ROLLING.size
     if size < 0 or size % _PART.size or size > MOST_PARTS * _PART.size:
-        return None
-    kind, stamp, at = _ROLLING.unpack_from(value)
+        return False
+    kind, _, at = _ROLLING.unpack_from(value)
     parts = tuple(_PART.iter_unpack(value[_ROLLING.size :]))
-    if kind == ROLLING_WINDOW and 0.0 <= at <= LARGEST and _are_parts(parts):
-        return stamp, RollingWindowState(at, parts)
-    return None
+    return bool(kind == ROLLING_WINDOW and 0.0 <= at <= LARGEST and _are_parts(parts))
 
 
 def _are_parts(parts: tuple[tuple[float, float], ...]) -> bool:
@@ -143,8 +146,9 @@ def _are_parts(parts: tuple[tuple[float, float], ...]) -> bool:
     return True
 
 
-_UNPACK: dict[type[Quota], Callable[[Quota, bytes], Unpacked]] = {
-    TokenBucket: _unpack_bucket,
-    FixedWindow: _unpack_fixed,
-    RollingWindow: _unpack_rolling,
+_IS_VALID: dict[type[Quota], Callable[[Any, bytes], bool]] = {
+    TokenBucket: _is_bucket,
+    FixedWindow: _is_fixed,
+    RollingWindow: _is_rolling,
 }
+"""Whether a value is one of this kind: not damaged, of an older format or of another kind."""

@@ -156,8 +156,3 @@ def booked_ahead(quota: RollingWindow, state: RollingWindowState, now: float) ->
     """The units that are booked for later."""
     current = index_of(quota, now)
     return sum([units for index, units in state.parts if index > current])
-
-
-def share(quota: RollingWindow, state: RollingWindowState, replicas: float) -> RollingWindowState:
-    """One replica's part of what was used."""
-    return RollingWindowState(state.at, tuple([(index, units / replicas) for index, units in state.parts]))

@@ -134,9 +134,3 @@ def booked_ahead(quota: Quota, state: State, now: float) -> float:
     """The units that are booked for later."""
     units: float = ALGORITHMS[type(quota)].booked_ahead(quota, state, now)
     return units
-
-
-def share(quota: Quota, state: State, replicas: float) -> State:
-    """One replica's part of what was used."""
-    part: State = ALGORITHMS[type(quota)].share(quota, state, replicas)
-    return part

@@ -173,8 +173,3 @@ def in_use(quota: TokenBucket, state: TokenBucketState, now: float) -> float:
 def booked_ahead(quota: TokenBucket, state: TokenBucketState, now: float) -> float:
     """The units that are booked for later."""
     return max(in_use(quota, state, now) - quota.burst, 0.0)
-
-
-def share(quota: TokenBucket, state: TokenBucketState, replicas: float) -> TokenBucketState:
-    """One replica's part of what was used."""
-    return state._replace(used=state.used / replicas, returned=0.0)

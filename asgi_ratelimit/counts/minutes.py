@@ -1,4 +1,4 @@
-"""What one process has counted in one minute: how it is written into the documents of the store, and read back.
+"""What a process counts, in numbers of each rule and of all requests; and how a minute of it is written and read back.
 
 The documents are a ring: the document of a minute has a part for each process, and is reused an hour later. A part
 holds recordings too: how many requests some clients sent in each second, so that another limit can be tried on it.
@@ -12,15 +12,16 @@ import json
 import math
 import re
 import zlib
+from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-from zlib import crc32
+from itertools import accumulate
+from operator import add, sub
+from typing import Any, TypeAlias
 
 from ..buckets import key_in
 from ..stores.documents import MAX_BYTES
-from .rule_counts import ADMITTED, NONE, REFUSED, SHADOWED, Numbers, RuleCounts, WaitTimes, added
 
 FORMAT = 2
 """The version of what is written; a reader leaves out what has another one."""
@@ -28,28 +29,98 @@ FORMAT = 2
 MINUTES = 60
 """The number of minutes that can be read back."""
 
+LATEST = 1024
+"""The number of requests of a rule that are remembered until they are collected."""
+
 ALL = 2**32
 """A bound above all checksums."""
 
-MOST_CELLS = 4096
-"""The most seconds with requests that are recorded in a minute, of all clients of all rules."""
-
-FEWEST_CELLS = 64
-"""The number of these that are recorded for each rule in any case."""
+MOST_CELLS, FEWEST_CELLS = 4096, 64
+"""The most seconds with requests that are recorded in a minute, of all rules together; and of each in any case."""
 
 FEW = 256
 """Up to this many cells of recordings are written every second; more than that only when the minute is over."""
 
-_MOST_KEYS, _LEFT_KEYS = 512, 256
-_PUBLISHED_KEYS, _FEWEST_PUBLISHED, _MOST_PUBLISHED = 200, 2, 20
+_MOST_KEYS, _LEFT_KEYS = 1024, 512
+_PUBLISHED_KEYS, _FEWEST_PUBLISHED, _MOST_PUBLISHED = 400, 4, 40
+
+BOUNDS_NS = tuple(int(unit * step) for unit in (1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 1.5, 2, 3, 4, 5, 6, 8))
+"""The upper bounds of the parts of a histogram, in nanoseconds: from 10 microseconds to 8 seconds."""
 
 _HALF = re.compile(r"[\ud800-\udfff]")
 """Half a character, which is no text."""
+
+Numbers: TypeAlias = tuple[int, ...]
+"""Counts of what was admitted, refused, shadowed, degraded and failed, in this order."""
+
+NONE: Numbers = (0, 0, 0, 0, 0)
+
+
+def added(numbers: Numbers, more: Numbers) -> Numbers:
+    """The sums of two rows of counts."""
+    return tuple(map(add, numbers, more))
 
 
 def document_of(minute: int) -> str:
     """The name of the document of a minute since the epoch."""
     return f"counts:{minute}"
+
+
+class RuleCounts:
+    """The counts of one rule or limiter, which never go down, and the buckets of its latest requests and refusals.
+
+    Shadowed are those that a shadow rule would have refused. Degraded are those that were decided without the store,
+    which are also among the admitted or refused ones. Failed are those in which a function of the program failed.
+    """
+
+    __slots__ = ("_collected", "numbers", "refusals", "requests")
+
+    def __init__(self) -> None:
+        self.numbers = list(NONE)
+        self.requests: deque[str] = deque(maxlen=LATEST)
+        self.refusals: deque[str] = deque(maxlen=LATEST)
+        self._collected = NONE
+
+    def collect(self) -> Numbers:
+        """What was counted since the last call; other threads may count meanwhile."""
+        before, self._collected = self._collected, tuple(self.numbers)
+        return tuple(map(sub, self._collected, before))
+
+
+@dataclass(slots=True)
+class WaitTimes:
+    """A histogram of waits: how many each part has, and the sum of all waits in nanoseconds."""
+
+    parts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
+    total_ns: int = 0
+
+    def add(self, wait_ns: int) -> None:
+        """Count one wait."""
+        self.parts[bisect(BOUNDS_NS, wait_ns)] += 1
+        self.total_ns += wait_ns
+
+    def add_all(self, other: WaitTimes) -> None:
+        """Count all waits of another histogram."""
+        self.parts = list(map(add, self.parts, other.parts))
+        self.total_ns += other.total_ns
+
+    @property
+    def count(self) -> int:
+        """How many waits there were."""
+        return sum(self.parts)
+
+    @property
+    def mean(self) -> float:
+        """The mean wait in seconds; 0.0 if there was none."""
+        return self.total_ns / self.count / 1e9 if self.count else 0.0
+
+    def quantile(self, share: float) -> float:
+        """The longest wait in seconds of the quickest ``share``, 0.99 for example, estimated within its part."""
+        rank, bounds = share * self.count, (0, *BOUNDS_NS, BOUNDS_NS[-1])
+        for lower, upper, count, below in zip(bounds, bounds[1:], self.parts, accumulate(self.parts)):
+            if below and below >= rank:
+                return (upper - (below - rank) / count * (upper - lower)) / 1e9
+        return 0.0
 
 
 @dataclass(slots=True)
@@ -67,7 +138,7 @@ class Recording:
     def add(self, second: int, requests: Mapping[str, int], most: int) -> None:
         """Record requests by bucket, all in one second; then forget clients until at most ``most`` cells are left."""
         for bucket, count in requests.items():
-            checksum = crc32(bucket.encode())
+            checksum = zlib.crc32(bucket.encode())
             if checksum < self.below:
                 seconds = self.clients.setdefault(checksum, {})
                 seconds[second] = seconds.get(second, 0) + count
@@ -78,12 +149,15 @@ class Recording:
 
 @dataclass(slots=True)
 class RuleMinute:
-    """The counts of one rule in this minute; requests and refusals by bucket are kept only for buckets with many."""
+    """The counts of one rule in this minute; ``keys`` are the refusals and requests of its worst buckets."""
 
     numbers: Numbers = NONE
-    requests: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
     recording: Recording = field(default_factory=Recording)
+
+    def worst(self, most: int) -> list[tuple[str, tuple[int, int]]]:
+        """The buckets with the most refusals, and of equal ones those with the most requests."""
+        return sorted(self.keys.items(), key=lambda item: item[1], reverse=True)[:most]
 
 
 @dataclass(slots=True)
@@ -105,16 +179,15 @@ class Minute:
         """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
         rule = self.rules.setdefault(name, RuleMinute())
         rule.numbers = added(rule.numbers, numbers)
-        requests = _emptied(counts.requests, numbers[ADMITTED] + numbers[REFUSED] + numbers[SHADOWED])
-        rule.recording.add(second, requests, self._most_cells())
-        for counter, more in (
-            (rule.requests, requests),
-            (rule.refusals, _emptied(counts.refusals, numbers[REFUSED] + numbers[SHADOWED])),
-        ):
-            counter.update(more)
-            if len(counter) > _MOST_KEYS:  # the smallest are forgotten
-                for bucket, _ in counter.most_common()[_LEFT_KEYS:]:
-                    del counter[bucket]
+        admitted, refused, shadowed, *_ = numbers
+        refusals = _emptied(counts.refusals, refused + shadowed)
+        requests = _emptied(counts.requests, admitted + refused + shadowed)
+        rule.recording.add(second, requests, max(FEWEST_CELLS, MOST_CELLS // len(self.rules)))
+        for bucket in requests | refusals:
+            before = rule.keys.get(bucket, (0, 0))
+            rule.keys[bucket] = before[0] + refusals[bucket], before[1] + requests[bucket]
+        if len(rule.keys) > _MOST_KEYS:
+            rule.keys = dict(rule.worst(_LEFT_KEYS))
 
     def content(self, values: Mapping[str, Any]) -> bytes:
         """This minute as the part of a document, with other ``values``: JSON, and the recordings after a line break.
@@ -122,6 +195,7 @@ class Minute:
         All recordings are written once the minute is over or if they are small, otherwise none.
         """
         most = min(_MOST_PUBLISHED, max(_FEWEST_PUBLISHED, _PUBLISHED_KEYS // max(len(self.rules), 1)))
+        worst = [(name, *each) for name, rule in self.rules.items() for each in rule.worst(most)]
         head = {
             "format": FORMAT,
             **values,
@@ -129,15 +203,11 @@ class Minute:
             "rules": {name: rule.numbers for name, rule in self.rules.items() if any(rule.numbers)},
             "seconds": [[second, *numbers] for second, numbers in self.seconds.items()],
             "waits": [self.waits.total_ns, self.waits.parts],
-            "keys": [row for name, rule in self.rules.items() for row in _top_keys(name, rule, most)],
+            "keys": [[name, bucket, sent, refused] for name, bucket, (refused, sent) in worst],
         }
         recordings = {name: rule.recording for name, rule in self.rules.items()}
         is_written = self.is_over or sum([each.cells for each in recordings.values()]) <= FEW
         return _json(head) + b"\n" + encoded(recordings if is_written else {})
-
-    def _most_cells(self) -> int:
-        """The most cells of each rule's recording."""
-        return max(FEWEST_CELLS, MOST_CELLS // max(len(self.rules), 1))
 
 
 def _json(values: object) -> bytes:
@@ -147,16 +217,8 @@ def _json(values: object) -> bytes:
 def _emptied(latest: deque[str], count: int) -> Counter[str]:
     """Empty the latest buckets; return their counts, scaled up to ``count`` if there were more than are remembered."""
     buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
-    counts = Counter(buckets)
-    if 0 < len(buckets) < count:
-        return Counter({bucket: round(each * count / len(buckets)) for bucket, each in counts.items()})
-    return counts
-
-
-def _top_keys(name: str, rule: RuleMinute, most: int) -> list[list[Any]]:
-    """The buckets with the most refusals and those with the most requests: name, bucket, requests, refusals."""
-    both = dict.fromkeys([bucket for each in (rule.refusals, rule.requests) for bucket, _ in each.most_common(most)])
-    return [[name, bucket, rule.requests[bucket], rule.refusals[bucket]] for bucket in both]
+    scale = max(count / len(buckets), 1) if buckets else 1
+    return Counter({bucket: round(each * scale) for bucket, each in Counter(buckets).items()})
 
 
 def encoded(recordings: Mapping[str, Recording]) -> bytes:
@@ -170,36 +232,21 @@ def recording_in(content: bytes, name: str) -> Recording | None:
         read = json.loads(zlib.decompressobj().decompress(content, MAX_BYTES)).get(name)
         if not _fits(read, (int, {str: {str: int}})) or not 0 < read[0] <= ALL:
             return None
-        below, clients = read
-        return Recording(
-            below, {int(client): {int(at): n for at, n in cells.items()} for client, cells in clients.items()}
-        )
+        clients = {int(client): {int(at): n for at, n in cells.items()} for client, cells in read[1].items()}
+        return Recording(read[0], clients)
     except (AttributeError, RecursionError, ValueError, zlib.error):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one process has counted in one minute, read back: see ``Minute.content`` for its values."""
+Part: TypeAlias = dict[str, Any]
+"""What one process has counted in one minute, read back: the values of ``Minute.content``.
 
-    content: bytes
-    values: dict[str, Any]
-
-    @property
-    def waits(self) -> WaitTimes:
-        """How long requests waited for the store."""
-        total_ns, parts = self.values["waits"]
-        return WaitTimes(parts, total_ns)
-
-    def recording(self, name: str) -> Recording | None:
-        """The recording of a rule, if there is one."""
-        return recording_in(self.content[self.content.index(b"\n") + 1 :], name)
-
+Its ``waits`` are ``WaitTimes``, and its ``recordings`` bytes for ``recording_in``.
+"""
 
 _NUMBERS = (int,) * len(NONE)
 _QUEUE = {"name": str, "waiting": int}
 _LEARNED = {"host": str, **_QUEUE, "limit": float, "remaining": float, "under_way": int, "paused_for": int}
-_ROWS: tuple[dict[str, Any], ...] = (_QUEUE, _LEARNED)
 _VALUES = {
     "process": str,
     "started": int,
@@ -219,18 +266,19 @@ def part_of(content: bytes, minute: int) -> Part | None:
 
     Of the rows of queues and servers, those that are not right are left out.
     """
+    head, _, recordings = content.partition(b"\n")
     try:
-        values = json.loads(content[: content.index(b"\n")])
+        values = json.loads(head)
         if not _fits(values, _VALUES) or values.get("format") != FORMAT or values.get("minute") != minute:
             return None
         for _, bucket, _, _ in values["keys"]:
             key_in(bucket)
     except (RecursionError, ValueError):
         return None
-    values["outbound"] = [
-        row for row in values["outbound"] if any(len(row) == len(each) and _fits(row, each) for each in _ROWS)
-    ]
-    return Part(content, values)
+    shapes = {len(shape): shape for shape in (_QUEUE, _LEARNED)}
+    values["outbound"] = [row for row in values["outbound"] if _fits(row, shapes.get(len(row), int))]
+    total_ns, parts = values["waits"]
+    return {**values, "waits": WaitTimes(parts, total_ns), "recordings": recordings}
 
 
 def _fits(value: Any, shape: Any) -> bool:

@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 import socket
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -21,16 +22,17 @@ from ..decision import Decision
 from ..errors import StoreError
 from ..logs import FailureLog
 from ..quota_text import RESERVED_NAMES, as_text
+from ..quotas import SECOND_US
 from ..stores import ByStore, Store
 from ..stores.base import before_closing, reference
 from ..stores.documents import shared_time
 from ..stores.name_owners import owned
 from ..waiting import Row, outbound_sources, run_in_place
-from .minutes import MINUTES, Minute, document_of
+from .minutes import MINUTES, NONE, Minute, RuleCounts, WaitTimes, added, document_of
 from .repeating import Repeating
-from .rule_counts import ADMITTED, DEGRADED, FAILED, NONE, REFUSED, SHADOWED, RuleCounts, WaitTimes, added
 
-SECOND_US = 1_000_000
+ADMITTED, REFUSED, SHADOWED, DEGRADED, FAILED = range(5)
+"""The places of the counts in ``Numbers``."""
 
 LASTS = 3900.0
 """Seconds after which a written minute is gone."""
@@ -44,10 +46,8 @@ _failures = FailureLog()
 class Counts(Repeating):
     """What this process has counted on one store, of each rule and of all requests, each of which counts once.
 
-    The store is not kept alive. A store without documents is counted, and nobody is told.
+    The store is not kept alive. A store without documents is counted, and nobody reads it.
     """
-
-    first_after = 0.5
 
     def __init__(self, store: Store) -> None:
         self._store = reference(store)
@@ -64,21 +64,21 @@ class Counts(Repeating):
         self.rules: dict[str, RuleCounts] = {}
         self.waits = WaitTimes()
         self._requests = RuleCounts()
-        self._process: dict[str, Any] = {}
+        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
         self._due_ns = 0.0 if self._documents is not None else math.inf
         """From this time on, a request has to see to it that the counts are written."""
         self._second = 0
         """When that came which is still to be collected, for a store in this process."""
-        self._minute = Minute(0)
-        self._unwritten: list[Minute] = []
-        """Minutes that are over, and whose last write has not succeeded yet."""
+        self._minutes = [Minute(0)]
+        """The current minute, and before it those that are over, and whose last write has not succeeded yet."""
         self._outbound: list[Row] = []
         self._is_writing = Lock()
 
     @property
     def is_needed(self) -> bool:
         """Whether the background loop is to write."""
-        return self._documents is not None and not self._in_process
+        return self._documents is not None and not self._in_process and self._store() is not None
 
     def of_rule(self, name: str) -> RuleCounts:
         """The counts of a rule; another thread may just have made them."""
@@ -126,7 +126,7 @@ class Counts(Repeating):
         """Write; return the seconds until the next full second, so that all processes write at the same time."""
         with suppress(StoreError):  # the result of the last look then still counts
             await self._time.look()
-        await self.write(int(self._time.now_us() - SECOND_US / 2) // SECOND_US)
+        await self.write(int(self._time.now_us() / SECOND_US - 0.5))
         return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
 
     async def run_last(self) -> None:
@@ -164,11 +164,8 @@ class Counts(Repeating):
         if store is None or not self._is_writing.acquire(blocking=False):
             return
         try:
-            number, second = divmod(at, 60)
-            if number != self._minute.number:
-                self._begin_minute(number)
-            self._collect(self._minute, second)
-            for minute in [*self._unwritten, self._minute]:
+            self._collect(*divmod(at, 60))
+            for minute in self._minutes:
                 if minute.has_news:
                     await self._write_minute(store, minute)
         except StoreError:
@@ -176,18 +173,20 @@ class Counts(Repeating):
         except Exception as error:  # noqa: BLE001  # nothing that is written is worth more than the app
             _failures.report("the counts could not be published", error)
         finally:
-            self._unwritten = [minute for minute in self._unwritten if minute.has_news]
+            *over, current = self._minutes
+            self._minutes = [*[minute for minute in over if minute.has_news], current][-MINUTES:]
             self._is_writing.release()
 
-    def _begin_minute(self, number: int) -> None:
-        """The minute before is written once more, now that it is over: with all of its recordings."""
-        before, self._minute = self._minute, Minute(number)
-        if before.seconds:
-            before.is_over = before.has_news = True
-            self._unwritten = [*self._unwritten, before][-MINUTES:]
+    def _collect(self, number: int, second: int) -> None:
+        """Add what was counted since the last call to a minute.
 
-    def _collect(self, minute: Minute, second: int) -> None:
-        """Add what was counted since the last call to a minute."""
+        The minute before is written once more, now that it is over: with all of its recordings.
+        """
+        minute = self._minutes[-1]
+        if number != minute.number:
+            minute.is_over = minute.has_news = bool(minute.seconds)
+            minute = Minute(number)
+            self._minutes.append(minute)
         requests = self._requests.collect()
         if any(requests):
             minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
@@ -204,21 +203,18 @@ class Counts(Repeating):
 
     async def _write_minute(self, store: Any, minute: Minute) -> None:
         """Write a minute; one that cannot be written, whatever the store answers, is not written again."""
-        if not self._process:
-            name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-            self._process = {"process": name, "started": int(self._time.now_us() // SECOND_US)}
-        quotas: dict[str, list[str]] = {}
+        quotas: defaultdict[str, list[str]] = defaultdict(list)
         penalties = []
         for name, quota in owned(store):
             if quota.name in RESERVED_NAMES:
                 penalties.append(name)
             else:
-                quotas.setdefault(name, []).append(as_text(quota))
+                quotas[name].append(as_text(quota))
         values = {**self._process, "quotas": quotas, "penalties": penalties, "outbound": self._outbound}
-        document, part = document_of(minute.number), self._process["process"]
+        part = str(self._process["process"]), minute.content(values)
         minute.has_news = False
         try:
-            await self._documents.write_part(document, part, minute.content(values), seconds=LASTS)
+            await self._documents.write_part(document_of(minute.number), *part, seconds=LASTS)
         except StoreError:
             minute.has_news = True
             raise

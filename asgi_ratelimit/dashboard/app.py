@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.types import Receive, Scope, Send
 
 from ..argument_errors import checked_flag, shows_use
+from ..counts.minutes import recording_in
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
@@ -24,7 +25,7 @@ from ..stores import Store
 from ..stores.opening import store_of_limits
 from .access import Access, Allow, By, Tokens, set_cookie
 from .page_state import PageState
-from .what_if import estimate
+from .summaries import estimate
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""
@@ -130,7 +131,7 @@ class Dashboard:
         parts = await self._state.parts()
 
         def estimated() -> dict[str, Any]:  # reading the recordings takes long as well
-            recordings = [(minute, part.recording(name)) for minute, part in parts]
+            recordings = [(minute, recording_in(part["recordings"], name)) for minute, part in parts]
             return asdict(estimate([(minute, each) for minute, each in recordings if each is not None], quotas))
 
         return JSONResponse(await run_in_threadpool(estimated))

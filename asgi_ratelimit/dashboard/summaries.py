@@ -1,17 +1,19 @@
-"""Summaries: the counts of all processes on a store in the last hour, added up."""
+"""Summaries: the counts of all processes on a store in the last hour, added up; and what another limit would do."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..algorithms import State, decide, most_at_once, unused
 from ..buckets import key_in
-from ..counts.minutes import MINUTES, Part, document_of, part_of
+from ..counts.minutes import ALL, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, document_of, part_of
 from ..counts.process_counts import counts_of
-from ..counts.rule_counts import NONE, Numbers, WaitTimes, added
+from ..decision import Charge
+from ..quotas import SECOND_US, Quota
 from ..stores import Store
 from ..stores.documents import documents, shared_time
 
@@ -155,7 +157,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
     newest, waits = dict[str, dict[str, Any]](), WaitTimes()
     for place, (minute, parts) in enumerate(minutes.items()):
         for process, part in parts.items():
-            values = newest[process] = part.values
+            newest[process] = values = part
             for name, numbers in values["rules"].items():
                 rows[name][place] = added(rows[name][place], numbers)
             for second, *counts in values["seconds"]:
@@ -165,7 +167,7 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
                 requests[name, bucket] += sent
                 refused[name, bucket] += refusals
             if place >= len(minutes) - RECENT_MINUTES:
-                waits.add_all(part.waits)
+                waits.add_all(values["waits"])
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
     outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
     latest = [newest[process] for process in sorted(newest)]
@@ -192,3 +194,70 @@ def _rules(rows: defaultdict[str, list[Numbers]], newest: Iterable[Mapping[str, 
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*rows[name]))
         text, minutes = "; ".join(quotas.get(name, [])), tuple(rows[name])
         yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, minutes, name in penalties)
+
+
+# What another limit would have refused
+
+MOST_CELLS = 20_000
+"""The most seconds with requests that are replayed, over all clients."""
+
+_STEPS = 4
+"""The requests of one second are assumed to come in this many steps."""
+
+Seconds = dict[int, int]
+"""How many requests came in each second since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The effect that a quota would have had on the recorded ``clients`` and their ``requests``, each at a cost of 1.
+
+    ``share`` is the part of all clients that was recorded: 1.0 for all of them.
+    """
+
+    clients: int
+    requests: int
+    refused_clients: int
+    refused: int
+    share: float
+
+
+def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota]) -> Estimate:
+    """What these quotas would have refused of the recordings, each of which comes with its minute since the epoch."""
+    clients, below = _joined(list(recordings))
+    refused = [_refused(seconds, quotas) for seconds in clients.values()]
+    requests = sum(sum(seconds.values()) for seconds in clients.values())
+    return Estimate(len(clients), requests, sum(each > 0 for each in refused), sum(refused), below / ALL)
+
+
+def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seconds], int]:
+    """The requests of each client that all recordings are sure to contain, and the bound of their checksums."""
+    below = min([recording.below for _, recording in recordings], default=ALL)
+    while True:
+        clients: dict[int, Seconds] = {}
+        for minute, recording in recordings:
+            for client, cells in recording.clients.items():
+                if client < below:
+                    seconds = clients.setdefault(client, {})
+                    for second, count in cells.items():
+                        at = minute * 60 + second
+                        seconds[at] = seconds.get(at, 0) + count
+        if below == 1 or sum(map(len, clients.values())) <= MOST_CELLS:
+            return clients, below
+        below >>= 1
+
+
+def _refused(seconds: Seconds, quotas: Sequence[Quota]) -> int:
+    """How many of these requests of one client the quotas would have refused."""
+    states, refused = list[State](), 0
+    for second, count in sorted(seconds.items()):
+        steps = min(count, _STEPS)
+        for step in range(steps):
+            sent = count // steps + (step < count % steps)
+            now, charges = (second + step / steps) * SECOND_US, [Charge(quota, "key", sent) for quota in quotas]
+            states = states or [unused(quota, now) for quota in quotas]
+            granted = most_at_once(charges, states, now)
+            _, after = decide([Charge(quota, "key", granted) for quota in quotas], states, now, 0.0)
+            states = after or states
+            refused += sent - int(granted) if after else sent
+    return refused

@@ -4,32 +4,22 @@ The dialects write decisions as headers; ``parse`` reads the limits that any API
 no ``await``, no clock, no lock, no logging.
 """
 
-from .answer_sources import Headers
+from .answers import Headers
 from .header_rendering import (
-    DIALECTS,
-    LARGEST,
     LEGACY_NAMES,
     Dialect,
     DialectName,
     Header,
     HeaderOptions,
-    both,
     delay,
-    dialect,
     draft,
     header_options,
-    legacy,
-    policy,
-    quoted,
-    retry_after,
     violated,
 )
 from .server_limit_parsing import MAX_DELAY, parse
 from .server_limits import ServerLimit, ServerLimits
 
 __all__ = [
-    "DIALECTS",
-    "LARGEST",
     "LEGACY_NAMES",
     "MAX_DELAY",
     "Dialect",
@@ -39,15 +29,9 @@ __all__ = [
     "Headers",
     "ServerLimit",
     "ServerLimits",
-    "both",
     "delay",
-    "dialect",
     "draft",
     "header_options",
-    "legacy",
     "parse",
-    "policy",
-    "quoted",
-    "retry_after",
     "violated",
 ]

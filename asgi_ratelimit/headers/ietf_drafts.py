@@ -1,89 +1,130 @@
-"""Limits in the syntax of the IETF drafts: structured fields in ``RateLimit`` and ``RateLimit-Policy``.
+"""Limits in the syntax of the IETF drafts: lists of structured fields (RFC 9651) in two headers.
 
 Drafts 08 to 11 have lists of names, ``RateLimit: "default";r=50;t=30`` and ``RateLimit-Policy: "default";q=100;w=60``.
 Earlier ones have lists of numbers, ``100;w=60``; the rest of them is in the data of profiles.
 
-Malformed values are ignored, as the drafts demand. No ``await``, no clock, no lock, no logging in this module.
+Malformed values are ignored, as the drafts demand. The time grows no faster than the length of a text.
+No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from typing import NamedTuple, TypeAlias
 
 from .server_limits import ServerLimit
-from .structured_fields import BareItem, Item, parse_list
+
+MAX_ITEMS = 64
+"""The most items of a list that are read; what follows is ignored."""
+
+BareItem: TypeAlias = float | str
+"""A number or a string. All other values, such as bytes, are texts as they are written."""
+
+
+class Item(NamedTuple):
+    """A value, and its parameters by name."""
+
+    value: BareItem
+    parameters: dict[str, BareItem]
+
+    def number(self, name: str) -> float | None:
+        """The parameter of this name, if it is a number from 0 up."""
+        return _amount(self.parameters.get(name))
+
+
+_BARE_ITEM = r"""(?:
+    (?P<number> -?[0-9]{1,12}\.[0-9]{1,3} | -?[0-9]{1,15} )
+    | "(?P<string> (?: [\x20-\x21\x23-\x5b\x5d-\x7e] | \\["\\] )* )"
+    | (?P<other>
+        : (?: [A-Za-z0-9+/]{4} )* (?: [A-Za-z0-9+/]{2,3} ={0,2} )? :  # bytes
+        | \?[01] | @-?[0-9]{1,15}  # a truth value, or a date
+        | %"(?: [\x20-\x21\x23-\x24\x26-\x7e] | %[0-9a-f]{2} )*"  # a string of other characters
+        | [A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*  # a token
+    )
+)"""
+_VALUE = re.compile(_BARE_ITEM, re.VERBOSE)
+_PARAMETER = re.compile(rf"; [ ]* (?P<key> [a-z*][a-z0-9_.*-]* ) (?: = {_BARE_ITEM} )?", re.VERBOSE)
+_END = re.compile(r"[ \t]*(?:(?P<comma>,)[ \t]*|\Z)")
+
+
+def parse_list(text: str | None) -> list[Item]:
+    """The items of a list; none if there is an error anywhere, or an inner list, which no header of limits has."""
+    text = (text or "").strip(" ")
+    items: list[Item] = []
+    at, is_more = 0, bool(text)
+    while is_more and len(items) < MAX_ITEMS:
+        value = _VALUE.match(text, at)
+        if value is None:
+            return []
+        parameters: dict[str, BareItem] = {}
+        at = value.end()
+        while parameter := _PARAMETER.match(text, at):
+            parameters[parameter["key"]] = _read(parameter)
+            at = parameter.end()
+        end = _END.match(text, at)
+        if end is None:
+            return []
+        items.append(Item(_read(value), parameters))
+        at, is_more = end.end(), end["comma"] is not None
+    return items
+
+
+def _read(match: re.Match[str]) -> BareItem:
+    if match["number"]:
+        return float(match["number"])
+    if match["string"] is not None:
+        return re.sub(r"\\(.)", r"\1", match["string"])
+    return match["other"] or "?1"  # a parameter without a value is true
 
 
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
-    """The limits of both headers, those that ``RateLimit`` names first; none if neither is well-formed."""
-    reported = _named(limits, "r")
-    stated = {(item.value, item.parameters.get("pk")): item for item in _named(policies, "q")}
-    by_name = {item.value: item for item in reversed(stated.values())}
+    """The limits of both headers, those that ``RateLimit`` names first; none if neither is well-formed.
+
+    An item belongs to the policy of its name and partition, or else to the first of its name: some servers send the
+    partition with the policy alone.
+    """
+    reported, stated = _named(limits, "r"), _named(policies, "q")
+    by_name = {item.value: item for item in reversed(stated)}
+    by_partition = {(item.value, item.parameters.get("pk")): item for item in stated}
     found: list[ServerLimit] = []
     for item in reported:
-        policy = stated.get((item.value, item.parameters.get("pk"))) or stated.get((item.value, None))
-        if policy is None and "pk" not in item.parameters:  # some servers send the partition with the policy alone
-            policy = by_name.get(item.value)
+        policy = by_partition.get((item.value, item.parameters.get("pk"))) or by_name.get(item.value)
         found.append(_limit(item, policy))
     names = {item.value for item in reported}
-    return found + [_limit(policy, None) for policy in stated.values() if policy.value not in names]
+    return found + [_limit(policy, None) for policy in by_partition.values() if policy.value not in names]
 
 
 def policies_in(text: str | None) -> list[tuple[float, float]]:
-    """The limits and windows of a list of numbers, ``100;w=60, 5000;w=3600``; windows in seconds.
+    """The limits and windows of a list of numbers, ``100;w=60, 5000;w=3600``, those without a window apart.
 
-    WHOOP writes ``window`` for ``w``.
+    Windows are in seconds. WHOOP writes ``window`` for ``w``.
     """
-    items = parse_list(text or "") or []
-    pairs = [(_amount(item.value), _amount(item.parameters.get("w", item.parameters.get("window")))) for item in items]
-    return [(units, window) for units, window in pairs if units is not None and window]
-
-
-def first_number(text: str | None) -> float | None:
-    """The first item of a list of numbers, ``100, 100;w=60``."""
-    return next((_amount(item.value) for item in parse_list(text or "") or []), None)
-
-
-def with_policies(limit: ServerLimit, policies: Sequence[tuple[float, float]]) -> list[ServerLimit]:
-    """A limit with the window that belongs to it, and all other policies as limits of their own."""
-    window = next((window for units, window in policies if units == limit.limit), limit.window)
-    others = dict.fromkeys((units, window) for units, window in policies if (units, window) != (limit.limit, window))
-    named = [ServerLimit(name=f"{units:g};w={window:g}", limit=units, window=window) for units, window in others]
-    return [replace(limit, window=window), *named]
+    numbers = [(_amount(item.value), item.number("w") or item.number("window")) for item in parse_list(text)]
+    return [(units, window) for units, window in numbers if units is not None and window]
 
 
 def _named(text: str | None, key: str) -> list[Item]:
-    """The items with a name and a number. Drafts 08 and 09 allow tokens for names; later drafts allow only strings."""
-    items = parse_list(text or "") or []
-    return [item for item in items if isinstance(item.value, str) and item.value and _whole(item, key) is not None]
+    """The items with a name and this number. Drafts 08 and 09 allow tokens for names; later drafts, strings alone."""
+    named = [item for item in parse_list(text) if isinstance(item.value, str) and item.value]
+    return [item for item in named if item.number(key) is not None]
 
 
 def _limit(item: Item, policy: Item | None) -> ServerLimit:
     """The limit that an item describes, and its policy in the other header."""
     both = Item(item.value, {**(policy.parameters if policy else {}), **item.parameters})
-    partition, unit = both.parameters.get("pk"), both.parameters.get("qu")
+    partition = both.parameters.get("pk")
     return ServerLimit(
         name=str(item.value),
-        limit=_whole(both, "q"),
-        remaining=_whole(both, "r"),
-        window=_whole(both, "w") or None,
-        reset_after=_whole(both, "t"),
+        limit=both.number("q"),
+        remaining=both.number("r"),
+        window=both.number("w") or None,
+        reset_after=both.number("t"),
         reset_means="next unit",
-        unit=unit if isinstance(unit, str) else "requests",
-        bucket=b64encode(partition).decode() if isinstance(partition, bytes) else None,
+        unit=str(both.parameters.get("qu", "requests")),
+        bucket=None if partition is None else str(partition).strip(":"),
     )
 
 
 def _amount(value: BareItem | None) -> float | None:
     """A number from 0 up."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return float(value)
-    return None
-
-
-def _whole(item: Item, key: str) -> float | None:
-    """A parameter that must be an integer from 0 up."""
-    value = item.parameters.get(key)
-    return float(value) if type(value) is int and value >= 0 else None
+    return value if isinstance(value, float) and value >= 0 else None

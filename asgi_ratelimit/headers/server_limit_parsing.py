@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..profiles.definitions import LimitHeaders, Profile, Refusal, Sources
+from ..profiles.definitions import LimitHeaders, Profile, Sources
 from ..profiles.registry import named
-from .answer_sources import Answer, Headers
-from .ietf_drafts import first_number, limits_in, policies_in, with_policies
+from .answers import Answer, Headers, asked_waits, number, seconds_until, unix_time
+from .ietf_drafts import limits_in, policies_in
 from .server_limits import ServerLimit, ServerLimits
-from .value_parsing import asked_waits, number, seconds_until, unix_time
 
 MAX_DELAY = 900.0
 """Seconds: no answer makes a caller wait longer, unless the caller of ``parse`` says so."""
 
 MAX_LIMITS = 64
 """The most limits of one answer."""
-
-MAX_UNITS = 1e15
-"""A larger number of units is no limit."""
-
-MAX_WINDOW = 10 * 366 * 86_400.0
-"""A longer window, in seconds, is no window."""
 
 
 def parse(
@@ -54,15 +47,17 @@ def parse(
     date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)[:MAX_LIMITS]
-    bounded = tuple([_bounded(limit, max_delay) for limit in limits])
+    report = ServerLimits(profile=chosen.name, limits=tuple([_bounded(limit, max_delay) for limit in limits]))
     kinds = (each for each in chosen.refusals if status in each.statuses and all(map(answer.has, each.signs)))
     refusal = next(kinds, None)
     if refusal is None or refusal.is_final:
-        return ServerLimits(profile=chosen.name, limits=bounded)
-    wait = _wait(answer, chosen, refusal, limits, server_now)
-    return ServerLimits(
-        profile=chosen.name,
-        limits=bounded,
+        return report
+    stated = [seconds_until(text, "auto", server_now) for text in answer.texts(chosen.waits)]
+    stated += asked_waits(answer.headers, server_now)
+    exhausted = max(filter(None, [limit.wait() for limit in limits]), default=refusal.wait)
+    wait = next((seconds for seconds in stated if seconds is not None), exhausted)
+    return replace(
+        report,
         is_throttled=True,
         retry_after=None if wait is None else min(wait, max_delay),
         scope=refusal.scope or answer.text(chosen.scopes),
@@ -74,16 +69,6 @@ def _recognised(answer: Answer, profile: Profile) -> Profile:
     """The first candidate of a profile whose sign the answer has, or else the profile itself."""
     candidates = (each for each in profile.candidates if not answer.headers.keys().isdisjoint(each.signs))
     return next(candidates, profile)
-
-
-def _wait(
-    answer: Answer, profile: Profile, refusal: Refusal, limits: list[ServerLimit], server_now: float | None
-) -> float | None:
-    """Seconds to wait after a refusal: as it says, or until there is a unit again, or the usual time."""
-    stated = [seconds_until(text, "auto", server_now) for text in answer.texts(profile.waits)]
-    stated += asked_waits(answer.headers, server_now)
-    exhausted = max(filter(None, [limit.wait() for limit in limits]), default=refusal.wait)
-    return next((seconds for seconds in stated if seconds is not None), exhausted)
 
 
 def _bounded(limit: ServerLimit, max_delay: float) -> ServerLimit:
@@ -101,9 +86,8 @@ def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[
     by_name: dict[str, ServerLimit] = {}
     for entry in profile.limits:
         for name in answer.names(entry.templates) if "{name}" in entry.name else [""]:
-            if entry.name.replace("{name}", name) not in by_name:
-                for limit in _read(answer, entry, name, server_now):
-                    by_name.setdefault(limit.name, limit)
+            for limit in _read(answer, entry, name, server_now):
+                by_name.setdefault(limit.name, limit)
     return list(by_name.values()) or next(filter(None, drafts), [])
 
 
@@ -112,12 +96,12 @@ def _read(answer: Answer, entry: LimitHeaders, name: str, server_now: float | No
 
     def units(sources: Sources) -> float | None:
         values = map(number, answer.texts(sources, name))
-        return next((value for value in values if value is not None and abs(value) <= MAX_UNITS), None)
+        return next((value for value in values if value is not None), None)
 
     limit, remaining, used = units(entry.limit), units(entry.remaining), units(entry.used)
     policies = policies_in(answer.text(entry.policies, name))
-    if limit is None and entry.policies:
-        limit = first_number(answer.text(entry.limit, name))
+    if limit is None and policies:  # the first is in force, ``RateLimit-Limit: 100, 100;w=60``
+        limit = policies[0][0]
     if (utilization := units(entry.utilization)) is not None:
         limit, remaining = 1.0, 1.0 - utilization
     if remaining is None and limit is not None and used is not None:
@@ -127,22 +111,27 @@ def _read(answer: Answer, entry: LimitHeaders, name: str, server_now: float | No
     if entry.exhausted is not None and answer.has(entry.exhausted, name):
         remaining = 0.0
     limit = limit if limit is not None and limit >= 0 else None
-    if limit is None and remaining is None and not policies:
+    if limit is None and remaining is None:
         return []
     window = (units(entry.window) or 0.0) / (1000.0 if entry.window_unit == "ms" else 1.0)
-    refill, refill_every = units(entry.refill), units(entry.refill_every)
+    window = next((seconds for most, seconds in policies if most == limit), window)
+    refill, refill_every = units(entry.refill) or 0.0, units(entry.refill_every) or 0.0
     resets = (seconds_until(text, entry.reset_unit, server_now) for text in answer.texts(entry.reset, name))
     main = ServerLimit(
         name=entry.name.replace("{name}", name),
         limit=limit,
         remaining=None if remaining is None else max(remaining, 0.0),
-        window=window if 0 < window <= MAX_WINDOW else None,
+        window=window if window > 0 else None,
         reset_after=next((seconds for seconds in resets if seconds is not None), None),
         reset_means=entry.reset_means,
-        refill=refill / refill_every if refill and refill_every and refill > 0 and refill_every > 0 else None,
+        refill=refill / refill_every if refill > 0 and refill_every > 0 else None,
         cost=units(entry.cost),
         unit=entry.unit.replace("{name}", name),
         bucket=answer.text(entry.bucket, name),
         scope=entry.scope,
     )
-    return with_policies(main, policies)
+    others = dict.fromkeys(policy for policy in policies if policy[0] != limit)
+    return [
+        main,
+        *(ServerLimit(name=f"{most:g};w={seconds:g}", limit=most, window=seconds) for most, seconds in others),
+    ]

@@ -3,11 +3,10 @@
 A key function takes the connection and returns a text, bytes, or ``None``, which means that its rule does not apply.
 """
 
-from .app_keys import path_param, state, user
 from .base import Key, KeyFunction
 from .client_ip import client_ip
 from .combine import combine, first_of
-from .header import cookie, header
+from .named_keys import cookie, header, path_param, state, user
 
 __all__ = [
     "Key",

@@ -2,8 +2,7 @@
 
 from ..stores.opening import as_store
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, UnownedLimiter
-from .sync_limiter import SyncLimiter
+from .limiter import Limiter, SyncLimiter, UnownedLimiter
 from .tickets import Ticket
 
 __all__ = [

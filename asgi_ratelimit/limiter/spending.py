@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
-from ..quotas import SECOND_US
 from ..stores import settle
-from ..waiting import Flow, GiveBack, SlotWaiter, as_refused, of_all, pace_timeout, run_async, run_sync
+from ..waiting import Flow, GiveBack, SlotWaiter, pace_timeout, run_async, run_sync, too_late
 from .charges import Cost, actual_units, charged_units, settled_units
 
 Wait: TypeAlias = Callable[[Take], Flow[Decision]]
@@ -77,7 +76,7 @@ class Spending:
     def _wait(self) -> Flow[None]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
         self.actual = charged_units(self.decision)
-        self._waiter.begin(self._take)
+        self._waiter.units.begin(self._take)
         self._is_under_way = True
 
     def _settle(self) -> Flow[None]:
@@ -86,7 +85,7 @@ class Spending:
             if self.actual != charged_units(self.decision) or self._take.operation is not None:
                 yield GiveBack(self._waiter.store, partial(settle, self._waiter.store, self.decision, self.actual))
         finally:
-            self._waiter.finish(self._take)
+            self._waiter.units.end(self._take)
 
 
 class SpendWaiter(SlotWaiter):
@@ -98,33 +97,25 @@ class SpendWaiter(SlotWaiter):
     A caller that others have outrun for too long books its slot.
     """
 
-    def wait_to_spend(self, take: Take) -> Flow[Decision]:
-        """Take as soon as it fits, within the take's ``max_wait``.
+    def wait_to_spend(self, take: Take, deadline_us: float | None = None) -> Flow[Decision]:
+        """Take as soon as it fits, within the take's ``max_wait``, or before the deadline of one that waited before.
 
         Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when the time is
         over. A slot that the same operation has booked is waited for as by any paced caller.
         """
-        buckets, deadline_us = _buckets_of(take), self.now_us() + take.max_wait_us
-        decision = None if self._waiters.spenders.ahead(buckets) else (yield from self._try_to_spend(take))
+        buckets = _buckets_of(take)
+        if deadline_us is None:
+            deadline_us = self.now_us() + take.max_wait_us
+        decision = None if self._turns.ahead(("spending", *buckets)) else (yield from self._try_to_spend(take))
         if decision is None or not decision.allowed:
             decision = yield from self._wait_in_turn(take, buckets, deadline_us)
         if decision is None or decision.repeated:
-            left = replace(take, max_wait=max(deadline_us - self.now_us(), 0.0) / SECOND_US)
-            with of_all(left, take.max_wait):
-                decision = yield from self.wait(self._renewed(left))
+            decision = yield from self.wait(self._renewed(take), deadline_us=deadline_us)
         return decision
 
-    def begin(self, take: Take) -> None:
-        """Note that a block with this take begins, whose end may give units back."""
-        self._waiters.units.begin(_buckets_of(take))
-
-    def finish(self, take: Take) -> None:
-        """Note that the block with this take is over, and settled."""
-        self._waiters.units.end(_buckets_of(take))
-
-    def _wait_in_turn(self, take: Take, buckets: frozenset[str], deadline_us: float) -> Flow[Decision | None]:
+    def _wait_in_turn(self, take: Take, buckets: tuple[str, ...], deadline_us: float) -> Flow[Decision | None]:
         """The decision that lets the take go; ``None`` if others have outrun it for too long, so that it books."""
-        place = yield from self._enter(self._waiters.spenders, buckets, take, deadline_us)
+        place = yield from self._enter(("spending", *buckets), take, deadline_us)
         patience_us = 0.0  # until when it lets others outrun it; 0 before it was refused
 
         def attempt() -> Flow[Decision | float | None]:
@@ -146,9 +137,9 @@ class SpendWaiter(SlotWaiter):
             return min(now_us + max(wait_us, 0.0), deadline_us)
 
         try:
-            return (yield from self._waiters.units.retry(buckets, self.clock, attempt))
+            return (yield from self.units.retry(buckets, self.clock, attempt))
         finally:
-            self._waiters.spenders.leave(place)
+            self._turns.leave(place)
 
     def _try_to_spend(self, take: Take) -> Flow[Decision]:
         return (yield from self.try_take(_at_once(self._renewed(take))))
@@ -158,9 +149,9 @@ class SpendWaiter(SlotWaiter):
         if is_outage(decision) or decision.wait_us == math.inf:
             raise pace_timeout(take, decision)
         too_long_us = now_us + decision.wait_us - deadline_us
-        may_come_back = not self.store.in_process or self._waiters.units.may_come(_buckets_of(take))
+        may_come_back = not self.store.in_process or self.units.may_come(_buckets_of(take))
         if now_us >= deadline_us or (too_long_us > 0.0 and not may_come_back):
-            raise pace_timeout(take, as_refused(decision, too_long_us))
+            raise too_late(take, decision, too_long_us)
 
 
 def units_ahead(decision: Decision) -> list[float]:
@@ -175,5 +166,5 @@ def _at_once(take: Take) -> Take:
     return replace(take, max_wait=MOMENT if any(each.cost > each.quota.most for each in take.charges) else 0.0)
 
 
-def _buckets_of(take: Take) -> frozenset[str]:
-    return frozenset([charge.bucket for charge in take.charges])
+def _buckets_of(take: Take) -> tuple[str, ...]:
+    return tuple(sorted([charge.bucket for charge in take.charges]))

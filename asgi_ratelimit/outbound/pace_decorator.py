@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..argument_errors import shows_use
@@ -14,13 +15,11 @@ from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError
 from ..hooks import Hook
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
-from ..quota_text import QuotaLike
+from ..quota_text import QuotaLike, as_quotas
+from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 from ..stores import Store
 from ..stores.name_owners import register
-from ..waiting import SlotWaiter
-from .call_arguments import Resolve, depends_on_call, from_call, warn_of_argument_name
-from .margin import reads_with_margin
-from .paced_functions import CallWaiter, TakeOfCall, wrapper_for
+from ..waiting import Flow, SlotWaiter, run_async, run_sync
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,60 +70,79 @@ def pace(
     """
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
-    read = reads_with_margin(EVEN_BURST, margin)
+    read = reads_with_margin(margin)
     limiter = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
-    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay, margin)
-    return Pace(limiter, name, given)
+    waiter = SlotWaiter(limiter.store, margin=margin, renewed=limiter.live.renewed)
+    return Pace(
+        limiter, name, waiter, "" if key is None else key, cost, checked_priority(priority), max_wait_of(max_delay)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class OfCall:
-    """The arguments of ``pace`` that may depend on a call, the longest delay, and the margin."""
-
-    key: KeyOfCall
-    cost: CostOfCall
-    priority: PriorityOfCall
-    max_delay: float | None
-    margin: float
-
-
 class Pace:
     """The decorator that ``pace`` returns; several functions under it share their buckets if it has a name."""
 
-    def __init__(self, limiter: UnownedLimiter, name: str | None, given: OfCall) -> None:
-        self._limiter = limiter
-        self._name = name
-        self._given = given
-        self._max_wait = max_wait_of(given.max_delay)
-        self._waiter = SlotWaiter(limiter.store, margin=given.margin, renewed=limiter.live.renewed)
+    _limiter: UnownedLimiter
+    _name: str | None
+    _waiter: SlotWaiter
+    _key: KeyOfCall
+    _cost: CostOfCall
+    _priority: PriorityOfCall
+    _max_wait: float
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        wrap, limiter = wrapper_for(function), self._limiter
-        if self._given.key:
-            warn_of_argument_name(self._given.key, function)
-        if self._name is None:
-            limiter = limiter.renamed(_name_of(function))
-        take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
-        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter)
-        paced = functools.wraps(function)(wrap(function, waiter))
+        call: Callable[..., Any] = function
+        is_async = is_coroutine_function(call)
+        limiter = self._limiter if self._name is not None else self._limiter.renamed(_name_of(call))
+        if not depends_on_call(self._key) and not depends_on_call(self._cost):
+            Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)))  # what is wrong raises now
+        key, cost = from_call(self._key, call, "key"), from_call(self._cost, call, "cost")
+        priority = from_call(self._priority, call, "priority")
+
+        def acquire(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[Any]:
+            first = checked_priority(priority(args, kwargs))
+            take = Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+            return limiter.admitted(take, lambda take: self._waiter.wait(take, first))
+
+        async def paced_async(*args: Any, **kwargs: Any) -> Any:
+            await run_async(acquire(args, kwargs))
+            return await call(*args, **kwargs)
+
+        def paced_in_thread(*args: Any, **kwargs: Any) -> Any:
+            run_sync(acquire(args, kwargs))
+            return call(*args, **kwargs)
+
+        paced = functools.wraps(call)(paced_async if is_async else paced_in_thread)
         if self._name is not None:
-            register_name(self._limiter, paced)
+            register_name(limiter, paced)
         return cast("Callable[P, R]", paced)
 
-    def _take_of(self, function: Callable[..., Any], limiter: Limiter) -> TakeOfCall:
-        given, charges, max_wait = self._given, limiter.charges, self._max_wait
-        if not depends_on_call(given.key) and not depends_on_call(given.cost):
-            Take(charges(cast("Key", given.key), cast("Cost", given.cost)), max_wait)  # what is wrong raises now
-        key, cost = from_call(given.key, function, "key"), from_call(given.cost, function, "cost")
-        return lambda args, kwargs: Take(charges(key(args, kwargs), cost(args, kwargs)), max_wait)
 
-    def _priority_of(self, function: Callable[..., Any]) -> Resolve | None:
-        if self._given.priority == 0:
-            return None
-        priority = from_call(self._given.priority, function, "priority")
-        if not depends_on_call(self._given.priority):
-            return priority
-        return lambda args, kwargs: checked_priority(priority(args, kwargs))
+def is_coroutine_function(function: object) -> bool:
+    """Whether a function has ``async``; ``ConfigurationError`` if ``@pace`` cannot go on it."""
+    if isinstance(function, (staticmethod, classmethod, property)):
+        raise ConfigurationError(f"put @pace below @{type(function).__name__}, not above it")
+    if isinstance(function, type) or not callable(function):
+        raise ConfigurationError(f"@pace goes on a function, not on {function!r}")
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        raise ConfigurationError(  # it runs between its values, after its call: a slot would pace only its start
+            f"@pace cannot decorate a generator function: {function!r}: put @pace on the function that it calls for "
+            "each value, or book each value with Limiter.pace(key) and sleep for decision.delay"
+        )
+    if _is(inspect.iscoroutinefunction, function):
+        return True
+    innermost = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(innermost) or inspect.isasyncgenfunction(innermost):
+        raise ConfigurationError(
+            f"{function!r} is made of an async function without being async itself, so that a wait would block the "
+            "event loop: put @pace below the other decorator, next to the def, or await a function under @pace inside"
+        )
+    return False
+
+
+def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    """Whether a function is of this kind, or an object whose ``__call__`` is."""
+    return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004  # it is known to be callable
 
 
 def checked_priority(priority: Any) -> Any:
@@ -150,3 +168,80 @@ def _name_of(function: Callable[..., Any]) -> str:
     if hasattr(named, "__qualname__"):
         return f"{named.__module__}.{named.__qualname__}"
     raise ConfigurationError(f'{function!r} has no name for its buckets: pace(..., name="api")')
+
+
+# Keys, costs and priorities that depend on the arguments of a call
+
+
+Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+"""Maps the positional and the keyword arguments of a call to a value."""
+
+
+def depends_on_call(given: Any) -> bool:
+    """Whether a ``key`` or ``cost`` is a function of the call, or a mapping with one in it."""
+    return callable(given) or (isinstance(given, Mapping) and any(map(callable, given.values())))
+
+
+def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
+    """How to resolve ``given``, a value or a function of some arguments, for each call of ``function``.
+
+    Raises ``ConfigurationError`` if ``given`` needs an argument that ``function`` does not have.
+    """
+    if isinstance(given, Mapping):
+        parts = {name: from_call(part, function, what) for name, part in given.items()}
+        return lambda args, kwargs: {name: part(args, kwargs) for name, part in parts.items()}
+    if not callable(given):
+        return lambda args, kwargs: given
+    signature = inspect.signature(function)
+    names = _parameters(given, signature, what)
+
+    def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        return given(**{name: call.arguments[name] for name in names})
+
+    return resolve
+
+
+def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:
+    """The names of the parameters of ``given``, all of which a call has as arguments."""
+    names = []
+    for parameter in inspect.signature(given).parameters.values():
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and parameter.name in signature.parameters:
+            names.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            available = ", ".join(signature.parameters) or "none"
+            raise ConfigurationError(
+                f"{what} needs {parameter}, but a call has the arguments {available}: "
+                f"pace(..., {what}=lambda account: account.id) gets the argument named account"
+            )
+    return names
+
+
+# Quotas with a margin
+
+
+def reads_with_margin(margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]:
+    """A function that makes quotas with this margin from a ``quota`` argument, including that of an override.
+
+    ``margin`` is the part of a limit that stays unused, for jitter on the way to a service that counts for itself.
+    Names and bursts stay, and the limit of a window is at least 1. A rolling window gets longer instead, so that each
+    call may be late by the difference, wherever the service's own window begins.
+    Raises ``ConfigurationError`` unless it is a number from 0 to below 1.
+    """
+    if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < 1:  # true for NaN, too
+        raise ConfigurationError(f"margin is the part of the limit that stays unused, not {margin!r}: margin=0.05")
+
+    def read(quota: QuotaLike) -> tuple[Quota, ...]:
+        quotas = as_quotas(quota, default_burst=EVEN_BURST)
+        return tuple([_with_margin(quota, margin) for quota in quotas]) if margin else quotas
+
+    return read
+
+
+def _with_margin(quota: Quota, margin: float) -> Quota:
+    if isinstance(quota, RollingWindow):
+        return replace(quota, period=math.ceil(quota.part_us / (1.0 - margin)) * quota.buckets / SECOND_US)
+    limit = quota.limit * (1.0 - margin)
+    return replace(quota, limit=limit if isinstance(quota, TokenBucket) else max(limit, 1.0))

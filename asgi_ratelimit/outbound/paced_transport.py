@@ -12,9 +12,10 @@ from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..waiting import background_loop, run_async, run_sync
-from .margin import reads_with_margin
-from .pace_decorator import EVEN_BURST, register_name
-from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler, unpaced
+from .pace_decorator import reads_with_margin, register_name
+from .sending.exchange import unpaced
+from .sending.request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
+from .sending.sender import Sender
 from .wrapping_transport import WrappingTransport
 
 NAME = "outbound"
@@ -65,7 +66,7 @@ class PacedTransport(WrappingTransport):
         hooks: Iterable[Hook] = (),
     ) -> None:
         self._wrap(transport, 'PacedTransport({}, "20/s")')
-        read = reads_with_margin(EVEN_BURST, margin)
+        read = reads_with_margin(margin)
         quotas = read(quota)
         self._limiter = limiter = UnownedLimiter(
             quotas, store=store, name=NAME if name is None else name, hooks=hooks, read=read
@@ -76,7 +77,7 @@ class PacedTransport(WrappingTransport):
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
         _require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
-        settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, limiter.hooks)
+        settler = None if settle is None else Settler(settle, cost, limiter)
         self._sender = Sender(transport, limiter, margin, concurrency, retries, settler)
 
     def __repr__(self) -> str:

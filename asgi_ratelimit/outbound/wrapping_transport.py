@@ -1,11 +1,11 @@
-"""The common base of transports for clients of httpx and httpx2."""
+"""The common base of transports for clients of httpx and httpx2, and what they may wrap and serve."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .transport_checks import checked_transport, require_client
+from ..errors import ConfigurationError
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -28,21 +28,50 @@ class WrappingTransport(_Transport):
     _example: str
 
     def _wrap(self, transport: Any, example: str) -> None:
-        """Wrap a transport, as in ``example``. Raises ``ConfigurationError`` for anything else."""
-        self._transport = checked_transport(transport, example)
+        """Wrap a transport, as in ``example``, ``"AdaptiveTransport({})"``.
+
+        Raises ``ConfigurationError`` for anything that does not send requests with or without ``async``.
+        """
+        self._transport = transport
         self._serves = self._serves_async = False
         self._example = example
+        name, right = example.partition("(")[0], example.format("httpx.HTTPTransport()")
+        if isinstance(transport, type):
+            raise ConfigurationError(f"{transport.__name__} lacks its call: {name}({transport.__name__}(), ...)")
+        if hasattr(transport, "send"):
+            client = f"{name} goes into a client, not around one such as {type(transport).__name__}"
+            raise ConfigurationError(f"{client}: httpx.Client(transport={right})")
+        if not hasattr(transport, "handle_request") and not hasattr(transport, "handle_async_request"):
+            raise ConfigurationError(f"{name} wraps a transport of httpx or httpx2, not {transport!r}: {right}")
 
     def _check_client(self, request: Any, is_async: bool) -> None:
-        """Check the client at its first request. Raises ``ConfigurationError`` for one that cannot be served."""
-        require_client(self._transport, self._example, is_async, request)
+        """Raise ``ConfigurationError`` if the client of the first request cannot be served.
+
+        It may be of the other kind, with ``async`` or without, or of the other package; a transport of neither package
+        serves both.
+        """
+        package = "" if request is None else _package(type(request))
+        method, client, inner = "handle_request", "Client", "HTTPTransport"
+        if is_async:
+            method, client, inner = "handle_async_request", "AsyncClient", "AsyncHTTPTransport"
+        right = self._example.format(f"{package or 'httpx'}.{inner}()")
+        right = f"{package or 'httpx'}.{client}(transport={right})"
+        if not hasattr(self._transport, method):
+            kind = "with" if is_async else "without"
+            raise ConfigurationError(f"{self._transport!r} cannot send requests of a client {kind} async: {right}")
+        own = {_package(each) for each in type(self._transport).__mro__} - {""}
+        if package and own and package not in own:
+            of = f"is a transport of {min(own)}, and the client that it is in is one of {package}"
+            raise ConfigurationError(f"{self._transport!r} {of}: {right}")
+        if request is None:
+            return
         if is_async:
             self._serves_async = True
         else:
             self._serves = True
 
     def __enter__(self) -> Self:
-        require_client(self._transport, self._example, is_async=False)
+        self._check_client(None, is_async=False)
         self._transport.__enter__()
         return self
 
@@ -55,7 +84,7 @@ class WrappingTransport(_Transport):
         self.close()
 
     async def __aenter__(self) -> Self:
-        require_client(self._transport, self._example, is_async=True)
+        self._check_client(None, is_async=True)
         await self._transport.__aenter__()
         return self
 
@@ -66,3 +95,9 @@ class WrappingTransport(_Transport):
         trace: TracebackType | None = None,
     ) -> None:
         await self.aclose()
+
+
+def _package(kind: type) -> str:
+    """The package of a class, if that is httpx or httpx2."""
+    name = kind.__module__.partition(".")[0]
+    return name if name in ("httpx", "httpx2") else ""

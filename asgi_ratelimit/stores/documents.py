@@ -115,7 +115,4 @@ _times: ByStore[SharedTime] = ByStore()
 
 def shared_time(store: Store) -> SharedTime:
     """The time that processes on a store share. Raises ``ConfigurationError`` for a store without documents."""
-    time = _times.get(store)
-    if time is None:
-        time = _times[store] = SharedTime(store)
-    return time
+    return _times.made(store, SharedTime)

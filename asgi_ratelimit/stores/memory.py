@@ -11,7 +11,7 @@ from random import getrandbits
 from threading import Lock
 from weakref import WeakSet
 
-from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read, reset_us, settle, stamp_of
+from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read_own, reset_us, settle, stamp_of
 from ..argument_errors import checked_clock, shows_use
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
@@ -96,29 +96,11 @@ class MemoryStore(Store):
 
     def take(self, takes: Sequence[Take]) -> Decisions:
         """One decision for each take, in order. It never waits."""
-        values, decisions = self._values, Decisions()
+        decisions = Decisions()
         with self._lock:
             now = float(self._now_ns() // 1000)
             for take in takes:
-                operation = "" if take.operation is None else operation_text(take)
-                if operation and (earlier := self._taken.get(operation, now)) is not None:
-                    decisions.append(repeated(earlier, take, now))
-                    continue
-                states = []
-                for charge in take.charges:
-                    states.append(read(charge.quota, values.get(charge.bucket), now))  # noqa: PERF401  # one call less
-                if take.best_effort:
-                    take = granting(take, most_at_once(take.charges, states, now))  # noqa: PLW2901
-                wait_us, after = decide(take.charges, states, now, take.max_wait_us)
-                at, left = 0, after or states
-                for charge in take.charges:
-                    if (after and charge.cost) or is_ahead(values.get(charge.bucket), now):  # or time would stand still
-                        self._write(charge, left[at], now)
-                    at += 1  # noqa: SIM113  # enumerate takes twice as long for one charge
-                decision = Decision(take, bool(after), wait_us, left, now, next(self._ids) if after else 0)
-                decisions.append(decision)
-                if after and operation:
-                    self._taken.add(operation, decision, now, now + self._operation_ttl_us)
+                decisions.append(self._take(take, now) if take.operation is None else self._take_once(take, now))
         return decisions
 
     async def peek(self, take: Take) -> Decision:
@@ -127,7 +109,7 @@ class MemoryStore(Store):
             now = float(self._now_ns() // 1000)
             if take.operation is not None and (earlier := self._taken.get(operation_text(take), now)) is not None:
                 return replace(repeated(earlier, take, now), id=0)
-            states = [read(charge.quota, self._values.get(charge.bucket), now) for charge in take.charges]
+            states = [read_own(charge.quota, self._values.get(charge.bucket), now) for charge in take.charges]
             asked = granting(take, most_at_once(take.charges, states, now)) if take.best_effort else take
             wait_us, after = decide(asked.charges, states, now, take.max_wait_us)
             return Decision(asked, after is not None, wait_us, states, now)
@@ -162,16 +144,33 @@ class MemoryStore(Store):
             if value is None:
                 return None
             quota = self._quotas[stamp_of(value)]
-            return quota, read(quota, value, float(self._now_ns() // 1000))
+            return quota, read_own(quota, value, float(self._now_ns() // 1000))
 
-    def adopt(self, charge: Charge, state: State) -> None:
-        """Continue from the state that another store has just left this bucket in."""
-        with self._lock:
-            self._write(charge, state, float(self._now_ns() // 1000))
+    def _take(self, take: Take, now: float) -> Decision:
+        values = self._values
+        states = [read_own(charge.quota, values.get(charge.bucket), now) for charge in take.charges]
+        if take.best_effort:
+            take = granting(take, most_at_once(take.charges, states, now))
+        wait_us, after = decide(take.charges, states, now, take.max_wait_us)
+        for charge, state in zip(take.charges, after or states):
+            if (after and charge.cost) or is_ahead(values.get(charge.bucket), now):  # or time would stand still
+                self._write(charge, state, now)
+        return Decision(take, bool(after), wait_us, after or states, now, next(self._ids) if after else 0)
+
+    def _take_once(self, take: Take, now: float) -> Decision:
+        """The decision on a take with an operation, or the one that the operation has had."""
+        operation = operation_text(take)
+        earlier = self._taken.get(operation, now)
+        if earlier is not None:
+            return repeated(earlier, take, now)
+        decision = self._take(take, now)
+        if decision.allowed:
+            self._taken.add(operation, decision, now, now + self._operation_ttl_us)
+        return decision
 
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
-        state = read(charge.quota, self._values.get(charge.bucket), now)
+        state = read_own(charge.quota, self._values.get(charge.bucket), now)
         earlier, token = self._settled.get(text, now), settlement.token
         if earlier is not None or 0.0 < settlement.until_us <= now:
             return Settled(token > 0 and earlier == token, now, state)
@@ -217,7 +216,7 @@ class MemoryStore(Store):
         """The part of its quota that a bucket has in use."""
         value = self._values[bucket]
         quota = self._quotas[stamp_of(value)]
-        state = read(quota, value, now)
+        state = read_own(quota, value, now)
         if reset_us(quota, state, now) <= 0.0:
             return FULL
         units, _ = available(quota, state, now)

@@ -1,14 +1,21 @@
-"""Replays: the decisions of limits on the requests of a log, with the package's own rules, store and arithmetic."""
+"""What limits do with the requests of a log, with the package's own rules, store and arithmetic.
+
+Replays: whom given limits would have refused. Suggestions: limits that would refuse at most some share of the clients.
+"""
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
+from ..algorithms import ALGORITHMS, unused
 from ..buckets import DEFAULT_NAME
 from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
@@ -21,13 +28,13 @@ from ..inbound.refusals import LimitUnavailable
 from ..inbound.rules import CompiledRule, default_rule
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
-from ..quotas import SECOND_US
+from ..quotas import SECOND_US, UNITS, Quota
 from ..stores import MemoryStore
 from .coverage import quotas_as_text
-from .logs import LoggedRequest
+from .log_lines import LoggedRequest
 
-MOST_PARTS = 64
-"""The parts of the time among which the worst moments are found."""
+MINUTE = 60
+"""Seconds of the parts of the time among which the worst moments are found."""
 
 _RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
 _EXEMPT = "exempt"
@@ -85,7 +92,7 @@ def _rule(text: str) -> Rule:
 
 @dataclass(slots=True)
 class Count:
-    """How many requests of a key, or of a part of the time, there were, how many were refused, and when first."""
+    """How many requests of a key, or in a minute, there were, how many were refused, and when first."""
 
     requests: int = 0
     refused: int = 0
@@ -97,35 +104,6 @@ class Count:
         self.refused += is_refused
         if is_refused and self.refused == 1:
             self.first_us = time_us
-
-
-class Timeline:
-    """The counts of equal parts of the time, which last a second at first; two become one when there are too many."""
-
-    def __init__(self) -> None:
-        self.start_us = self.end_us = 0.0
-        self._width = 1
-        self._parts = [Count() for _ in range(MOST_PARTS)]
-
-    def add(self, time_us: float, is_refused: bool) -> None:
-        """Count a request; times come in order."""
-        self.start_us, self.end_us = self.start_us or time_us, time_us
-        second = int(time_us // SECOND_US - self.start_us // SECOND_US)
-        while second // self._width >= MOST_PARTS:
-            self._width *= 2
-            pairs = zip(self._parts[::2], self._parts[1::2])
-            joined = [Count(one.requests + two.requests, one.refused + two.refused) for one, two in pairs]
-            self._parts = [*joined, *[Count() for _ in joined]]
-        self._parts[second // self._width].add(time_us, is_refused)
-
-    def worst(self, count: int) -> list[dict[str, float]]:
-        """The parts with the most refusals, the worst one first."""
-        start, width = self.start_us // SECOND_US, float(self._width)
-        worst = sorted([(-each.refused, at, each.requests) for at, each in enumerate(self._parts) if each.refused])
-        return [
-            {"from": start + at * width, "seconds": width, "requests": requests, "refused": -refused}
-            for refused, at, requests in worst[:count]
-        ]
 
 
 class _LogClock:
@@ -153,7 +131,8 @@ class Replay:
         self.requests = self.refused = self.unlimited = self.keyless = self.delayed = 0
         self.clients: dict[str, bool] = {}
         self.rules = {rule.name: defaultdict[str, Count](Count) for rule in limits.charging}
-        self.timeline = Timeline()
+        self.minutes = defaultdict[int, Count](Count)
+        self.start_us = self.end_us = 0.0
 
     async def run(self, requests: Iterable[LoggedRequest]) -> None:
         """Replay the requests, which must come in the order of their times."""
@@ -165,7 +144,8 @@ class Replay:
             self.refused += is_refused
             if key:
                 self.clients[key] = is_refused or self.clients.get(key, False)
-            self.timeline.add(time_us, is_refused)
+            self.minutes[int(time_us // SECOND_US) // MINUTE].add(time_us, is_refused)
+            self.start_us, self.end_us = self.start_us or time_us, time_us
 
     async def _refuses(self, request: LoggedRequest) -> bool:
         """Whether a request is refused."""
@@ -208,27 +188,32 @@ class Replay:
         for name, key in {charge.name: charge.key for charge in decision.charges}.items():
             self.rules[name][key].add(decision.now_us, name in refusing)  # type: ignore[index]  # a plan names all
 
-    def report(self, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
-        """The results, with the ``top`` clients of each rule and moments; ``shown`` turns a key into text.
-
-        Times are in seconds since the epoch.
-        """
+    def report(self, top: int) -> dict[str, Any]:
+        """The results, with the ``top`` clients of each rule and moments. Times are in seconds since the epoch."""
         names = ("requests", "refused", "unlimited", "delayed")
         return {
             **{name: getattr(self, name) for name in names},
             "clients": len(self.clients),
             "refused_clients": sum(self.clients.values()),
-            "from": self.timeline.start_us / SECOND_US,
-            "to": self.timeline.end_us / SECOND_US,
-            "rules": [self._rule(rule, top, shown) for rule in self._limits.charging],
-            "worst": self.timeline.worst(top),
+            "from": self.start_us / SECOND_US,
+            "to": self.end_us / SECOND_US,
+            "rules": [self._rule(rule, top) for rule in self._limits.charging],
+            "worst": self._worst(top),
         }
 
-    def _rule(self, rule: CompiledRule, top: int, shown: Callable[[str], str]) -> dict[str, Any]:
+    def _worst(self, top: int) -> list[dict[str, float]]:
+        """The minutes with the most refusals, the worst one first."""
+        worst = sorted([(-each.refused, at, each.requests) for at, each in self.minutes.items() if each.refused])
+        return [
+            {"from": float(at * MINUTE), "seconds": MINUTE, "requests": requests, "refused": -refused}
+            for refused, at, requests in worst[:top]
+        ]
+
+    def _rule(self, rule: CompiledRule, top: int) -> dict[str, Any]:
         counts = self.rules[rule.name]
         refused = sorted([(-each.refused, each.first_us, key) for key, each in counts.items() if each.refused])
         worst = [
-            {"key": shown(key), "requests": counts[key].requests, "refused": -number, "first": time_us / SECOND_US}
+            {"key": key, "requests": counts[key].requests, "refused": -number, "first": time_us / SECOND_US}
             for number, time_us, key in refused[:top]
         ]
         return {
@@ -241,3 +226,94 @@ class Replay:
             "refused_clients": len(refused),
             "top": worst,
         }
+
+
+# Suggestions
+
+
+WINDOWS = ("second", "minute", "hour", "day")
+SHARES = (0.0, 0.001, 0.01, 0.05)
+"""The default shares of clients that a limit may refuse."""
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+KINDS = {"bucket": "", "rolling": " rolling", "fixed": " fixed"}
+"""The kinds of quota, and how their texts end."""
+
+Times: TypeAlias = "array[float]"
+"""The times at which a client came, in microseconds and in order."""
+
+
+def times_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, dict[str, Times]]:
+    """The times of each client under each rule, by the name of the rule."""
+    groups: dict[str, dict[str, Times]] = {rule.name: {} for rule in limits.charging}
+    for request in requests:
+        time_us, key, _, _ = request
+        plan = limits.plan_for(scope_of(request))
+        for rule in plan.rules if plan and key else ():
+            groups[rule.name].setdefault(key, array("d")).append(time_us)
+    return groups
+
+
+def suggest(
+    clients: Mapping[str, Times], shares: Sequence[float] = SHARES, kind: str = "bucket"
+) -> Iterator[dict[str, Any]]:
+    """For each window that is no longer than the log, the least limits that refuse at most these shares of clients.
+
+    ``use`` is the most that clients use in a window, by ``QUANTILES``. The ``limits`` have two digits, rounded up, and
+    are of a kind in ``KINDS``; with the clients and requests that each refuses.
+    """
+    times = [*clients.values()]
+    span_us = max([each[-1] for each in times], default=0) - min([each[0] for each in times], default=0)
+    for window in WINDOWS if times else ():
+        if UNITS[window] * SECOND_US <= max(span_us, SECOND_US):
+            most = sorted([_most_within(each, UNITS[window] * SECOND_US) for each in times])
+            use = {f"{share:g}": most[math.ceil(share * len(most)) - 1] for share in QUANTILES}
+            yield {"window": window, "use": use, "limits": _limits(times, shares, window, f"/{window}{KINDS[kind]}")}
+
+
+def _limits(clients: Sequence[Times], shares: Sequence[float], window: str, suffix: str) -> list[dict[str, Any]]:
+    # A client that never uses more than the limit within twice the period is never refused by any kind of quota.
+    most_of = [(_most_within(times, 2 * UNITS[window] * SECOND_US), times) for times in clients]
+
+    def refused(limit: int, at_most: float = math.inf) -> list[int]:
+        (quota,) = parse_quotas(f"{limit}{suffix}")
+        return [_refused(times, quota, at_most) for most, times in most_of if most > limit]
+
+    @cache
+    def refused_clients(limit: int) -> int:
+        return sum(refused(limit, 1))
+
+    limits = {}
+    for share in shares:
+        low, high = 1, max([most for most, _ in most_of])
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if refused_clients(middle) <= share * len(clients) else (middle + 1, high)
+        step = int(10 ** max(len(str(low)) - 2, 0))
+        limit = -(-low // step) * step
+        choice = {"refused_clients": refused_clients(limit), "refused_requests": sum(refused(limit))}
+        limits[limit] = {"quota": f"{limit}{suffix}", **choice}
+    return [*limits.values()]
+
+
+def _most_within(times: Times, period_us: float) -> int:
+    """The most requests in any interval of less than ``period_us``."""
+    first = most = 0
+    for last, time in enumerate(times):
+        while time - times[first] >= period_us:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def _refused(times: Times, quota: Quota, at_most: float) -> int:
+    """How many of the requests a quota would refuse; counting ends at ``at_most``."""
+    take, state, refused = ALGORITHMS[type(quota)].take, unused(quota, times[0]), 0
+    for time in times:
+        after, _ = take(quota, state, time, 1.0, 0.0, 0.0)
+        if after is not None:
+            state = after
+            continue
+        refused += 1
+        if refused >= at_most:
+            break
+    return refused

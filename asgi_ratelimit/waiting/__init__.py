@@ -1,6 +1,5 @@
 """Callers that wait, with and without ``async``: for a slot, for their own keys, or for a place under a limit."""
 
-from .concurrency import ConcurrencyLimit
 from .drivers import (
     CallStore,
     Flow,
@@ -14,34 +13,24 @@ from .drivers import (
     sleep,
     take_all,
 )
-from .queues import Slot
 from .waiter import (
     PaceTimeout,
-    Renewed,
     Row,
     SlotWaiter,
-    as_refused,
-    of_all,
     outbound_sources,
     pace_timeout,
-    unchanged,
-    waiters_of,
+    too_late,
 )
 
 __all__ = [
     "CallStore",
-    "ConcurrencyLimit",
     "Flow",
     "GiveBack",
     "PaceTimeout",
-    "Renewed",
     "Row",
-    "Slot",
     "SlotWaiter",
     "WakeUp",
-    "as_refused",
     "background_loop",
-    "of_all",
     "outbound_sources",
     "pace_timeout",
     "reset_in_child",
@@ -50,6 +39,5 @@ __all__ = [
     "run_sync",
     "sleep",
     "take_all",
-    "unchanged",
-    "waiters_of",
+    "too_late",
 ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from ..clock import Clock, time_of
-from ..decision import Charge
+from ..decision import Charge, Take
 from .drivers import Flow, WakeUp, reset_in_child
 from .queues import Queues, Slot
 
@@ -19,9 +18,6 @@ T = TypeVar("T")
 
 class ConcurrencyLimit(Queues):
     """At most ``places`` callers of each key at a time; the others wait, first come, first served."""
-
-    def __init__(self, places: int = 1) -> None:
-        super().__init__(places)
 
     def wait_and_enter(
         self, key: Any, clock: Clock | None, deadline_us: float, priority: float = 0.0
@@ -39,9 +35,8 @@ class ConcurrencyLimit(Queues):
         return place
 
     def leave(self, place: Slot) -> None:
-        """Stop being active, so that the next caller can go; the place may already be free."""
-        if place.holder is not None:
-            self.add(place)
+        """Stop being active, so that the next caller can go."""
+        self.add(place.key, place)
 
 
 class ReturningUnits:
@@ -59,28 +54,24 @@ class ReturningUnits:
         self._lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
         self._waiting: dict[str, WeakSet[WakeUp]] = {}
         """By bucket; a caller whose event loop was closed is forgotten with its task."""
-        self._blocks: Counter[str] = Counter()
+        self._blocks: dict[int, Take] = {}
+        """The takes of the blocks that are under way."""
 
     def __bool__(self) -> bool:
         """Whether any caller waits."""
         return bool(self._waiting)
 
-    def begin(self, buckets: Iterable[str]) -> None:
-        """Count a block on these buckets that is entered."""
-        with self._lock:
-            self._blocks.update(buckets)
+    def begin(self, take: Take) -> None:
+        """Note that a block with this take is entered."""
+        self._blocks[id(take)] = take
 
-    def end(self, buckets: Iterable[str]) -> None:
-        """Count a block on these buckets that is over."""
-        with self._lock:
-            for bucket in buckets:
-                self._blocks[bucket] -= 1
-                if self._blocks[bucket] <= 0:
-                    del self._blocks[bucket]
+    def end(self, take: Take) -> None:
+        """Note that the block with this take is over."""
+        self._blocks.pop(id(take), None)
 
-    def may_come(self, buckets: Iterable[str]) -> bool:
+    def may_come(self, buckets: Collection[str]) -> bool:
         """Whether there is a block on any of these buckets."""
-        return any(bucket in self._blocks for bucket in buckets)
+        return any(charge.bucket in buckets for take in list(self._blocks.values()) for charge in take.charges)
 
     def wake(self, charges: Sequence[Charge]) -> None:
         """Wake the callers of the buckets of these charges, to which units have come back."""

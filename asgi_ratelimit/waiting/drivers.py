@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from threading import Event, Lock, Thread, get_ident
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakSet
@@ -23,33 +22,23 @@ from weakref import WeakSet
 from ..clock import Clock, time_of, wait_for
 from ..decision import Decision, Take
 from ..errors import ConfigurationError, StoreError
-from ..logs import see
-from ..stores import Decisions, Store
+from ..logs import warn_once
+from ..stores import Store
 from ..stores.event_loops import LONGEST, keep, running_loop
 
 T = TypeVar("T")
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 # What a forked child forgets
 
 
-class Resettable(Protocol):
-    """An object that can return to its initial state."""
-
-    def reset(self) -> None:
-        """Forget all callers, and replace all locks."""
-        ...
+_resettable: WeakSet[Any] = WeakSet()
 
 
-_resettable: WeakSet[Resettable] = WeakSet()
+def reset_in_child(resettable: Any) -> None:
+    """Call ``resettable.reset()``, which forgets all callers, in every child process that is forked from now on.
 
-
-def reset_in_child(resettable: Resettable) -> None:
-    """Call ``resettable.reset()`` in every child process that is forked from now on.
-
-    The tasks and threads that wait in a process do not exist in its children.
+    The tasks and threads that wait in a process do not exist in its children. ``reset`` also replaces all locks.
     """
     _resettable.add(resettable)
 
@@ -141,6 +130,9 @@ class Step(Protocol):
 
 Flow: TypeAlias = Generator[Step, Any, T]
 
+INTERRUPTED = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+"""What a step may raise. Not so ``GeneratorExit``: a flow that is dropped, not ended, cannot make further steps."""
+
 
 async def run_async(flow: Flow[T]) -> T:
     """Run a flow in a task, and return its result. Raises ``ConfigurationError`` without asyncio."""
@@ -148,46 +140,39 @@ async def run_async(flow: Flow[T]) -> T:
         "a call that waits for its slot with async",
         "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
     )
-    try:
-        step = next(flow)
-        while True:
-            try:
-                result = await step.in_task()
-            except BaseException as error:  # noqa: BLE001  # the flow handles it
-                step = flow.throw(error)
-            else:
-                step = flow.send(result)
-    except StopIteration as done:
-        return cast("T", done.value)
+    resume: Callable[[], Step] = partial(next, flow)
+    while True:
+        try:
+            step = resume()
+        except StopIteration as done:
+            return cast("T", done.value)
+        try:
+            resume = partial(flow.send, await step.in_task())
+        except BaseException as error:  # noqa: BLE001  # the flow handles it
+            resume = partial(flow.throw, error)
 
 
 def run_sync(flow: Flow[T]) -> T:
     """Run a flow in this thread, and return its result."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                result = step.in_thread()
-            except BaseException as error:  # noqa: BLE001  # the flow handles it
-                step = flow.throw(error)
-            else:
-                step = flow.send(result)
-    except StopIteration as done:
-        return cast("T", done.value)
+    resume: Callable[[], Step] = partial(next, flow)
+    while True:
+        try:
+            step = resume()
+        except StopIteration as done:
+            return cast("T", done.value)
+        try:
+            resume = partial(flow.send, step.in_thread())
+        except BaseException as error:  # noqa: BLE001  # the flow handles it
+            resume = partial(flow.throw, error)
 
 
 # Steps that call a store
 
 
-class StoreStep:
+class StoreStep(Step):
     """A step that is a coroutine: in a thread, a store in this process needs no event loop for it."""
 
-    __slots__ = ()
     store: Store
-
-    async def in_task(self) -> Any:
-        """Call the store."""
-        raise NotImplementedError
 
     def in_thread(self) -> Any:
         """Call the store from this thread."""
@@ -210,35 +195,30 @@ async def take_all(store: Store, *takes: Take) -> list[Decision]:
     return await store.take(takes)
 
 
-@dataclass(slots=True)
-class Book(StoreStep):
-    """Book a slot in a store. ``undo`` gives it back if the caller is cancelled before the answer arrives.
+@dataclass
+class Finish(StoreStep):
+    """Call a store, and finish that even if the caller is cancelled, which then waits for it, but not for long.
 
-    It is called with the decision, or with ``None`` if the store fails. The caller sees that through, unless it is
-    cancelled again.
+    ``is_left`` says that the caller has been cancelled.
     """
 
     store: Store
-    take: Take
-    undo: Callable[[Decision | None], Coroutine[Any, Any, None]]
+    call: Callable[[], Coroutine[Any, Any, Any]]
+    is_left: bool = False
 
-    async def in_task(self) -> Decision:
-        answer = self.store.take((self.take,))
-        if type(answer) is Decisions or self.store.in_process:
-            return (await answer)[0]
-        booking = keep(self.store, asyncio.ensure_future(answer))
+    async def in_task(self) -> Any:
+        if self.store.in_process:
+            return await self.call()
+        task = keep(self.store, asyncio.ensure_future(self.call()))
         try:
-            return (await asyncio.shield(booking))[0]
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await GiveBack(self.store, lambda: self._undo_when_booked(booking)).in_task()
+            self.is_left = True
+            await asyncio.wait([task], timeout=LONGEST)
             raise
 
-    async def _undo_when_booked(self, booking: asyncio.Future[list[Decision]]) -> None:
-        await asyncio.wait([booking])
-        await self.undo(None if booking.cancelled() or booking.exception() else booking.result()[0])
 
-
-@dataclass(slots=True)
+@dataclass
 class GiveBack(StoreStep):
     """Give something back to a store, and finish that even if the caller is cancelled again.
 
@@ -253,25 +233,20 @@ class GiveBack(StoreStep):
         if self.store.in_process:
             await self.call()
             return
-        task = keep(self.store, asyncio.get_running_loop().create_task(self._surely()))
+        task = keep(self.store, asyncio.ensure_future(self._surely()))
         try:
             await asyncio.wait([task], timeout=LONGEST)
         except asyncio.CancelledError:
-            # ``asyncio.run`` cancels all tasks at its end, this one and that one, and waits only for those that there
-            # are: so this one waits for that one, and makes the call itself if that one had not begun.
+            # At its end, ``asyncio.run`` cancels all tasks, this one and that one, which then may never have begun.
             if task.cancelling():
-                await asyncio.wait([task], timeout=LONGEST)
+                await asyncio.wait([task])
             if task.cancelled():
                 await self._surely()
             raise
 
     async def _surely(self) -> None:
-        with contextlib.suppress(StoreError, TimeoutError):
-            try:
-                await self.call()
-            except asyncio.CancelledError:
-                async with asyncio.timeout(LONGEST):
-                    await self.call()
+        with contextlib.suppress(StoreError):
+            await self.call()
 
 
 # Steps that sleep
@@ -289,9 +264,9 @@ class WakeUp:
         self.at_us = math.inf
         self._clock = clock
         self._now = time_of(clock)
-        self._thread = 0
-        self._loop: Any = None
-        """The event loop that its task sleeps on; then ``_sleeping`` and ``_timer`` are those of the sleep."""
+        self._thread = get_ident()
+        self._loop: Any = asyncio._get_running_loop()
+        """The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep."""
         self._sleeping: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed: Event | None = None
@@ -302,17 +277,20 @@ class WakeUp:
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()
-        elif self._sleeping is None:  # it checks the time before it sleeps
-            return
-        elif get_ident() == self._thread:
-            self._look()
-        else:
+        elif self._sleeping is not None:  # else it checks the time before it sleeps
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
-                self._loop.call_soon_threadsafe(self._look)
+                if get_ident() == self._thread:
+                    self._look()
+                else:
+                    self._loop.call_soon_threadsafe(self._look)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its caller can never go on, because its event loop is closed."""
+        return self._loop is not None and self._loop.is_closed()
 
     async def in_task(self) -> None:
         """Sleep, with a timer only if a time is set."""
-        self._thread, self._loop = get_ident(), asyncio.get_running_loop()
         try:
             while self._now() < self.at_us:
                 self._sleeping = self._loop.create_future()
@@ -328,7 +306,7 @@ class WakeUp:
         if self._timer is not None:
             self._timer.cancel()
         left_us = self.at_us - self._now()
-        if self._sleeping is None or self._sleeping.done() or self._loop.is_closed():
+        if self._sleeping is None or self._sleeping.done():
             return
         if left_us <= 0:
             self._sleeping.set_result(None)
@@ -339,21 +317,15 @@ class WakeUp:
         """Block this thread."""
         running = asyncio._get_running_loop()
         if running is not None and running is not background_loop.loop():
-            warn_of_blocked_loop()
+            warn_once(
+                "a-blocked-event-loop",
+                "a call waits for its slot without async, and blocks the event loop that it was called on: wait "
+                "with async, as Limiter.acquire and an async def under @pace do, or call it with asyncio.to_thread",
+            )
         self._changed = Event()
         while (left_us := self.at_us - self._now()) > 0:
             wait_for(self._changed, left_us / 1e6, self._clock if left_us < math.inf else None)
             self._changed.clear()
-
-
-@cache
-def warn_of_blocked_loop() -> None:
-    """Log, once for each process, that a call without ``async`` blocks an event loop while it waits."""
-    logger.warning(
-        "a call waits for its slot without async, and blocks the event loop that it was called on: wait "
-        "with async, as Limiter.acquire and an async def under @pace do, or call it with asyncio.to_thread %s",
-        see("a-blocked-event-loop"),
-    )
 
 
 def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:

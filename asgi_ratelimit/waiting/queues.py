@@ -11,12 +11,9 @@ for its slot, and each has one for its deadline.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from asyncio import _get_running_loop
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
@@ -55,11 +52,9 @@ class Slot:
     until_us: float = math.inf
     decision: Any = None
     """The decision that booked it; ``None`` for a place."""
-    holder: Waiter | None = None
-    """The waiter that has it."""
 
 
-def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
+def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
     The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a fixed
@@ -75,7 +70,7 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
             until_us = min(until_us, sent_us + decision.wait_us + quota.period_us - passed_us - 1.0)
         elif charge.cost:
             until_us = min(until_us, at_us + (LATE_US if isinstance(quota, TokenBucket) else quota.period_us))
-    return Slot(key, at_us, math.inf if until_us <= now_us else until_us, decision)
+    return Slot(key_of(decision.take), at_us, math.inf if until_us <= now_us else until_us, decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,16 +81,9 @@ class Queue:
     """
 
     key: Any
-    places: tuple[Slot, ...] = ()
-    """All places, whether or not a waiter has them."""
+    slots: list[Slot]
     waiters: list[Waiter] = field(default_factory=list)
-    slots: list[Slot] = field(default_factory=list)
     bookings: int = 0
-
-    @property
-    def lacks_slots(self) -> bool:
-        """Whether the first waiter has to book a slot in place of one that was missed."""
-        return not self.slots and not self.bookings
 
 
 @dataclass(slots=True, eq=False)
@@ -107,23 +95,6 @@ class Waiter:
     """By priority, the highest first, and then as the callers came."""
     wake_up: WakeUp
     deadline_us: float = math.inf
-    loop: asyncio.AbstractEventLoop | None = field(default_factory=_get_running_loop)
-    """The event loop of the caller; ``None`` for a thread."""
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the caller can never go on, because its event loop is closed."""
-        return self.loop is not None and self.loop.is_closed()
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it goes at the next slot."""
-        return self.queue.waiters[:1] == [self]
-
-    @property
-    def is_last(self) -> bool:
-        """Whether nobody waits behind it, so that the end of the store's queue is its place."""
-        return self.queue.waiters[-1:] == [self]
 
     def wake_at(self, at_us: float) -> None:
         """Wake at a time, or at the deadline if that is earlier."""
@@ -166,45 +137,32 @@ class Queues:
     def join(
         self, key: Any, clock: Clock | None, priority: float, deadline_us: float = math.inf, bookings: int = 0
     ) -> Waiter:
-        """Wait in a queue, and expect so many slots more: for each of them, ``booked`` must follow."""
+        """Wait in a queue, and expect so many slots more: for each of them, ``add`` must follow."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                places = tuple([Slot(key) for _ in range(self.places)])
-                queue = self._queues[key] = Queue(key, places, slots=list(places))
+                queue = self._queues[key] = Queue(key, [Slot(key) for _ in range(self.places)])
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
             queue.bookings += bookings
             insort(queue.waiters, waiter, key=by_order)
-            if queue.waiters[0].is_dead:
+            if queue.waiters[0].wake_up.is_dead:
                 self._changed(queue)
-            for place in () if queue.slots else queue.places:
-                if place.holder is not None and place.holder.is_dead:
-                    self.add(place)
             return waiter
 
-    def expect(self, queue: Queue) -> None:
-        """Expect one slot more."""
-        with self._lock:
-            queue.bookings += 1
+    def add(self, key: Any, slot: Slot | None, *, bookings: int = 0) -> None:
+        """Add a slot: one of those that were expected, one that a caller has not used, or a place that is free again.
 
-    def booked(self, queue: Queue, slot: Slot | None) -> None:
-        """Add a slot that was expected; ``None`` if it was not booked."""
+        ``None`` stands for an expected one that was not booked.
+        """
         with self._lock:
-            queue.bookings -= 1
+            queue = self._queues.get(key)
+            if queue is None:
+                self.unused += [] if slot is None else [slot]
+                return
+            queue.bookings -= bookings
             if slot is not None:
                 insort(queue.slots, slot, key=by_time)
             self._changed(queue)
-
-    def add(self, slot: Slot) -> None:
-        """Add a slot at which a caller has not gone, or a place that is free again."""
-        with self._lock:
-            queue = self._queues.get(slot.key)
-            if queue is None:
-                self.unused.append(slot)
-            else:
-                slot.holder = None
-                insort(queue.slots, slot, key=by_time)
-                self._changed(queue)
 
     def give_up(self, waiter: Waiter) -> None:
         """Stop waiting, unless the waiter has left."""
@@ -215,32 +173,35 @@ class Queues:
                 del waiters[at]
                 self._changed(waiter.queue)
 
-    def slot_for(self, waiter: Waiter, now_us: float, held_us: Callable[[], float] = float) -> Slot | None:
-        """The first slot that has come and is still good, if this is the first waiter, which then leaves.
+    def slot_for(self, waiter: Waiter, now_us: float) -> Slot | None:
+        """The first slot, if it has come and this is the first waiter, which then leaves; otherwise, it wakes later.
 
-        Calls that are late hold it up for ``held_us()``: so a queue that is held up misses slots, and the store hears
-        of it. Otherwise, the first waiter sets the slots aside that were missed, and wakes when the next one comes.
+        The first waiter sets the slots aside that were missed.
         """
         with self._lock:
             queue, slots = waiter.queue, waiter.queue.slots
-            if not waiter.is_first:
+            if queue.waiters[:1] != [waiter]:
                 waiter.wake_at(math.inf)
                 return None
-            good = next((at for at, slot in enumerate(slots) if now_us <= slot.until_us), len(slots))
-            if good < len(slots) and slots[good].at_us <= now_us:
-                wait_us = held_us()
-                if wait_us:
-                    waiter.wake_at(now_us + wait_us)
-                    return None
-                queue.waiters.pop(0)
-                slot = slots.pop(good)
-                slot.holder = waiter
-                self._changed(queue)
-                return slot
-            self.unused += slots[:good]
-            del slots[:good]
-            waiter.wake_at(slots[0].at_us if slots else math.inf)
-            return None
+            missed = next((at for at, slot in enumerate(slots) if now_us <= slot.until_us), len(slots))
+            self.unused += slots[:missed]
+            del slots[:missed]
+            if not slots or slots[0].at_us > now_us:
+                waiter.wake_at(slots[0].at_us if slots else math.inf)
+                return None
+            queue.waiters.pop(0)
+            slot = slots.pop(0)
+            self._changed(queue)
+            return slot
+
+    def books_anew(self, waiter: Waiter) -> bool:
+        """Whether this is the first waiter, and its slot was missed, so that one more is expected from now on."""
+        with self._lock:
+            queue = waiter.queue
+            if queue.waiters[:1] != [waiter] or queue.slots or queue.bookings:
+                return False
+            queue.bookings = 1
+            return True
 
     def take_unused(self) -> list[Slot]:
         """Remove and return the slots that go back, the newest first: it makes way for the others."""
@@ -255,14 +216,13 @@ class Queues:
         its slot comes, or now if slots are lacking. Waiters on closed event loops leave their slots to others.
         """
         waiters, slots = queue.waiters, queue.slots
-        while waiters and waiters[0].is_dead:
+        while waiters and waiters[0].wake_up.is_dead:
             waiters.pop(0)
         while not queue.bookings and len(slots) > max(len(waiters), self.places):
             self.unused.append(slots.pop())
         if waiters and slots:
             waiters[0].wake_at(slots[0].at_us)
-        elif waiters and queue.lacks_slots and not self.places:
+        elif waiters and not queue.bookings and not self.places:
             waiters[0].wake_at(0.0)
-        is_empty = not waiters and not queue.bookings and len(slots) == self.places
-        if is_empty and self._queues.get(queue.key) is queue:
-            del self._queues[queue.key]
+        elif not waiters and not queue.bookings and len(slots) == self.places:
+            self._queues.pop(queue.key, None)

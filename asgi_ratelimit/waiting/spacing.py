@@ -72,11 +72,11 @@ class CallSpacing:
                 if isinstance(state, TokenBucketState) and units < state.used:
                     self._states[bucket] = quota, state._replace(used=state.used - units)
 
-    def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0, *, leaves: bool = True) -> float:
+    def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
-        Without ``leaves``, nothing is recorded. ``margin`` is the unused part of the limits of token buckets, which
-        serves to catch up, so that a late call delays those behind it only for a while.
+        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
+        delays those behind it only for a while.
         """
         taken = {}
         with self._lock:
@@ -86,23 +86,18 @@ class CallSpacing:
                     if isinstance(quota, RollingWindow) and self._is_real:
                         at_us += self._ahead_us + quota.part_us // 2.0
                     last_quota, state = self._states.get(charge.bucket, (None, None))
-                    state = state if last_quota == quota else None
-                    after, wait_us = _taken(quota, state or unused(quota, at_us), at_us, charge.cost)
+                    state = state if last_quota == quota else unused(quota, at_us)
+                    wait_us: float
+                    after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
                     if wait_us > 0.0:
                         return max(wait_us, AT_ONCE_US)
                     taken[charge.bucket] = quota, after
-            for bucket in taken if leaves else ():
+            for bucket in taken:
                 self._states[bucket] = taken[bucket]
                 self._states.move_to_end(bucket)
                 if len(self._states) > MOST_BUCKETS:
                     self._states.popitem(last=False)
         return 0.0
-
-
-def _taken(quota: Quota, state: State, now_us: float, cost: float) -> tuple[State, float]:
-    """The state after a call leaves, and 0; or any state, and the microseconds until it may leave."""
-    after, wait_us = ALGORITHMS[type(quota)].take(quota, state, now_us, cost, AT_ONCE_US, 0.0)
-    return after or state, wait_us
 
 
 @lru_cache(maxsize=1000)

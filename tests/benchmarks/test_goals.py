@@ -14,20 +14,6 @@ from benchmarks.reporting.results import Column, Part
 from .tables import in_process, row
 
 
-def test_the_best_peer_is_the_one_to_beat() -> None:
-    """It is the best of the peers on Redis; ours, plain EVALSHA and the bare apps are no peers."""
-    rows = [
-        row("plain", "redis", of_ours=0.9),
-        row("limits", "redis", of_ours=0.6),
-        row("slowapi", "redis", of_ours=0.2),
-    ]
-    part = Part(
-        "served", "Behind uvicorn", {"of_ours": Column("of ours", 2)}, [row("ours", "redis", of_ours=1.0), *rows]
-    )
-    (goal,) = (goal for goal in GOALS if goal.subject == "peers")
-    assert goal.measured({"served": part}) == 0.6
-
-
 def test_the_worst_of_several_parts_counts() -> None:
     """For an upper bound it is the highest figure, for a lower bound the lowest; missing parts do not count."""
     done = {
@@ -48,19 +34,6 @@ def test_goals_of_shapes_are_for_rows_of_them() -> None:
         shape, _, subject = goal.subject.partition(": ")
         assert subject.partition(" ")[0] in SHAPES[shape]
         assert goal.figure in shapes.COLUMNS
-
-
-def test_a_peer_is_compared_within_its_shape() -> None:
-    """Ours under another shape does not count."""
-    rows = [
-        row("ours", "memory", shape="single", known=5.0),
-        row("ours", "memory", shape="default+rule", known=8.0),
-        row("limits", "memory", shape="default+rule", known=6.0),
-    ]
-    done = {"shapes": Part("shapes", "Shapes", shapes.COLUMNS, rows)}
-    assert [str(each) for each in ahead(done)] == [
-        "Shapes, CPU µs more, known clients: default+rule: limits, memory 6.0, ours 8.0"
-    ]
 
 
 def test_a_peer_that_is_ahead_is_named() -> None:
@@ -89,11 +62,3 @@ def test_a_peer_that_is_ahead_is_named() -> None:
 def test_a_small_difference_is_no_lead(better: str | None, figure: float, expected: bool) -> None:
     """Figures that differ by less than three in a hundred count as equal."""
     assert is_ahead(figure, 100.0, Column("", 0, better)) is expected
-
-
-def test_a_difference_within_the_resolution_is_no_lead() -> None:
-    """A column that is measured coarsely states its resolution."""
-    pause = Column("pause", 1, "less", resolution=1)
-    assert not is_ahead(0.2, 1.1, pause)
-    assert is_ahead(0.2, 1.3, pause)
-    assert not is_ahead(math.nan, 1.3, pause)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from benchmarks.reporting import report
-from benchmarks.reporting.results import Column, Part
 from tests.support.server import ROOT
 
 from .tables import in_process, row
@@ -34,27 +33,6 @@ def test_a_peer_with_an_error_is_shown_with_it() -> None:
         "| limits, redis | 4,000.0 |  | 1,000 at once: a/b (900 of 1,000) |",
     ]
     assert "| limits |  |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
-
-
-def test_a_row_is_shown_with_its_shape() -> None:
-    """A table may have one subject under several shapes of use."""
-    rows = [row("ours", "memory", shape=shape, cpu=cpu) for shape, cpu in (("single", 5.0), ("tier", 9.0))]
-    part = Part("shapes", "Shapes", {"cpu": Column("CPU")}, rows)
-    assert report.table(part).splitlines()[4:] == ["| single: ours, memory | 5 |", "| tier: ours, memory | 9 |"]
-
-
-def test_a_note_stands_above_its_table() -> None:
-    """A part can say which subjects it leaves out."""
-    part = Part(
-        "clients", "Clients", {"cpu": Column("CPU")}, [row("ours", "memory", cpu=1.0)], "Slow peers are left out."
-    )
-    assert report.table(part).splitlines()[:5] == [
-        "## Clients",
-        "",
-        "Slow peers are left out.",
-        "",
-        "|  | CPU |",
-    ]
 
 
 def test_the_page_is_complete() -> None:

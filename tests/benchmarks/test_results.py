@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 
-from benchmarks.reporting.results import as_json, best, mid, over, paired, spread, unexpected
-
-from .tables import in_process, row
+from benchmarks.reporting.results import best, mid, over, paired, spread
 
 
 def test_rounds_are_compared_with_their_neighbours() -> None:
@@ -31,18 +28,3 @@ def test_no_rounds_give_no_figure() -> None:
     assert math.isnan(best([]))
     assert math.isnan(spread([1.0]))
     assert mid([math.nan, 3.0, 1.0, 2.0]) == 2
-
-
-def test_the_most_frequent_wrong_answer_is_named_with_its_share() -> None:
-    """An error or an unexpected status is named, with how often it came."""
-    assert unexpected({"200": 5}, ("200",)) == ""
-    assert unexpected({"200": 1, "503": 3, "500": 1}, ("200",)) == "status 503 (3 of 5)"
-    assert unexpected({"TooMany: connections": 2}, ("200",)) == "TooMany: connections (2 of 2)"
-
-
-def test_results_are_valid_json() -> None:
-    """Missing figures are left out, because JSON has no NaN."""
-    part = in_process(row("limits", "redis", error="broken", cpu_1=math.nan, cpu_64=56.412345))["cpu"]
-    assert json.loads(json.dumps(as_json(part), allow_nan=False))["rows"] == [
-        {"subject": "limits redis", "cpu_64": 56.412, "error": "broken"}
-    ]

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from asgi_ratelimit import (
-    AdaptiveTransport,
     Limiter,
     MemoryStore,
     Overrides,
@@ -83,14 +82,8 @@ def callers(store: Store) -> dict[str, Callable[[], Awaitable[object]]]:
     @pace("1/hour", name="plain", **options)
     def plain() -> None: ...
 
-    @pace("1/hour", name="first", priority=1, **options)
-    async def first() -> None: ...
-
     @pace("1/hour", name="hooked", hooks=[lambda event: None], **options)
     async def hooked() -> None: ...
-
-    @pace("1/hour", name="hooked-plain", hooks=[lambda event: None], **options)
-    def hooked_plain() -> None: ...
 
     async def spend() -> None:
         async with limiters["spend"].spend("key", 1, max_delay=0.0):
@@ -102,9 +95,7 @@ def callers(store: Store) -> dict[str, Callable[[], Awaitable[object]]]:
         "spend": spend,
         "pace": call,
         "plain": lambda: asyncio.to_thread(plain),
-        "first": first,
         "hooked": hooked,
-        "hooked-plain": lambda: asyncio.to_thread(hooked_plain),
         "shop": lambda: transport.handle_async_request(httpx.Request("GET", URL)),
     }
 
@@ -125,34 +116,6 @@ async def test_each_decision_counts_once_under_its_name(clock: SteppedClock) -> 
             await overrides.set(name, word)
             await caller()
     assert await seen(store) == {**dict.fromkeys(by_name, (1, 2, 1)), "two": (0, 0, 0)}
-
-
-@pytest.mark.anyio
-async def test_each_attempt_of_a_request_counts(clock: SteppedClock) -> None:
-    """As each is charged; what gives up between two attempts is refused."""
-    store = MemoryStore(clock=clock)
-    answers = [httpx.Response(503, headers={"retry-after": "0"})] * 2 + [httpx.Response(200)]
-    inner = httpx.MockTransport(lambda _: answers.pop(0))
-    transport = PacedTransport(inner, "100/s burst 9", store=store, name="shop", retries=5)
-    await transport.handle_async_request(httpx.Request("GET", URL))
-    assert await seen(store) == {"shop": (3, 0, 0)}
-    answers += [httpx.Response(503, headers={"retry-after": "0"})]
-    impatient = PacedTransport(inner, "1/hour", store=store, name="slow", retries=5, max_delay=1.0)
-    with pytest.raises(PaceTimeout):
-        await impatient.handle_async_request(httpx.Request("GET", URL))
-    assert (await seen(store))["slow"] == (1, 1, 0)
-
-
-@pytest.mark.anyio
-async def test_a_transport_around_another_counts_once(clock: SteppedClock) -> None:
-    """What the inner one refuses was admitted by the outer one."""
-    store = MemoryStore(clock=clock)
-    inner = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), "1/hour", max_delay=0.0, name="in")
-    outer = PacedTransport(inner, "9/hour burst 9", store=store, name="out")
-    for _ in range(3):
-        with maybe_refused():
-            await outer.handle_async_request(httpx.Request("GET", URL))
-    assert await seen(store) == {"out": (3, 0, 0)}
 
 
 def test_in_memory_without_an_event_loop() -> None:
@@ -264,21 +227,6 @@ async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_s
     gc.collect()
     assert gone() is None
     await until_async(lambda: asyncio.to_thread(lambda: connections(redis_server) == before))
-
-
-@pytest.mark.anyio
-async def test_what_a_transport_learns_is_seen(redis_url: str) -> None:
-    """An adaptive transport decides under no name, and shows its hosts."""
-    answer = httpx.Response(
-        200, headers={"ratelimit-limit": "100", "ratelimit-remaining": "7", "ratelimit-reset": "60"}
-    )
-    transport = AdaptiveTransport(httpx.MockTransport(lambda _: answer), store=redis_url)
-    await transport.handle_async_request(httpx.Request("GET", URL))
-    await transport.aclose()
-    reader = RedisStore(redis_url, timeout=30)
-    learned = [(row.host, row.remaining) for row in (await summary(reader)).learned]
-    await reader.aclose()
-    assert learned == [("shop", 7)]
 
 
 @pytest.mark.anyio

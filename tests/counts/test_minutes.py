@@ -103,7 +103,7 @@ def test_a_right_part_is_read() -> None:
     """With values that a later version may add."""
     read = part_of(part(more=1), 7)
     assert read is not None
-    assert (read.values["rules"], read.waits.count, read.recording("api")) == (VALUES["rules"], 0, None)
+    assert (read["rules"], read["waits"].count, recording_in(read["recordings"], "api")) == (VALUES["rules"], 0, None)
     assert part_of(part(), 8) is None
 
 
@@ -143,4 +143,4 @@ def test_rows_that_are_not_right_are_left_out() -> None:
     wrong = [{}, {**queue, "more": 1}, {**queue, "waiting": "3"}, {**learned, "limit": float("inf")}, {"host": "x"}]
     read = part_of(part(outbound=[queue, *wrong, learned]), 7)
     assert read is not None
-    assert read.values["outbound"] == [queue, learned]
+    assert read["outbound"] == [queue, learned]

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Scope
 
-from asgi_ratelimit import Limiter, MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
-from asgi_ratelimit.counts import process_counts
-from asgi_ratelimit.counts.process_counts import Counts, counts_of
-from asgi_ratelimit.counts.rule_counts import ADMITTED, BOUNDS_NS, RuleCounts, WaitTimes
+from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
+from asgi_ratelimit.counts.minutes import BOUNDS_NS, WaitTimes
+from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
 from asgi_ratelimit.decision import OnError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok
@@ -30,14 +29,6 @@ async def ask(app: RateLimitMiddleware, path: str = "/", times: int = 1) -> None
 def numbers(store: Store, name: str) -> tuple[int, ...]:
     """The counts of a rule: admitted, refused, shadowed, degraded, failed."""
     return tuple(counts_of(store).of_rule(name).numbers)
-
-
-@pytest.mark.parametrize("hooks", [[], [lambda event: None]], ids=["fast", "with-hooks"])
-async def test_one_quota_on_the_fast_way_and_the_other(store: Store, hooks: list[object]) -> None:
-    """What is admitted and what is refused is counted alike with and without hooks."""
-    app = RateLimitMiddleware(ok, "3/minute", store=store, name="api", hooks=hooks)  # type: ignore[arg-type]
-    await ask(app, times=5)
-    assert numbers(store, "api") == (3, 2, 0, 0, 0)
 
 
 async def test_several_rules_count_for_themselves(store: Store) -> None:
@@ -86,23 +77,6 @@ async def test_a_function_that_fails(clock: SteppedClock) -> None:
     assert numbers(store, "api") == (2, 0, 0, 0, 2)
 
 
-async def test_a_limiter(store: Store) -> None:
-    """The decisions of a limiter count under its name."""
-    limiter = Limiter("2/minute", store=store, name="mails")
-    for _ in range(3):
-        await limiter.rate_limit("ann")
-    assert numbers(store, "mails") == (2, 1, 0, 0, 0)
-
-
-async def test_stores_are_counted_apart(clock: SteppedClock) -> None:
-    """Two stores have nothing in common, and the same store always has the same counts."""
-    one, other = MemoryStore(clock=clock), MemoryStore(clock=clock)
-    await Limiter("2/minute", store=one, name="mails").rate_limit("ann")
-    assert counts_of(one) is counts_of(one)
-    assert numbers(one, "mails")[0] == 1
-    assert numbers(other, "mails")[0] == 0
-
-
 async def test_what_is_remembered_is_bounded(clock: SteppedClock) -> None:
     """However many clients come before anybody publishes, the buckets of the latest alone are remembered."""
     store = MemoryStore(clock=clock)
@@ -121,20 +95,6 @@ def _path(connection: object) -> str:
     return path
 
 
-def test_two_threads_may_count_the_first_request_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither loses what the other one has counted."""
-    counts = Counts(MemoryStore())
-
-    def made() -> RuleCounts:
-        monkeypatch.setattr(process_counts, "RuleCounts", RuleCounts)
-        counts.of_rule("api").numbers[ADMITTED] += 1  # as if another thread came between
-        return RuleCounts()
-
-    monkeypatch.setattr(process_counts, "RuleCounts", made)
-    counts.of_rule("api").numbers[ADMITTED] += 1
-    assert counts.of_rule("api").numbers[ADMITTED] == 2
-
-
 waits = st.lists(st.integers(0, 7_000_000_000), min_size=1)
 
 
@@ -144,12 +104,6 @@ def histogram(added: list[int]) -> WaitTimes:
     for wait_ns in added:
         times.add(wait_ns)
     return times
-
-
-def test_nothing_was_waited_for() -> None:
-    """Without waits, all is 0."""
-    times = WaitTimes()
-    assert (times.count, times.mean, times.quantile(0.99)) == (0, 0.0, 0.0)
 
 
 @given(waits, st.floats(0.01, 1.0))

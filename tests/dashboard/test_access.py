@@ -1,18 +1,18 @@
-"""Who may see the page."""
+"""Who may see the page, and forms that were not sent from it."""
 
 from __future__ import annotations
 
 import base64
-import logging
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends
-from fastapi.security import APIKeyHeader, HTTPBearer
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from asgi_ratelimit import ConfigurationError, MemoryStore
+from asgi_ratelimit import ConfigurationError, MemoryStore, RedisStore
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.overrides import Overrides
 from tests.support.dashboards import ORIGIN, app_with_page, token_of, visitor
@@ -22,52 +22,25 @@ pytestmark = pytest.mark.anyio
 PATHS = ["/", "/state", "/what-if?rule=api&quota=1/s", "/page.js", "/uPlot.min.css", "/nothing"]
 
 
-def test_the_page_cannot_be_built_without_allow() -> None:
-    """There is no default: leaving it out is an error in any case."""
-    with pytest.raises(ConfigurationError, match=r"'allow': app.mount\(\"/limits\", dashboard\(store, allow=is_admin"):
-        dashboard(MemoryStore())  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("allow", [None, True, "admin"])
-def test_allow_is_a_function(allow: Any) -> None:
-    """Anything else is refused with an example of a right one."""
-    with pytest.raises(ConfigurationError, match=r"allow is a function .*not .*: dashboard\(store, allow=lambda"):
-        dashboard(MemoryStore(), allow=allow)
-
-
-def is_staff(user: Annotated[str, Depends(print)]) -> bool:
+def of_fastapi(user: Annotated[str, Depends(print)]) -> bool:
     return True
 
 
-def test_allow_is_no_dependency() -> None:
-    """Called with a request as the user, it would let everybody in."""
-    with pytest.raises(ConfigurationError, match="allow=is_staff is a dependency of FastAPI"):
-        dashboard(MemoryStore(), allow=is_staff)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("scheme", [APIKeyHeader(name="x-key"), HTTPBearer()], ids=lambda each: type(each).__name__)
-def test_allow_is_no_security_scheme(scheme: Any) -> None:
-    """It checks nothing that a client sends, and so it would let nobody in, or everybody."""
-    with pytest.raises(ConfigurationError, match=r"allow=(APIKeyHeader|HTTPBearer) is a dependency of FastAPI"):
-        dashboard(MemoryStore(), allow=scheme)
-
-
-def test_by_is_a_function() -> None:
-    """A name instead of a function of the request is refused."""
-    with pytest.raises(ConfigurationError, match=r"by is a function of .*, not 'ann'"):
-        dashboard(MemoryStore(), allow=lambda request: True, by="ann")  # type: ignore[arg-type]
-
-
-def test_a_store_without_documents_has_no_page() -> None:
-    """What cannot be read or changed for all processes is refused."""
-
-    class OwnStore:
-        in_process = True
-
-        async def take(self) -> None: ...
-
-    with pytest.raises((ConfigurationError, TypeError)):
-        dashboard(OwnStore(), allow=lambda request: True)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"'allow': app.mount\(\"/limits\", dashboard\(store, allow=is_admin"),
+        ({"allow": True}, r"allow is a function .*not .*: dashboard\(store, allow=lambda"),
+        ({"allow": of_fastapi}, "allow=of_fastapi is a dependency of FastAPI"),
+        ({"allow": HTTPBearer()}, "allow=HTTPBearer is a dependency of FastAPI"),
+        ({"allow": print, "by": "ann"}, "by is a function of .*, not 'ann'"),
+    ],
+    ids=["nothing", "no function", "a dependency", "a security scheme", "a name"],
+)
+def test_the_page_cannot_be_built_without_an_allow(options: Any, message: str) -> None:
+    """There is no default, and what would let everybody in is refused, with an example of a right one."""
+    with pytest.raises(ConfigurationError, match=message):
+        dashboard(MemoryStore(), **options)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -92,42 +65,22 @@ async def test_an_anonymous_form_does_nothing() -> None:
     assert await Overrides(store).all() == {}
 
 
-@pytest.mark.parametrize("answer", ["yes", 1, None, object()])
-async def test_only_true_lets_in(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A value that is merely true in a condition is refused, and the log says so."""
-    async with visitor(app_with_page(MemoryStore(), allow=lambda request: answer)) as client:
-        assert (await client.get("/limits/")).status_code == 403
-    assert "it must return True or False" in caplog.text
-
-
-async def test_allow_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
-    """A failure is logged."""
-    caplog.set_level(logging.ERROR)
-
-    def allow(request: Request) -> bool:
-        return bool(request.headers["x-missing"])
-
+@pytest.mark.parametrize(
+    "allow",
+    [lambda _: "yes", lambda _: None, lambda request: request.headers["x-missing"]],
+    ids=["text", "nothing", "failure"],
+)
+async def test_only_true_lets_in(allow: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A value that is merely true in a condition is refused, as is a failure, and the log says so."""
     async with visitor(app_with_page(MemoryStore(), allow=allow)) as client:
         assert (await client.get("/limits/")).status_code == 403
-    assert "nobody is let in" in caplog.text
-
-
-async def test_an_asynchronous_allow() -> None:
-    """It is awaited."""
-
-    async def allow(request: Request) -> bool:
-        return request.headers.get("x-role") == "admin"
-
-    app = app_with_page(MemoryStore(), allow=allow)
-    async with visitor(app) as client:
-        assert (await client.get("/limits/")).status_code == 200
-        assert (await client.get("/limits/", headers={"x-role": "guest"})).status_code == 403
+    assert "allow of the dashboard failed, so nobody is let in" in caplog.text
 
 
 async def test_allow_may_ask_for_a_password() -> None:
-    """An HTTPException is the answer, with its headers."""
+    """An HTTPException is the answer, with its headers; the function may be async."""
 
-    def allow(request: Request) -> bool:
+    async def allow(request: Request) -> bool:
         expected = "Basic " + base64.b64encode(b"ann:secret").decode()
         if "authorization" not in request.headers:
             raise HTTPException(401, headers={"www-authenticate": 'Basic realm="limits"'})
@@ -138,6 +91,93 @@ async def test_allow_may_ask_for_a_password() -> None:
         assert (asked.status_code, asked.headers["www-authenticate"]) == (401, 'Basic realm="limits"')
         assert (await client.get("/limits/", auth=("ann", "secret"))).status_code == 200
         assert (await client.get("/limits/", auth=("ann", "wrong"))).status_code == 403
+
+
+# Forms
+
+FIELDS = {"rule": "login", "quota": "1/day"}
+
+FORGED: Mapping[str, Mapping[str, str]] = {
+    "from another site": {"origin": "http://evil.example"},
+    "from another port": {"origin": f"{ORIGIN}:8080"},
+    "from another scheme and site": {"origin": "https://evil.example", "sec-fetch-site": "cross-site"},
+    "from a site beside it": {"origin": ORIGIN, "sec-fetch-site": "same-site"},
+    "typed by the user": {"sec-fetch-site": "none"},
+    "from a sandbox": {"origin": "null"},
+    "from nowhere": {},
+    "from a sandbox, to nowhere": {"origin": "null", "host": ""},
+    "from what is no address": {"origin": "http://["},
+}
+
+
+@pytest.mark.parametrize("headers", FORGED.values(), ids=FORGED)
+async def test_a_form_from_elsewhere_does_nothing(headers: Mapping[str, str]) -> None:
+    """Even with the right cookie and token, a form that another page sends is refused."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        token = await token_of(client)
+        answer = await client.post("/limits/set", data=FIELDS, headers={**headers, "x-limits-token": token})
+    assert answer.status_code == 403
+    assert await Overrides(store).all() == {}
+
+
+@pytest.mark.parametrize("token", [None, "", "0" * 64, "é"], ids=["none", "empty", "guessed", "not-ascii"])
+async def test_a_form_without_the_token_does_nothing(token: str | None) -> None:
+    """The cookie alone, which a browser sends by itself, is not enough."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        await token_of(client)
+        headers = {b"origin": ORIGIN.encode()}
+        if token is not None:
+            headers[b"x-limits-token"] = token.encode("utf-8")
+        answer = await client.post("/limits/set", data=FIELDS, headers=headers)
+    assert answer.status_code == 403
+    assert await Overrides(store).all() == {}
+
+
+async def test_a_token_is_of_one_browser() -> None:
+    """The token of somebody else's page is refused, and so is one without its cookie."""
+    store = MemoryStore()
+    app = app_with_page(store)
+    async with visitor(app) as one, visitor(app) as other:
+        headers = {"x-limits-token": await token_of(one), "origin": ORIGIN}
+        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
+        await token_of(other)
+        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
+    assert await Overrides(store).all() == {}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+async def test_only_a_post_changes_anything(method: str) -> None:
+    """A link changes nothing."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        headers = {"x-limits-token": await token_of(client), "origin": ORIGIN}
+        await client.request(method, "/limits/set", params=FIELDS, headers=headers)
+    assert await Overrides(store).all() == {}
+
+
+async def test_workers_share_the_secret(redis_url: str) -> None:
+    """A page from one worker may send its form to another."""
+    stores = [RedisStore(redis_url, timeout=30) for _ in range(2)]
+    async with visitor(app_with_page(stores[0])) as one, visitor(app_with_page(stores[1])) as other:
+        headers = {"x-limits-token": await token_of(one), "origin": ORIGIN}
+        other.cookies = one.cookies
+        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 200
+    assert list(await Overrides(stores[0]).all()) == ["login"]
+    for store in stores:
+        await store.aclose()
+
+
+async def test_the_cookie_is_for_this_page_alone() -> None:
+    """Other sites' requests do not carry it, scripts do not see it, and other pages of the site do not get it."""
+    async with visitor(app_with_page(MemoryStore())) as client:
+        cookie = (await client.get("/limits/")).headers["set-cookie"]
+        secure = (await client.get("https://example.org/limits/")).headers["set-cookie"]
+        (kept,) = [each for each in client.cookies.jar if not each.secure]
+    assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
+    assert kept.path == "/limits"
+    assert "Secure" in secure
 
 
 async def test_passwords_cannot_be_tried_at_will() -> None:

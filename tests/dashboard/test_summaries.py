@@ -10,10 +10,9 @@ import httpx
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport, Limiter, MemoryStore, RedisStore, Store
-from asgi_ratelimit.counts.minutes import MINUTES, document_of
+from asgi_ratelimit.counts.minutes import MINUTES
 from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
-from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.clocks import wrong_clock
 
@@ -51,15 +50,6 @@ async def test_processes_are_added_up(processes: list[Store]) -> None:
         assert sum(map(sum, read.seconds.values())) == 6
 
 
-async def test_the_quotas_that_programs_say(clock: SteppedClock) -> None:
-    """They are texts that can be parsed again."""
-    store = MemoryStore(clock=clock)
-    limiter = Limiter(["3/minute", "20/hour"], store=store, name="mails")
-    await limiter.rate_limit("ann")
-    await counts_of(store).end()
-    assert [rule.quotas for rule in (await summary(store)).rules] == ["3/minute; 20/hour"]
-
-
 async def test_an_hour_later_all_is_forgotten(clock: SteppedClock) -> None:
     """Minutes leave the summary one by one, also of a process that is gone."""
     store = MemoryStore(clock=clock)
@@ -89,33 +79,6 @@ async def test_a_process_whose_clock_is_wrong(redis_url: str, hours: int, is_rea
     assert sum(map(sum, read.seconds.values())) == 1
     assert read.now == pytest.approx(time.time(), abs=60)
     await asyncio.gather(wrong.aclose(), right.aclose())
-
-
-async def test_minutes_that_come_late_are_found(processes: list[Store], clock: SteppedClock) -> None:
-    """A reader that has read a minute before finds what another process publishes of it later."""
-    summaries = Summaries(processes[0])
-    await summaries.read()
-    await take(processes[1])
-    late = document_of(int(clock.now) // 60)
-    ((part, content),) = (await documents(processes[1]).read_parts(late)).items()
-    await documents(processes[1]).write_part(late, part, b"", seconds=3600)
-    clock.advance(300)
-    for _ in range(2 * MINUTES):
-        assert [rule.admitted for rule in (await summaries.read()).rules] == []
-    await documents(processes[1]).write_part(late, part, content, seconds=3600)
-    for _ in range(MINUTES):
-        read = await summaries.read()
-    assert [rule.admitted for rule in read.rules] == [1]
-
-
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"{}\n", b'{"format":99,"minute":1}\n', b"[]\n"])
-async def test_what_cannot_be_read_is_left_out(clock: SteppedClock, content: bytes) -> None:
-    """A part that a newer version has written, or nobody, hides nothing else."""
-    store = MemoryStore(clock=clock)
-    await documents(store).write_part(document_of(int(clock.now) // 60), "other", content, seconds=3600)
-    clock.advance(10)
-    await take(store)
-    assert [rule.admitted for rule in (await summary(store)).rules] == [1]
 
 
 async def test_long_keys_are_told_apart(clock: SteppedClock) -> None:

@@ -71,13 +71,6 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=NAMES_OF_TEXTS)
-def test_no_page_has_marks_of_a_merge(page: Path) -> None:
-    """All of its conflicts are resolved."""
-    text = page.read_text("utf-8")
-    assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", text, re.MULTILINE) == []
-
-
 SOURCES = "\n".join(path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py"))
 
 

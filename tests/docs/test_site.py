@@ -62,7 +62,7 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     """With its docstring, or, for the profiles of APIs, in the list of them."""
     documented = {name.rpartition(".")[2] for name in DOCUMENTED if name.startswith(f"{module}.")}
     elsewhere = MENTIONED if module == "asgi_ratelimit.profiles" else set()
-    missing = sorted(set(NAMES[module]) - documented - elsewhere)
+    missing = sorted(set(NAMES[module].split()) - documented - elsewhere)
     assert not missing, f"docs/reference lacks {[f'::: {module}.{name}' for name in missing]}"
 
 
@@ -80,10 +80,3 @@ def test_the_sum_for_redis_has_the_figures_of_the_benchmark(words: str, part: st
     (row,) = [row for row in RESULTS[part]["rows"] if row["subject"] == subject]
     (figure,) = re.findall(r"\| ([\d.]+) [^|]*\|$", line)
     assert float(figure) == pytest.approx(row[column], rel=1 / 3)
-
-
-def test_every_picture_is_shown() -> None:
-    """Each one that is checked in is on the page."""
-    page = (DOCS / "explanation" / "arithmetic.md").read_text("utf-8")
-    pictures = sorted(path.name for path in (DOCS / "explanation").glob("*.svg"))
-    assert sorted(re.findall(r"!\[.+\]\((.+\.svg)\)", page)) == pictures

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from redis.crc import key_slot
 
-from asgi_ratelimit.quotas import TokenBucket
 from tests.support.redis_cluster import RedisCluster, asked, has_all_writes, is_primary, wait_until
 from tests.support.server import HOST
 from tests.support.trial import QUOTA, Trial, frozen, require_times_to_live
@@ -63,22 +62,6 @@ async def test_a_slot_that_moves_under_traffic(cluster: RedisCluster) -> None:
     require_times_to_live(*cluster.primaries)
 
 
-async def test_several_quotas_of_a_slot_that_moves(cluster: RedisCluster) -> None:
-    """A cluster cannot decide on several keys meanwhile, so this process decides, and the cluster is charged later."""
-    key, other = key_on(cluster, 0), key_on(cluster, 1)
-    tried = Trial.on(cluster.url, quota=(QUOTA, TokenBucket(1_000, 3_600)))
-    async with tried.limiter:
-        await tried.take(other)
-        cluster.begin_to_move(slot_of(key), cluster.primaries[1])
-        assert all(d.degraded for d in await tried.takes(7, key))
-        cluster.move(slot_of(key), cluster.primaries[1])
-        await until_back(tried, key)
-        await until_charged(tried, key)
-        await tried.takes(30, key)
-        assert tried.admitted(key) in (QUOTA.burst - 1, QUOTA.burst)
-    require_times_to_live(*cluster.primaries)
-
-
 async def test_the_take_that_finds_a_primary_back(cluster: RedisCluster) -> None:
     """It is refused where the quota was used up meanwhile, though other keys are on that primary and on others."""
     key, well = key_on(cluster, 0), key_on(cluster, 1)
@@ -95,16 +78,6 @@ async def test_the_take_that_finds_a_primary_back(cluster: RedisCluster) -> None
             await asyncio.sleep(0.01)
         assert not decision.allowed
         assert not (await tried.take(well)).degraded
-
-
-async def until_charged(tried: Trial, key: str) -> None:
-    """Return when the cluster is charged with what this process has admitted; other takes go on meanwhile."""
-    for number in range(1_000):
-        if (await tried.limiter.peek(key)).remaining <= QUOTA.burst - tried.admitted(key):
-            return
-        await tried.take(f"another {number}")
-        await asyncio.sleep(0.02)
-    raise TimeoutError("the cluster is not charged")
 
 
 async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -127,24 +100,6 @@ async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.Lo
     levels = [record.levelname for record in caplog.records]
     assert (set(levels[:-1]), levels[-1]) == ({"ERROR"}, "WARNING")
     require_times_to_live(cluster.replicas[0], *cluster.primaries[1:])
-
-
-async def test_a_replica_that_takes_over_by_force(cluster: RedisCluster) -> None:
-    """The old primary is not asked; its redirections lead to the new one, and this process does not decide for long."""
-    key = key_on(cluster, 0)
-    tried = Trial.on(cluster.url)
-    async with tried.limiter:
-        await tried.takes(8, key)
-        wait_until(lambda: has_all_writes(cluster.replicas[0], cluster.primaries[0]))
-        asked(cluster.replicas[0], "CLUSTER", "FAILOVER", "TAKEOVER")
-        for _ in range(20):
-            await tried.take(key, 0.05)
-            await asyncio.sleep(0.01)
-        wait_until(lambda: not is_primary(cluster.primaries[0]))
-        await until_back(tried, key)
-        await tried.takes(30, key)
-    used = sum(d.granted for d in tried.decisions)
-    assert used <= QUOTA.burst + 1
 
 
 async def test_a_cluster_with_a_missing_node(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:

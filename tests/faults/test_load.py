@@ -12,10 +12,9 @@ import pytest
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis import denials, outage
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
-from tests.support.trial import PATIENT, QUOTA, Trial, connections_of, frozen, hurried, settled, trial
+from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, settled, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -48,19 +47,6 @@ async def under_load(tried: Trial, callers: int) -> AsyncIterator[None]:
             group.create_task(call(f"caller {number}"))
         yield
         stopped = True
-
-
-async def test_a_thousand_at_once_over_one_connection(server: RedisServer) -> None:
-    """All are answered, and exactly as many pass as the quota has."""
-    async with trial(server.url, server, outages=0) as tried:
-        await tried.takes(1_000)
-        assert connections_of(server) == 1
-        assert tried.admitted() == QUOTA.burst
-        await tried.takes(1_000, "key {}")
-        assert connections_of(server) == 1
-        stats = asked(server, "INFO", "stats").decode()
-        assert tried.admitted() == QUOTA.burst
-    assert "rejected_connections:0" in stats
 
 
 @pytest.mark.parametrize("at_once", [1, 200, 1000])
@@ -113,29 +99,6 @@ async def until_charged(tried: Trial, keys: list[str]) -> None:
             await asyncio.sleep(0.01)
         else:
             raise TimeoutError(f"{key} is not charged")
-
-
-async def test_a_flood_of_new_keys(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An offender among them is still refused, in an outage too, although little is remembered."""
-    monkeypatch.setattr(denials, "MAX_DENIALS", 100)
-    monkeypatch.setattr(outage, "MAX_SEEN", 500)
-    monkeypatch.setattr(denials, "LONGEST_US", 0.0)  # so that Redis decides each take of the offender
-    async with trial(server.url, server) as tried:
-        await spray(tried, "before")
-        assert not (await tried.take("offender")).allowed
-        async with frozen(server):
-            await tried.until_degraded()
-            assert not (await tried.take("offender")).allowed
-            await spray(tried, "out")
-            assert not (await tried.take("offender")).allowed
-
-
-async def spray(tried: Trial, prefix: str) -> None:
-    """Takes of thousands of keys, every tenth of them too large, and of the offender now and then."""
-    for number in range(0, 2_000, 200):
-        await tried.takes(200, f"{prefix} {number} {{}}")
-        await asyncio.gather(*[tried.take(f"{prefix} {number} {each}", QUOTA.burst + 1) for each in range(20)])
-        await tried.takes(5, "offender")
 
 
 @pytest.mark.long

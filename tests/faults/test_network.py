@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
 
 from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.errors import StoreError
-from asgi_ratelimit.limiter import SyncLimiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import GRACE, PATIENT, QUOTA, Trial, frozen, hurried, settled, trial
+from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, settled, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -53,17 +49,6 @@ async def test_a_redis_that_is_frozen(server: RedisServer, protocol: int, decode
         async with frozen(server):
             for _ in range(3):
                 assert all(d.degraded for d in await tried.takes(300, "key {}"))
-
-
-async def test_a_client_pause(server: RedisServer) -> None:
-    """``CLIENT PAUSE`` is like a frozen Redis; a manual failover begins with one."""
-    async with trial(server.url, server) as tried:
-        await tried.takes(10)
-        asked(server, "CLIENT", "PAUSE", 86_400_000)
-        async with hurried():
-            assert all(d.degraded for d in await tried.takes(30))
-        server.kill()  # or nothing would end it, not even UNPAUSE
-        server.start()
 
 
 async def test_no_take_waits_during_an_outage(server: RedisServer) -> None:
@@ -108,31 +93,7 @@ async def test_a_port_that_is_silent(scheme: str) -> None:
         await trying.limiter.aclose()
 
 
-def test_threads_have_the_same_deadline(server: RedisServer) -> None:
-    """And the same limiter in place of Redis."""
-    limiter = SyncLimiter(QUOTA, store=RedisStore(server.url, timeout=1.5))
-    assert [limiter.rate_limit("key").degraded for _ in range(8)] == [False] * 8
-    server.pause()
-    with ThreadPoolExecutor(10) as threads:
-        decisions = list(threads.map(lambda _: limiter.rate_limit("key"), range(30), timeout=GRACE))
-    assert all(decision.degraded for decision in decisions)
-    assert sum(decision.allowed for decision in decisions) == 12
-    server.resume()
-    limiter.close()
-
-
 # Slow networks
-
-
-@pytest.mark.parametrize("delay", [0.02, 0.05])
-async def test_a_network_that_is_slow_but_in_time(proxy: Proxy, redis_server: RedisServer, delay: float) -> None:
-    """Redis decides everything: the takes that come meanwhile share a batch."""
-    async with disturbed(proxy, redis_server, outages=0) as tried:
-        proxy.delay = delay
-        for _ in range(3):
-            await tried.takes(100)
-            await tried.takes(100, "key {}")
-        assert tried.admitted() == QUOTA.burst
 
 
 async def test_a_network_that_is_too_slow(proxy: Proxy, redis_server: RedisServer) -> None:
@@ -185,17 +146,11 @@ def with_head(answer: bytes, *numbers: bytes) -> bytes:
 GARBAGE = {
     "cut short": lambda answer: answer[: len(answer) // 2],
     "garbled": lambda answer: b"!" + answer,
-    "an unknown type": lambda answer: b"?5\r\n",
     "a number": lambda answer: b":5\r\n",
-    "nothing": lambda answer: b"$-1\r\n",
-    "a text": lambda answer: b"+OK\r\n",
-    "an empty list": lambda answer: b"*0\r\n",
     "too short a head": lambda answer: b"*2" + with_head(answer, b"1", b"1") + b"$-1\r\n",
     "too long a head": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"1", b"1") + b"$-1\r\n",
-    "too many values": lambda answer: b"*6" + with_head(answer, b"1", b"1", b"1") + b"$-1\r\n" * 5,
     "too many verdicts": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"11") + b"$-1\r\n",
     "a number as the value": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"1") + b":1\r\n",
-    "a number as the head": lambda answer: b"*2\r\n:1\r\n$-1\r\n",
     "no time": lambda answer: b"*2" + with_head(answer, b"noon", b"1", b"1") + b"$-1\r\n",
     "an error": lambda answer: b"-ERR no\r\n",
     "a list in a list": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"1") + b"*0\r\n",
@@ -217,25 +172,6 @@ async def test_an_answer_that_makes_no_sense(proxy: Proxy, redis_server: RedisSe
         assert proxy.connections > 1
 
 
-@pytest.mark.parametrize("answer", [b"-MOVED x\r\n", b"-ASK\r\n", b"-MOVED 1 host:\r\n"])
-async def test_a_greeting_that_cannot_be_read(
-    proxy: Proxy, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, answer: bytes
-) -> None:
-    """It is a failure of Redis: logged once, and not tried again for each take."""
-    async with disturbed(proxy, redis_server) as tried:
-        await tried.takes(1)
-        proxy.mangle = lambda _: answer
-        proxy.disconnect()
-        await tried.until_disconnected()
-        connections, takes = proxy.connections, 200
-        assert all([(await tried.take()).degraded for _ in range(takes)])
-        assert 0 < proxy.connections - connections < takes / 2
-        with pytest.raises(StoreError):
-            await tried.limiter.peek("key")
-        assert {record.name for record in caplog.records} == {"asgi_ratelimit"}
-        proxy.mangle = bytes
-
-
 async def test_an_answer_that_is_repeated(proxy: Proxy, redis_server: RedisServer) -> None:
     """The second copy is never taken for the answer to the next take."""
     async with disturbed(proxy, redis_server, outages=0) as tried:
@@ -244,39 +180,6 @@ async def test_an_answer_that_is_repeated(proxy: Proxy, redis_server: RedisServe
             decision = await tried.limiter.take([Charge(TokenBucket(100, 3600), f"own {cost}", cost)])
             assert (decision.remaining, decision.degraded) == (100 - cost, False)
         proxy.mangle = bytes
-
-
-async def test_an_answer_that_is_repeated_later(proxy: Proxy, redis_server: RedisServer) -> None:
-    """Not even after the next take has been sent."""
-    earlier = [b""]
-
-    def with_earlier(answer: bytes) -> bytes:
-        earlier.append(answer)
-        return earlier[-2] + answer
-
-    async with disturbed(proxy, redis_server) as tried:
-        proxy.mangle = with_earlier
-        assert not (await tried.take("a")).degraded
-        assert (await tried.take("b")).degraded
-        proxy.mangle = bytes
-
-
-async def test_connections_that_are_lost(proxy: Proxy, redis_server: RedisServer) -> None:
-    """No take notices when nothing is in flight."""
-    async with disturbed(proxy, redis_server, outages=0) as tried:
-        for number in range(5):
-            proxy.disconnect()
-            await tried.until_disconnected()
-            await tried.takes(5, f"{number} {{}}")
-
-
-async def test_connections_that_the_server_closes(server: RedisServer) -> None:
-    """An idle store opens a new one, and no take is degraded."""
-    async with trial(server.url, server, outages=0) as tried:
-        for _ in range(5):
-            assert await tried.takes(5)
-            asked(server, "CLIENT", "KILL", "TYPE", "normal")
-            await tried.until_disconnected()
 
 
 async def test_a_connection_that_is_lost_with_a_call_in_flight(proxy: Proxy, redis_server: RedisServer) -> None:

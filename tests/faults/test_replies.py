@@ -34,7 +34,7 @@ async def test_a_password_that_is_missing(proxy: Proxy, caplog: pytest.LogCaptur
         if was_connected:
             await limiter.rate_limit("key")
         proxy.mangle = refusing_calls
-        with pytest.raises(StoreError, match=r"credentials: Authentication required.*redis://user:password@host"):
+        with pytest.raises(StoreError, match=r"credentials: Authentication required"):
             await limiter.peek("key")
         assert (await limiter.rate_limit("key")).degraded
     assert "rejected the credentials" in caplog.text

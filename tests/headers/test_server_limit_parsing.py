@@ -16,35 +16,30 @@ from tests.headers.answers import DATE, EXAMPLES, SERVER_NOW, Example
 RECOGNISED = {name: example for name, example in EXAMPLES.items() if example.auto and example.profile != "auto"}
 
 
-def parsed(example: Example, profile: str, clock_error: float = 0.0) -> ServerLimits:
-    """What a profile reads in an example, received by a client whose clock is wrong."""
-    headers = {"date": DATE, **example.headers}
-    now = SERVER_NOW + clock_error
-    return parse(example.status, headers, profile=profile, body=example.body, now=now, max_delay=math.inf)
-
-
-@pytest.mark.parametrize("clock_error", [-600.0, 0.0, 600.0])
+@pytest.mark.parametrize("clock_error", [0.0, 600.0])
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
 def test_an_answer_of_a_real_api(example: Example, clock_error: float) -> None:
-    """It means the same whether the client's clock is right, or ten minutes fast or slow."""
-    assert_equal(parsed(example, example.profile, clock_error), replace(example.expected, profile=example.profile))
+    """It means the same whether the client's clock is right or ten minutes fast."""
+    assert_meaning(example, example.profile, SERVER_NOW + clock_error)
 
 
 @pytest.mark.parametrize("example", RECOGNISED.values(), ids=RECOGNISED)
 def test_an_api_is_recognised_by_its_headers(example: Example) -> None:
     """Without a declared profile, the answer means the same."""
-    assert_equal(parsed(example, "auto"), example.expected)
+    assert_meaning(example, "auto", SERVER_NOW)
 
 
-def assert_equal(actual: ServerLimits, expected: ServerLimits) -> None:
-    """Equal, but for the noise of differences of floats; the profile counts where one is expected."""
-    assert len(actual.limits) == len(expected.limits), actual
-    for one, other in zip(actual.limits, expected.limits):
-        assert one.reset_after == pytest.approx(other.reset_after, abs=1e-6), one
-        assert replace(one, reset_after=None) == replace(other, reset_after=None)
-    assert actual.retry_after == pytest.approx(expected.retry_after, abs=1e-6)
-    same = {"limits": (), "retry_after": None, "profile": expected.profile or actual.profile}
-    assert replace(actual, **same) == replace(expected, **same)  # type: ignore[arg-type]
+def assert_meaning(example: Example, profile: str, now: float) -> None:
+    """That a profile reads in an example what it means, but for the noise of differences of floats."""
+    headers = {"date": DATE, **example.headers}
+    actual = parse(example.status, headers, profile=profile, body=example.body, now=now, max_delay=math.inf)
+    resets = [limit.reset_after for limit in example.limits]
+    assert [limit.reset_after for limit in actual.limits] == pytest.approx(resets, abs=1e-6)
+    limits = [replace(limit, reset_after=after) for limit, after in zip(actual.limits, resets)]
+    assert limits == list(example.limits)
+    assert actual.is_throttled == (example.wait is not ...)
+    assert actual.retry_after == (pytest.approx(example.wait) if actual.is_throttled else None)
+    assert (actual.scope, actual.covers_all) == (example.scope, example.covers_all)
 
 
 def read(headers: dict[str, str], status: int = 200, **options: object) -> ServerLimits:
@@ -58,27 +53,11 @@ def read(headers: dict[str, str], status: int = 200, **options: object) -> Serve
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"retry-after": "3"}, 7.0),
-        ({"retry-after": "3", "retry-after-ms": "2500"}, 7.0),
-    ],
-)
-def test_a_wait_in_the_body_comes_first(headers: dict[str, str], seconds: float) -> None:
-    """The body of Discord is more exact than its header."""
-    headers = {"via": "1.1 google", **headers}
-    assert parse(429, headers, profile=discord, body={"retry_after": 7.0}).retry_after == seconds
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
         ({"retry-after-ms": "20", "x-ms-retry-after-ms": "1500", "retry-after": "2"}, 0.02),
-        ({"x-ms-retry-after-ms": "1500", "retry-after": "2"}, 1.5),
         ({"retry-after-ms": "soon", "retry-after": "3"}, 3.0),
-        ({"retry-after": "2.0"}, 2.0),
         ({"retry-after": "-1"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "5", "ratelimit": '"default";r=0;t=9'}, 5.0),
-        ({"ratelimit": '"default";r=0;t=9'}, 9.0),
         ({"ratelimit": '"default";r=3;t=9'}, None),
         ({"ratelimit": '"a";r=0;t=9, "b";r=0;t=20, "c";r=1;t=50'}, 20.0),
         ({"retry-after": "Thu, 26 Mar 2026 15:59:00 GMT"}, 0.0),
@@ -91,19 +70,10 @@ def test_the_wait_of_a_refusal(headers: dict[str, str], seconds: float | None) -
     assert read(headers, 429).retry_after == seconds
 
 
-def test_the_newest_draft_comes_before_other_headers() -> None:
-    """A server that sends both means one limit."""
-    headers = {"ratelimit": '"api";r=5;t=1', "x-ratelimit-remaining": "3", "x-ratelimit-limit": "9"}
-    assert [limit.name for limit in read(headers).limits] == ["api"]
-
-
-def test_a_draft_that_names_policies_alone_comes_last() -> None:
-    """What remains is worth more than what the policy is."""
-    headers = {"ratelimit-policy": '"api";q=5;w=1', "x-ratelimit-remaining": "3"}
-    assert read(headers).limits == (ServerLimit(remaining=3),)
-    assert read({"ratelimit-policy": '"api";q=5;w=1'}).limits == (
-        ServerLimit(name="api", limit=5, window=1, reset_means="next unit"),
-    )
+def test_a_wait_in_the_body_comes_first() -> None:
+    """The body of Discord is more exact than its headers."""
+    headers = {"via": "1.1 google", "retry-after": "3", "retry-after-ms": "2500"}
+    assert parse(429, headers, profile=discord, body={"retry_after": 7.0}).retry_after == 7.0
 
 
 @pytest.mark.parametrize(
@@ -115,6 +85,30 @@ def test_a_profile_of_ones_own_reads_waits_of_any_form(wait: object, seconds: fl
     assert read({"retry-after": "3"}, 429, profile=profile, body={"error": {"wait": wait}}).retry_after == seconds
 
 
+def test_the_newest_draft_comes_before_other_headers_and_policies_alone_come_last() -> None:
+    """A server that sends both means one limit, and what remains is worth more than what the policy is."""
+    others = {"x-ratelimit-remaining": "3"}
+    policy = {"ratelimit-policy": '"api";q=5;w=1'}
+    assert [limit.name for limit in read({"ratelimit": '"api";r=5;t=1', **others}).limits] == ["api"]
+    assert read({**policy, **others}).limits == (ServerLimit(remaining=3),)
+    assert read(policy).limits == (ServerLimit(name="api", limit=5, window=1, reset_means="next unit"),)
+    assert read({"ratelimit-policy": "5;w=1"}).limits == (ServerLimit(limit=5, window=1),)
+
+
+def test_items_belong_together_by_name_and_partition() -> None:
+    """Two partitions of one policy are two limits; a policy without a partition is that of all."""
+    headers = {
+        "ratelimit-policy": '"user";q=10;w=1;pk=:YQ==:, "user";q=20;w=1;pk=:Yg==:, "all";q=90;w=1',
+        "ratelimit": '"user";r=2;pk=:Yg==:, "user";r=1;pk=:YQ==:, "all";r=5;pk=:YQ==:',
+    }
+    limits = read(headers).limits
+    assert [(limit.name, limit.bucket, limit.limit, limit.remaining) for limit in limits] == [
+        ("user", "Yg==", 20, 2),
+        ("user", "YQ==", 10, 1),
+        ("all", "YQ==", 90, 5),
+    ]
+
+
 # Clocks
 
 
@@ -124,11 +118,7 @@ def test_a_time_since_1970_needs_a_date() -> None:
     assert parse(200, headers).limits[0].reset_after is None
     assert parse(200, headers, now=SERVER_NOW).limits[0].reset_after == 30.0
     assert parse(200, {**headers, "date": DATE}, now=SERVER_NOW - 600).limits[0].reset_after == 30.0
-
-
-def test_a_reset_in_the_past_is_now() -> None:
-    """Some servers are a second late."""
-    assert read({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "1774540000"}).limits[0].reset_after == 0.0
+    assert parse(200, {**headers, "date": DATE}, now=SERVER_NOW + 600).limits[0].reset_after == 30.0
 
 
 def test_what_comes_from_a_cache_is_old() -> None:
@@ -158,53 +148,29 @@ def test_a_wrong_bound_is_refused(max_delay: float) -> None:
         read({}, max_delay=max_delay)
 
 
-@pytest.mark.parametrize(
-    ("header", "value"),
-    [
-        ("x-ratelimit-remaining", value)
-        for value in ("", "many", "nan", "inf", "0x10", "1_000", "9" * 30, "1e40", "²", "1 2", "--1")
-    ]
-    + [
-        ("ratelimit", value)
-        for value in (
-            '"default"',
-            '"default";r',
-            '"default";r=-1',
-            '"default";r=1.5',
-            "default=1",
-            '"default";r=1,',
-            "1;r=1",
-        )
-    ],
-)
+UNREADABLE = {
+    "x-ratelimit-remaining": ["", "many", "nan", "inf", "0x10", "1_000", "9" * 30, "1e40", "²", "1 2", "--1"],
+    "ratelimit": ['"default"', '"default";r', '"default";r=-1', "default=1", '"default";r=1,', "1;r=1", '"";r=1'],
+}
+
+
+@pytest.mark.parametrize(("header", "value"), [(name, value) for name, each in UNREADABLE.items() for value in each])
 def test_what_does_not_parse_is_ignored(header: str, value: str) -> None:
     """A wrong value is as good as none."""
     assert read({header: value}).limits == ()
 
 
-@pytest.mark.parametrize(("value", "remaining"), [("-1", 0.0), ("0", 0.0), ("598.0", 598.0), (" 7 ", 7.0)])
-def test_what_remains_is_never_below_0(value: str, remaining: float) -> None:
-    """Some servers count on below it; others write decimals."""
-    assert read({"x-ratelimit-remaining": value}).limits[0].remaining == remaining
+def test_numbers_are_bounded_by_0() -> None:
+    """Some servers count on below 0, and some write -1 for what is not limited; others write decimals."""
+    for text, remaining in {"-1": 0.0, "598.0": 598.0, " 7 ": 7.0}.items():
+        assert read({"x-ratelimit-limit": "-1", "x-ratelimit-remaining": text}).limits == (
+            ServerLimit(remaining=remaining),
+        )
 
 
-def test_a_limit_below_0_is_none() -> None:
-    """Some servers write -1 for what is not limited."""
-    assert read({"x-ratelimit-limit": "-1", "x-ratelimit-remaining": "5"}).limits == (ServerLimit(remaining=5),)
-
-
-def test_items_belong_together_by_name_and_partition() -> None:
-    """Two partitions of one policy are two limits; a policy without a partition is that of all."""
-    headers = {
-        "ratelimit-policy": '"user";q=10;w=1;pk=:YQ==:, "user";q=20;w=1;pk=:Yg==:, "all";q=90;w=1',
-        "ratelimit": '"user";r=2;pk=:Yg==:, "user";r=1;pk=:YQ==:, "all";r=5;pk=:YQ==:',
-    }
-    limits = read(headers).limits
-    assert [(limit.name, limit.bucket, limit.limit, limit.remaining) for limit in limits] == [
-        ("user", "Yg==", 20, 2),
-        ("user", "YQ==", 10, 1),
-        ("all", "YQ==", 90, 5),
-    ]
+def test_a_reset_in_the_past_is_now() -> None:
+    """Some servers are a second late."""
+    assert read({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "1774540000"}).limits[0].reset_after == 0.0
 
 
 def test_there_are_64_limits_at_most() -> None:
@@ -249,13 +215,11 @@ FULL = ServerLimit(limit=60, remaining=0, reset_after=60, reset_means="full refi
     ("limit", "units", "seconds"),
     [
         (FULL, 1, 1.0),
-        (FULL, 30, 30.0),
         (FULL, 90, 60.0),
         (replace(FULL, remaining=30), 31, 2.0),
         (replace(FULL, remaining=30), 30, 0.0),
         (replace(FULL, limit=None), 1, 60.0),
         (replace(FULL, reset_means="window end"), 1, 60.0),
-        (replace(FULL, reset_means="next unit"), 1, 60.0),
         (replace(FULL, refill=2.0), 5, 2.5),
         (replace(FULL, remaining=None), 1, None),
         (replace(FULL, reset_after=None), 1, None),

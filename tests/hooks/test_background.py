@@ -61,16 +61,6 @@ async def test_an_asynchronous_hook_does_not_hold_up_the_request() -> None:
     assert [event.decision.allowed for event in recorder.events] == results == [True, True, False]
 
 
-async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> None:
-    """A lambda around one, for instance; anything else that is returned is of no interest."""
-    recorder = Recorder()
-    hooks: list[Callable[[Event], Any]] = [lambda event: recorder(event) if event.rule else None, lambda event: 7]
-    limiter = Limiter("2/minute", hooks=hooks)
-    await limiter.rate_limit("alice")
-    await limiter.aclose()
-    assert len(recorder.events) == 1
-
-
 async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, and logged once a minute; what waits already is not affected."""
     monkeypatch.setattr(hooks, "MAX_CALLS", 5)
@@ -129,29 +119,6 @@ async def test_they_are_drained_at_lifespan_shutdown() -> None:
     assert peer.sent == [{"type": "lifespan.shutdown.complete"}]
 
 
-async def test_what_an_app_decides_while_it_shuts_down_is_seen_through_as_well() -> None:
-    """Before the server hears that the shutdown is complete."""
-    recorder = Recorder()
-    when_it_is_complete: list[int] = []
-    middleware: RateLimitMiddleware | None = None
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await receive()
-            assert middleware is not None
-            await ask(middleware)
-            await send({"type": "lifespan.shutdown.complete"})
-        else:
-            await ok(scope, receive, send)
-
-    async def send(message: Any) -> None:
-        when_it_is_complete.append(len(recorder.events))
-
-    middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
-    await middleware({"type": "lifespan"}, Peer([{"type": "lifespan.shutdown"}]).receive, send)
-    assert when_it_is_complete == [1]
-
-
 async def test_closing_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,15 +141,6 @@ def test_without_an_event_loop_they_run_in_the_background() -> None:
         limiter.acquire("alice")
     assert len(recorder.events) == 2
     assert threading.get_ident() not in recorder.threads
-
-
-async def test_a_limiter_without_async_within_an_event_loop() -> None:
-    """They run on that loop, and closing, which cannot wait for them there, does not fail."""
-    recorder = Recorder()
-    with SyncLimiter("5/minute", hooks=[recorder]) as limiter:
-        limiter.rate_limit("alice")
-    await until(lambda: recorder.events)
-    assert recorder.threads == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -13,7 +13,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from asgi_ratelimit import (
-    Charge,
     Limiter,
     MemoryStore,
     PacedTransport,
@@ -22,12 +21,10 @@ from asgi_ratelimit import (
     RateLimit,
     RateLimitMiddleware,
     Rule,
-    SyncLimiter,
     pace,
 )
 from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import ask, http, limited, ok, starlette, websocket
+from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
 
 pytestmark = pytest.mark.anyio
@@ -55,22 +52,6 @@ async def test_an_event_names_the_rule_that_decided() -> None:
     assert [event.result for event in events] == ["allowed", "allowed", "allowed", "refused"]
     assert [event.quota.name for event in events] == ["per-minute"] * 4
     assert {event.name for event in events} == {"api"}
-
-
-async def test_an_event_names_the_refusing_rule_where_quotas_are_equal() -> None:
-    """Two rules with the same quota are told apart by what is left of each."""
-    events: list[Event] = []
-    store = MemoryStore(clock=SteppedClock())
-    limiter = Limiter("1/minute", store=store, hooks=[events.append])
-    quota = limiter.quotas[0]
-    await limiter.take([Charge(quota, "a", name="second")])
-    await limiter.take([Charge(quota, "a", name="first"), Charge(quota, "b", name="second")])
-    await limiter.take([Charge(quota, "c", name="first"), Charge(quota, "b", name="second")])
-    assert [(event.rule, event.key, event.result) for event in events] == [
-        ("second", "a", "allowed"),
-        ("first", "a", "allowed"),
-        ("second", "b", "refused"),
-    ]
 
 
 async def test_an_event_of_a_rule_in_shadow() -> None:
@@ -105,13 +86,6 @@ async def test_an_event_tells_the_request() -> None:
     assert [event.key for event in events] == ["192.0.2.1"] * 3
     assert events[0].request is not None
     assert events[0].request.scope["type"] == "http"
-
-
-async def test_an_event_of_a_websocket_has_no_method() -> None:
-    """It has a path."""
-    events: list[Event] = []
-    (event,) = await events_of(limited(ok, hooks=[events.append]), events, websocket("/ws"))
-    assert (event.method, event.path, event.route) == (None, "/ws", "/{path:path}")
 
 
 async def test_events_of_dependencies_tell_the_route() -> None:
@@ -207,39 +181,6 @@ async def test_events_of_a_transport(quota: str) -> None:
     results = ["allowed", "allowed" if quota == "1000/s" else "refused"]
     assert [(event.rule, event.result) for event in events] == [("api", result) for result in results]
     assert all(event.waited is not None for event in events)
-
-
-def test_events_of_a_limiter_without_async() -> None:
-    """They are the same."""
-    events: list[Event] = []
-    limiter = SyncLimiter("5/minute", name="jobs", hooks=[events.append])
-    limiter.rate_limit("alice")
-    limiter.acquire("alice")
-    assert [(event.rule, event.result, event.degraded) for event in events] == [("jobs", "allowed", False)] * 2
-
-
-@pytest.mark.parametrize("reads", ["nothing", "the decision"])
-async def test_reading_an_event_changes_no_answer(reads: str) -> None:
-    """A decision is built when a hook reads one; the headers are the same, and so are the events."""
-
-    def hook(event: Event) -> None:
-        if reads != "nothing":
-            assert event.decision.allowed is (event.result == "allowed")
-
-    events: list[Event] = []
-    app, bare = (limited(ok, "1/minute", hooks=hooks) for hooks in ([hook, events.append], []))
-    for _ in range(2):
-        peers = [await ask(app), await ask(bare)]
-        assert peers[0].headers == peers[1].headers
-    assert [(event.result, event.rule, event.quota.name, event.key) for event in events] == [
-        ("allowed", "default", "per-minute", "192.0.2.1"),
-        ("refused", "default", "per-minute", "192.0.2.1"),
-    ]
-    assert [(event.decision.remaining, event.decision.retry_after) for event in events] == [(0, 0.0), (0, 60.0)]
-    assert [(event.degraded, event.shadow) for event in events] == [(False, False)] * 2
-    assert events[0] != events[1]
-    assert events[0] != "event"
-    assert "Event(name='default', decision=Decision(take=" in repr(events[0])
 
 
 async def test_an_event_of_a_block() -> None:

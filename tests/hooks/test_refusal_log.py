@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, hooks
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import log_refusals
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
@@ -91,17 +91,6 @@ async def test_nothing_else_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     limiter = Limiter("1/hour", hooks=hooks[:1])
     await limiter.rate_limit("alice", 2)
     assert caplog.records == []
-
-
-async def test_rules_without_number_share_lines(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What is remembered is bounded."""
-    monkeypatch.setattr(hooks, "MAX_RULES", 2)
-    hook = log_refusals(every=3600)
-    for number in range(5):
-        await Limiter("1/hour", name=f"limiter {number}", hooks=[hook]).rate_limit("alice", 2)
-    assert [fields_of(record)["rule"] for record in caplog.records] == ["limiter 0", "limiter 1", "limiter 2"]
 
 
 @pytest.mark.parametrize("options", [{"every": -1}, {"every": "1"}, {"level": "INFO"}], ids=str)

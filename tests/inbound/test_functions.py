@@ -123,11 +123,11 @@ class Incomplete:
 @pytest.mark.parametrize(
     ("store", "quote"),
     [
-        (redis.asyncio.Redis(password="secret"), "not a client, Redis: store=RedisStore(client)"),
+        (redis.asyncio.Redis(password="secret"), "not a redis.asyncio.client.Redis, which has no take"),
         (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
-        (object(), "which has no take(): store=MemoryStore()"),
+        (object(), "which has no take: store=MemoryStore()"),
         (Incomplete(), "which has no in_process: store=MemoryStore()"),
-        (b"redis://user:secret@host", "not b'redis://***@host', which has no take()"),
+        (b"redis://user:secret@host", "not a builtins.bytes, which has no take"),
     ],
     ids=["client", "class", "object", "incomplete", "bytes"],
 )

@@ -40,54 +40,24 @@ def test_every_spelling_of_an_address_is_that_address(address: IPv4Address | IPv
     assert {parse_address(text) for text in texts} == {expected.packed}
 
 
-@pytest.mark.parametrize(
-    "text", ["::ffff:192.0.2.1", "::FFFF:C000:0201", "0:0:0:0:0:ffff:c000:201", "[::ffff:c000:201]"]
-)
-def test_mapped_addresses_are_ipv4(text: str) -> None:
-    """An IPv4-mapped address is the IPv4 address in every spelling: that is what it means on a dual stack."""
-    assert parse_address(text) == ip_address("192.0.2.1").packed
+NO_ADDRESSES = ["", " ", "unknown", "_hidden", "010.0.0.1", "10.0.0", "0x0a000001", "167772161", "256.0.0.1"]
+NO_ADDRESSES += [
+    "10.0.0.1/8",
+    "10.0.0.1 10.0.0.2",
+    "10.0.0.1\x00",
+    "¹0.0.0.1",
+    "2001:db8::1::2",
+    "[",
+    "[]",
+    "%eth0",
+    ":80",
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "unknown",
-        "_hidden",
-        "testclient",
-        "010.0.0.1",
-        "10.0.0.01",
-        "10.0.0",
-        "10.0.0.1.2",
-        "0x0a000001",
-        "167772161",
-        "256.0.0.1",
-        "10.0.0.1/8",
-        "10.0.0.1 10.0.0.2",
-        "10.0.0.1\x00",
-        "¹0.0.0.1",
-        "١0.0.0.1",
-        "2001:db8::1::2",
-        "[",
-        "[]",
-        "]",
-        "%eth0",
-        ":80",
-        "10.0.0.1" + " " * MAX_TEXT,
-        "fe80::1%" + "x" * MAX_TEXT,
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("text", [*NO_ADDRESSES, "10.0.0.1" + " " * MAX_TEXT, "fe80::1%" + "x" * MAX_TEXT], ids=repr)
 def test_what_is_no_address_is_none(text: str) -> None:
     """Nothing is guessed: leading zeros, which some read as octal, hosts, ranges, long texts."""
     assert parse_address(text) is None
-
-
-@given(st.text(max_size=120))
-def test_a_text_is_an_address_or_none(text: str) -> None:
-    """Parsing never fails."""
-    parse_address(text)
 
 
 @given(st.text("0123456789abcdefF:.", max_size=30) | st.lists(st.sampled_from(GROUPS), max_size=9).map(":".join))
@@ -104,17 +74,13 @@ def test_the_syntax_is_that_of_ipaddress(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("192.0.2.1", "192.0.2.1"),
+        ("::FFFF:C000:0201", "192.0.2.1"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("64:ff9b::192.0.2.1", "192.0.2.1"),
         ("64:ff9b::c000:201", "192.0.2.1"),
         ("64:ff9b:1::192.0.2.1", "64:ff9b:1::/64"),
-        ("2002:c000:0201::1", "192.0.2.1"),
         ("2002:c000:0201:ffff:1:2:3:4", "192.0.2.1"),
         ("2001:0:102:304:8000:63bf:3fff:fdfe", "192.0.2.1"),
-        ("2001:0:506:708:0:ffff:3fff:fdfe", "192.0.2.1"),
         ("::192.0.2.1", "::/64"),
-        ("::1", "::/64"),
     ],
 )
 def test_clients_behind_an_address(text: str, expected: str) -> None:
@@ -172,15 +138,6 @@ def test_a_mapped_network_is_ipv4(text: str) -> None:
     assert ip_address("11.1.2.3").packed not in networks
 
 
-@given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.integers(1, 128))
-def test_ipv4_clients_are_never_grouped(one: object, other: object, prefix: int) -> None:
-    """The prefix is for IPv6 alone: two IPv4 clients stay two in every spelling."""
-    for form in ("{}", "::ffff:{}", "64:ff9b::{}"):
-        addresses = [parse_address(form.format(each)) for each in (one, other)]
-        keys = {client_key(packed, prefix) for packed in addresses if packed is not None}
-        assert len(keys) == len({one, other})
-
-
 def test_a_tunnel_lends_nobody_trust() -> None:
     """A 6to4 address may embed any IPv4 address. It is good for a key, but makes nobody a trusted proxy."""
     tunnel = parse_address("2002:0a00:0001::1")
@@ -190,49 +147,24 @@ def test_a_tunnel_lends_nobody_trust() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], []),
-        ([b""], [""]),
-        ([b"a"], ["a"]),
-        ([b"a, b,c"], ["c", " b", "a"]),
-        ([b"a", b"b, c"], [" c", "b", "a"]),
-        ([b"a,"], ["", "a"]),
-        ([b"\xff"], ["ÿ"]),
-    ],
-)
-def test_a_list_is_read_from_the_right(values: list[bytes], expected: list[str]) -> None:
-    """All values of a header are one list (RFC 9110, section 5.3), and its end comes first."""
-    assert list(listed_addresses(values)) == expected
-
-
-@pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("for=192.0.2.1", ["192.0.2.1"]),
-        ("For=192.0.2.1", ["192.0.2.1"]),
-        ('for="192.0.2.1:80"', ["192.0.2.1:80"]),
-        ('for="[2001:db8::1]:80"', ["[2001:db8::1]:80"]),
+        ('For="192.0.2.1:80"', ["192.0.2.1:80"]),
         ("for=[2001:db8::1]:80", ["[2001:db8::1]:80"]),
         ("proto=https;for=192.0.2.1;by=10.0.0.1", ["192.0.2.1"]),
         ("for = 192.0.2.1", [""]),
-        (" for=192.0.2.1 ; proto=https ", ["192.0.2.1"]),
-        ("for=192.0.2.1;;proto=https;", ["192.0.2.1"]),
-        ("for=192.0.2.1, for=192.0.2.2", ["192.0.2.2", "192.0.2.1"]),
+        (" for=192.0.2.1 ;; proto=https; ", ["192.0.2.1"]),
+        ("for=192.0.2.1, for=unknown", ["unknown", "192.0.2.1"]),
         ('for=192.0.2.1;host="a,b", for=192.0.2.2', ["192.0.2.2", "192.0.2.1"]),
         ('for=192.0.2.1;host="a;for=6.6.6.6"', ["192.0.2.1"]),
-        ("for=unknown, for=_hidden", ["_hidden", "unknown"]),
         ("proto=https", [""]),
         ("for=", [""]),
-        ("for", [""]),
         ("192.0.2.1", [""]),
         ("for=192.0.2.1;for=192.0.2.2", [""]),
         ("for=192.0.2.1 for=192.0.2.2", [""]),
         ('for="192.0.2.1\\""', [""]),
         ('for="192.0.2.1', [""]),
-        ('xfor=192.0.2.1;"for=192.0.2.2"', [""]),
         ("for=192.0.2.1,", ["", "192.0.2.1"]),
-        ("", [""]),
     ],
 )
 def test_a_forwarded_header_is_read_from_the_right(value: str, expected: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import tracemalloc
 from ipaddress import ip_network
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError, client_ip
 from asgi_ratelimit.logs import warn_once
-from tests.support.asgi import http, websocket
+from tests.support.asgi import http
 
 PROXIES = ["10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7"]
 PROXY = "10.0.0.1"
@@ -42,9 +40,7 @@ def key_of(peer: str, *forwarded: str | bytes, trusted: list[str] | None = None,
         ("::ffff:192.0.2.1", "192.0.2.1"),
         ("::FFFF:C000:0201", "192.0.2.1"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:0DB8:0001:0002::", "2001:db8:1:2::/64"),
         ("fe80::1%eth0", "fe80::/64"),
-        ("fe80::2%eth1", "fe80::/64"),
         ("::1", "::/64"),
         ("64:ff9b::192.0.2.1", "192.0.2.1"),
         ("2002:c000:0201:1::7", "192.0.2.1"),
@@ -55,16 +51,11 @@ def test_the_peer_is_the_client(peer: str, expected: str) -> None:
     assert key_of(peer) == expected
 
 
-@pytest.mark.parametrize("peer", ["192.0.2.1", "10.0.0.1", "127.0.0.1", "::1"])
-def test_forwarded_headers_are_ignored_by_default(peer: str) -> None:
-    """Without trusted proxies, X-Forwarded-For changes nothing, from any peer."""
-    assert key_of(peer, "203.0.113.9") == key_of(peer)
-
-
 @pytest.mark.parametrize("peer", ["192.0.2.1", "11.0.0.1", "198.51.100.8", "2001:db8:fffe::1", "testclient"])
 def test_forwarded_headers_of_untrusted_peers_are_ignored(peer: str) -> None:
-    """A peer that is no trusted proxy is the client itself, whatever its headers say."""
+    """A peer that is no trusted proxy is the client itself, whatever its headers say; by default, no peer is one."""
     assert key_of(peer, "203.0.113.9", trusted=PROXIES) == key_of(peer)
+    assert key_of(PROXY, "203.0.113.9") == PROXY
 
 
 @pytest.mark.parametrize("proxy", ["10.0.0.1", "10.255.255.255", "::ffff:10.0.0.1", "2001:db8:ffff::1", "198.51.100.7"])
@@ -73,49 +64,27 @@ def test_trusted_proxies_are_networks_or_addresses(proxy: str) -> None:
     assert key_of(proxy, "192.0.2.1", trusted=PROXIES) == "192.0.2.1"
 
 
-@pytest.mark.parametrize("trusted", ["::1", "::1/128", "0:0:0:0:0:0:0:1", "::/96", "::/0"])
-def test_a_trusted_proxy_may_be_one_ipv6_address(trusted: str) -> None:
-    """In any spelling, or as a network of any size."""
-    assert key_of("::1", "192.0.2.1", trusted=[trusted]) == "192.0.2.1"
-
-
-@pytest.mark.parametrize("trusted", ["::ffff:10.0.0.1", "::ffff:10.0.0.0/104", "::ffff:0:0/96"])
-def test_a_trusted_network_may_be_written_as_mapped(trusted: str) -> None:
-    """IPv4-mapped IPv6 is IPv4 in trusted_proxies too: a dual-stack server reports its proxy like that."""
-    assert key_of("::ffff:10.0.0.1", "192.0.2.1", trusted=[trusted]) == "192.0.2.1"
-
-
-def test_one_trusted_proxy_may_be_a_text() -> None:
-    """A single network needs no list."""
-    scope = http(client=(PROXY, 1), headers=[(b"x-forwarded-for", b"192.0.2.1")])
-    assert client_ip("10.0.0.0/8").of(scope) == "192.0.2.1"
-
-
 @pytest.mark.parametrize(
     ("forwarded", "expected"),
     [
         (["192.0.2.1"], "192.0.2.1"),
-        (["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
         (["203.0.113.9,192.0.2.1,10.0.0.2"], "192.0.2.1"),
         (["203.0.113.9, 192.0.2.1, 10.0.0.3, 2001:db8:ffff::2"], "192.0.2.1"),
         (["203.0.113.9, 10.0.0.3, 192.0.2.1"], "192.0.2.1"),
-        (["203.0.113.9", "192.0.2.1"], "192.0.2.1"),
         (["203.0.113.9, 192.0.2.1", "10.0.0.2"], "192.0.2.1"),
         (["  192.0.2.1\t"], "192.0.2.1"),
-        (["192.0.2.1:4711"], "192.0.2.1"),
-        (["::ffff:192.0.2.1"], "192.0.2.1"),
         (["[::ffff:192.0.2.1]:4711"], "192.0.2.1"),
         (["2001:db8::1"], "2001:db8::/64"),
-        (["[2001:db8::1]"], "2001:db8::/64"),
-        (["[2001:db8::1]:4711"], "2001:db8::/64"),
-        (["fe80::1%eth0"], "fe80::/64"),
         (["[fe80::1%25eth0]:4711"], "fe80::/64"),
-        (["192.0.2.1, 10.0.0.2:4711"], "192.0.2.1"),
-        (["192.0.2.1, [2001:db8:ffff::2]:4711"], "192.0.2.1"),
+        (["192.0.2.1, 10.0.0.2:4711, [2001:db8:ffff::2]:4711"], "192.0.2.1"),
+        (["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
     ],
 )
 def test_the_header_is_read_from_the_right(forwarded: list[str], expected: str) -> None:
-    """Behind a trusted proxy the first address from the right that is no proxy is the client, in any spelling."""
+    """Behind a trusted proxy the first address from the right that is no proxy is the client, in any spelling.
+
+    If every address is a trusted proxy, it is the furthest one.
+    """
     assert key_of(PROXY, *forwarded, trusted=PROXIES) == expected
 
 
@@ -123,19 +92,13 @@ def test_the_header_is_read_from_the_right(forwarded: list[str], expected: str) 
     ("forwarded", "expected"),
     [
         ([], PROXY),
-        ([""], PROXY),
-        ([","], PROXY),
         ([" , "], PROXY),
         (["192.0.2.1,"], PROXY),
         (["unknown"], PROXY),
-        (["_hidden"], PROXY),
         (["192.0.2.010"], PROXY),
-        (["192.0.2"], PROXY),
-        (["0xC0.0.2.1"], PROXY),
         (["192.0.2.1 203.0.113.9"], PROXY),
         (['for="192.0.2.1"'], PROXY),
         ([b"\xff\xfe"], PROXY),
-        (["192.0.2.1, unknown, 10.0.0.2"], "10.0.0.2"),
         (["192.0.2.1, 10.0.0.3, unknown", "10.0.0.2"], "10.0.0.2"),
     ],
 )
@@ -144,25 +107,11 @@ def test_a_text_that_is_no_address_counts_for_the_proxy(forwarded: list[str | by
     assert key_of(PROXY, *forwarded, trusted=PROXIES) == expected
 
 
-def test_a_chain_of_proxies_only_counts_for_the_furthest() -> None:
-    """If every address is a trusted proxy, the furthest one is the client."""
-    assert key_of(PROXY, "10.0.0.4, 10.0.0.3", "10.0.0.2", trusted=PROXIES) == "10.0.0.4"
-
-
 @pytest.mark.parametrize("appended", ["192.0.2.1", "192.0.2.1, 10.0.0.2", "unknown"])
 @pytest.mark.parametrize(
     "forged",
-    [
-        b"203.0.113.9",
-        b"10.0.0.9",
-        b"\xff\xfe",
-        b"[",
-        b"]:%",
-        b",,,,",
-        b"x" * 8192,
-        b", ".join(b"203.0.113.%d" % (number % 256) for number in range(500)),
-    ],
-    ids=["address", "proxy", "binary", "bracket", "marks", "empty", "8 KB", "500 addresses"],
+    [b"203.0.113.9", b"10.0.0.9", b"\xff\xfe", b"[", b",,,,", b"x" * 8192, b"203.0.113.7, " * 500],
+    ids=["address", "proxy", "binary", "bracket", "empty", "8 KB", "500 addresses"],
 )
 def test_what_a_client_writes_itself_changes_nothing(forged: bytes, appended: str) -> None:
     """A client can send anything in front of what the proxy appends, also as a header of its own, and has one key."""
@@ -177,26 +126,12 @@ def test_a_chain_is_followed_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "expected"),
-    [
-        (128, "2001:db8:1:2:3:4:5:6/128"),
-        (64, "2001:db8:1:2::/64"),
-        (56, "2001:db8:1::/56"),
-        (48, "2001:db8:1::/48"),
-        (1, "::/1"),
-    ],
+    ("prefix", "expected"), [(128, "2001:db8:1:2:3:4:5:6/128"), (56, "2001:db8:1::/56"), (1, "::/1")]
 )
 def test_ipv6_clients_are_grouped_by_prefix(prefix: int, expected: str) -> None:
     """All addresses of one network are one client, which can use any of them without effort."""
     assert key_of("2001:db8:1:2:3:4:5:6", prefix=prefix) == expected
     assert key_of(PROXY, "2001:db8:1:2:3:4:5:6", trusted=PROXIES, prefix=prefix) == expected
-
-
-@pytest.mark.parametrize("prefix", [1, 56, 64, 96, 128])
-@pytest.mark.parametrize("template", ["192.0.2.{}", "::ffff:192.0.2.{}"])
-def test_ipv4_clients_are_never_grouped(template: str, prefix: int) -> None:
-    """The prefix is for IPv6 alone: two IPv4 clients stay two in every spelling."""
-    assert key_of(template.format(1), prefix=prefix) != key_of(template.format(2), prefix=prefix)
 
 
 @pytest.mark.parametrize("client", [None, ("", 0), (None, 0), []], ids=repr)
@@ -207,34 +142,17 @@ def test_without_an_address_there_is_no_key_and_one_warning(client: object, capl
     assert [(record.name, record.levelno) for record in caplog.records] == [("asgi_ratelimit", logging.WARNING)]
 
 
-def test_a_scope_without_a_client_has_no_key() -> None:
-    """ASGI lets servers leave the client out altogether."""
-    scope = http()
-    del scope["client"]
-    assert client_ip(PROXIES).of(scope) is None
-
-
 @pytest.mark.parametrize(
-    "wrong",
-    ["*", "unix:", "10.0.0.1/8", "10.0.0.0/33", "fe80::/129", "example.org", ""],
+    "wrong", ["*", "unix:", "10.0.0.1/8", "10.0.0.0/33", "example.org", "cloudflair", "", None, 10, b"\x0a\x00\x00\x01"]
 )
-def test_proxies_that_cannot_be_are_refused(wrong: str) -> None:
-    """A text that is neither an address nor a network is refused at start-up, quoted, with a right example."""
-    with pytest.raises(ConfigurationError) as refused:
+def test_proxies_that_cannot_be_are_refused(wrong: Any) -> None:
+    """At start-up, quoted, with a right example. A number or bytes would pass for some address."""
+    with pytest.raises(ConfigurationError, match=r'trusted_proxies=\["10.0.0.0/8"') as refused:
         client_ip(["10.0.0.0/8", wrong])
-    assert repr(wrong)[1:-1] in str(refused.value)
-    assert 'trusted_proxies=["10.0.0.0/8"' in str(refused.value)
+    assert str(wrong) in str(refused.value)
 
 
-@pytest.mark.parametrize("wrong", [None, 10, True, [10], [b"\x0a\x00\x00\x01"], [None]], ids=repr)
-def test_proxies_that_are_no_texts_are_refused(wrong: Any) -> None:
-    """A number or bytes would pass for some address: it is refused at start-up, with a right example."""
-    with pytest.raises(ConfigurationError, match=r'trusted_proxies=\["10') as refused:
-        client_ip(wrong)
-    assert repr(wrong[0] if isinstance(wrong, list) else wrong) in str(refused.value)
-
-
-@pytest.mark.parametrize("wrong", [0, 129, -1, 64.5, "64", None, True], ids=repr)
+@pytest.mark.parametrize("wrong", [0, 129, 64.5, "64", None, True], ids=repr)
 def test_prefixes_that_cannot_be_are_refused(wrong: int) -> None:
     """A prefix is a whole number from 1 to 128; anything else is refused at start-up, quoted."""
     with pytest.raises(ConfigurationError, match=f"not {wrong!r}: .*ipv6_prefix=64"):
@@ -251,12 +169,8 @@ def forwarded_key(header: str, *values: bytes, peer: str | None = PROXY, trusted
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([b"for=192.0.2.1"], "192.0.2.1"),
-        ([b"for=203.0.113.9, for=192.0.2.1"], "192.0.2.1"),
         ([b"for=203.0.113.9", b"for=192.0.2.1, for=10.0.0.2"], "192.0.2.1"),
         ([b'for="[2001:db8::1]:4711";proto=https'], "2001:db8::/64"),
-        ([b'for="[::ffff:192.0.2.1]"'], "192.0.2.1"),
-        ([b'for=192.0.2.1, for="[2001:db8:ffff::2]"'], "192.0.2.1"),
         ([b'for="6.6.6.6', b"for=192.0.2.1"], "192.0.2.1"),
         ([b"for=192.0.2.1, for=unknown"], PROXY),
         ([b"for=192.0.2.1, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
@@ -287,9 +201,7 @@ def test_only_one_header_is_trusted(trusted: str) -> None:
     assert key.of(http(client=(PROXY, 1), headers=[*forged, *honest, *forged])) == "192.0.2.1"
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", " x-real-ip", "x real ip", "Forwarded:", "x-réal-ip", None, b"x-real-ip"], ids=repr
-)
+@pytest.mark.parametrize("wrong", ["", "x real ip", "Forwarded:", "x-réal-ip", None, b"x-real-ip"], ids=repr)
 def test_headers_that_cannot_be_are_refused(wrong: Any) -> None:
     """A wrong name is refused at start-up, quoted, with a right example."""
     with pytest.raises(ConfigurationError, match=r'forwarded_header="forwarded"') as refused:
@@ -308,14 +220,6 @@ def test_the_proxy_behind_a_unix_socket_may_be_trusted(client: object, caplog: p
     assert len(caplog.records) == 1
 
 
-def test_a_unix_socket_without_a_header_has_no_key_and_warns(caplog: pytest.LogCaptureFixture) -> None:
-    """The trusted proxy sends no address: there is no key, and one warning is logged."""
-    key = client_ip(["unix", "10.0.0.0/8"])
-    assert [key.of(http(client=None)) for _ in range(3)] == [None] * 3
-    assert len(caplog.records) == 1
-    assert "unix" in repr(key)
-
-
 def test_peers_with_an_invalid_address_share_one_key() -> None:
     """A server that trusts anybody reports what the client wrote: that never becomes a key that the client can vary."""
     key = client_ip(PROXIES)
@@ -323,35 +227,12 @@ def test_peers_with_an_invalid_address_share_one_key() -> None:
     assert {key.of(http(client=(text, 0))) for text in forged} == {"unreadable"}
 
 
-def test_a_forwarding_header_that_is_not_trusted_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """All clients behind an untrusted proxy share a bucket: the warning names the peer and the remedy."""
-    key = client_ip()
-    health = http(client=("10.1.2.3", 1))
-    relayed = http(client=("10.1.2.3", 1), headers=[(b"x-forwarded-for", b"192.0.2.1")])
-    assert {key.of(scope) for scope in (health, health, relayed, relayed, health)} == {"10.1.2.3"}
-    assert [record.getMessage().count("trusted_proxies=['10.1.2.3']") for record in caplog.records] == [1]
-
-
-@pytest.mark.parametrize("peer", ["10.1.2.3", "127.0.0.1", "::ffff:172.16.0.9", "fd00::1", "::1", "fe80::1%eth0"])
-def test_a_private_address_may_be_a_proxy_s(peer: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Of either version, in every spelling."""
-    client_ip().of(http(client=(peer, 1), headers=[(b"x-forwarded-for", b"192.0.2.1")]))
-    assert [record.getMessage().count(f"trusted_proxies=['{peer}']") for record in caplog.records] == [1]
-
-
-@pytest.mark.parametrize("peer", ["8.8.8.8", "172.15.0.1", "192.0.0.1", "2606:4700::1", "::2", PROXY])
-def test_a_public_address_causes_no_warning(peer: str, caplog: pytest.LogCaptureFixture) -> None:
-    """From a public address anybody may send such a header, and from a trusted one it counts."""
-    client_ip(PROXIES).of(http(client=(peer, 1), headers=[(b"x-forwarded-for", b"192.0.2.1")]))
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip", "true-client-ip"])
-@pytest.mark.parametrize("peer", ["8.8.8.8", "2606:4900::1", "10.1.2.3"])
+@pytest.mark.parametrize("peer", ["8.8.8.8", "fe80::1%eth0"])
 def test_a_header_without_any_trusted_proxy_is_logged_once(
     peer: str, header: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From a public address, too: the warning names the header, the peer and the remedy."""
+    """All clients behind an untrusted proxy share a bucket: the warning names the header, the peer and the remedy."""
     key = client_ip()
     for _ in range(2):
         key.of(http(client=(peer, 1), headers=[(header.encode(), b"192.0.2.1")]))
@@ -360,7 +241,7 @@ def test_a_header_without_any_trusted_proxy_is_logged_once(
     assert header in message
 
 
-@pytest.mark.parametrize("peer", ["8.8.8.8", "2606:4900::1", "10.1.2.3"])
+@pytest.mark.parametrize("peer", ["8.8.8.8", "2606:4900::1"])
 def test_a_header_that_the_server_has_read_is_no_reason_to_warn(peer: str, caplog: pytest.LogCaptureFixture) -> None:
     """As uvicorn does it by default behind a local proxy: the peer is then the client that the header names."""
     key = client_ip()
@@ -378,9 +259,7 @@ def test_to_trust_everybody_is_told(wide: str, caplog: pytest.LogCaptureFixture)
     assert 'client_ip(trusted_proxies=["cloudflare"])' in message
 
 
-@pytest.mark.parametrize(
-    "network", ["10.0.0.0/8", "fc00::/7", "fd00::/8", "fe80::/10", "2001:db8::/32", "unix", "cloudflare"]
-)
+@pytest.mark.parametrize("network", ["10.0.0.0/8", "fc00::/7", "unix", "cloudflare"])
 def test_to_trust_a_private_network_is_fine(network: str, caplog: pytest.LogCaptureFixture) -> None:
     """However large it is."""
     client_ip(trusted_proxies=[network])
@@ -441,44 +320,6 @@ def test_addresses_that_are_made_up_do_not_pile_up_in_memory(header: str) -> Non
     finally:
         tracemalloc.stop()
     assert held < 1_000_000
-
-
-def test_no_client_leaves_anything_in_memory() -> None:
-    """Keys are computed, not remembered: a million clients take no more memory than one."""
-    key = client_ip(PROXIES)
-    scopes = [http(client=(f"8.8.{number >> 8}.{number & 255}", 1)) for number in range(2_000)]
-    scopes += [http(client=(f"2001:db8:{number:x}::1", 1)) for number in range(2_000)]
-    tracemalloc.start()
-    try:
-        for scope in scopes:
-            key.of(scope)
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 40_000  # ten bytes for each of them, whatever else the process does meanwhile
-
-
-@pytest.mark.parametrize(
-    ("peer", "trusted", "most"),
-    [("8.8.8.8", [], 1), ("8.8.8.8", PROXIES, 6), ("2606:4700::1", [], 4), ("2606:4700::1", PROXIES, 5)],
-)
-def test_a_client_that_was_not_seen_before_takes_few_calls(peer: str, trusted: list[str], most: int) -> None:
-    """What a new address costs, counted in calls of Python functions."""
-    key, scope, calls = client_ip(trusted), http(client=(peer, 1)), list[str]()
-    for _ in range(100):  # the first requests are checked for headers that are not trusted
-        key.of(scope)
-    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        key.of(scope)
-    finally:
-        sys.setprofile(None)
-    assert len(calls) <= most, calls
-
-
-@pytest.mark.parametrize("scope", [http(), websocket()], ids=["http", "websocket"])
-def test_it_is_a_function_of_a_connection(scope: dict[str, object]) -> None:
-    """It can be called with any connection, as a user's own function would be."""
-    assert client_ip()(HTTPConnection(scope)) == "192.0.2.1"
 
 
 def test_it_says_what_it_is() -> None:

@@ -47,13 +47,6 @@ def test_parts_never_run_together(one: list[str | None], other: list[str | None]
         assert combined(one) != combined(other)
 
 
-@given(st.text(max_size=8), st.integers(0, 8), st.integers(0, 8))
-def test_a_border_cannot_be_moved(text: str, one: int, other: int) -> None:
-    """Parts with the same text when joined, but another border, have another key."""
-    keys = {border: combined([text[:border], text[border:]]) for border in (min(one, len(text)), min(other, len(text)))}
-    assert len(set(keys.values())) == len(keys)
-
-
 def test_a_long_combination_is_a_short_key() -> None:
     """Invented values do not fill the memory, and another long combination has another key."""
     keys = [combined([LONG, "a"]), combined([LONG, "b"]), combined([LONG + "a", ""])]

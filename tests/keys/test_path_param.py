@@ -52,14 +52,6 @@ def test_a_parameter_has_one_key_in_all_its_spellings(path: str, spellings: list
     assert key.of(http(f"/{spellings[0][:-1]}9")) != key.of(http(f"/{spellings[0]}"))
 
 
-@pytest.mark.anyio
-async def test_a_parameter_of_the_path_below_the_root() -> None:
-    """Under a root path, the rule's path is what follows it, as for a route."""
-    app = limited(ok, None, rules=[ITEMS])
-    under = [http(f"{root}/items/7", root_path=root) for root in ("", "/api")]
-    assert [(await ask(app, scope)).status for scope in under] == [200, 429]
-
-
 @pytest.mark.parametrize("path", ["/items", "/items/{item}", "/{rest:path}"])
 def test_a_rule_without_the_parameter_is_refused(path: str) -> None:
     """It could never work: it is refused at start-up, with the name, the path, and a right example."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from asgi_ratelimit import ConfigurationError, Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -118,25 +117,3 @@ def test_over_redis_it_is_the_same(redis_url: str) -> None:
     with SyncLimiter("50/s burst 1", store=store) as limiter:
         slots = [limiter.acquire("key").ready_at, *asyncio.run(main()), limiter.acquire("key").ready_at]
     assert all(later - earlier >= 0.02 - 2e-6 for earlier, later in pairwise(slots))
-
-
-def test_what_is_settled_makes_room_for_the_next_call(clock: SteppedClock) -> None:
-    """What has left counts with its actual cost: the next call does not wait for what came back."""
-    limiter = Limiter(TokenBucket(100, 3600), store=MemoryStore(clock=clock))
-
-    async def main() -> float:
-        first = await limiter.acquire("key", 100)
-        await limiter.settle(first, 1)
-        await limiter.acquire("key", 90)
-        return clock.now
-
-    assert clock.run(main()) < 1.0
-
-
-@pytest.mark.parametrize("max_delay", [-1, "2", float("nan"), True, False], ids=repr)
-def test_a_wrong_delay_is_named(max_delay: Any) -> None:
-    """As the argument is called."""
-    limiter = SyncLimiter("1/s")
-    for wait in (limiter.acquire, limiter.pace, limiter.spend):
-        with pytest.raises(ConfigurationError, match=f"max_delay must be seconds from 0 up, not {max_delay!r}"):
-            wait("key", 1, max_delay=max_delay)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.limiter import Limiter
@@ -85,26 +85,6 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
     if not any(caller.spends for caller in callers):
         assert not shared.given_back
         assert len(shared.charged) <= len({caller.operation for caller in callers})
-
-
-@given(st.lists(CALLERS, max_size=8), LATENCIES)
-@example(
-    [
-        Caller(0.0, "a", spends=True, max_delay=None, cancelled_after=None, stall=0.0),
-        Caller(0.0, "a", spends=True, max_delay=None, cancelled_after=0.0, stall=0.0),
-        Caller(0.005, "a", spends=False, max_delay=0.5, cancelled_after=None, stall=0.0),
-    ],
-    0.4,
-)
-def test_nobody_leaves_at_a_slot_of_several_keys_that_is_given_back(callers: list[Caller], latency: float) -> None:
-    """Where callers wait for their own keys first."""
-    clock = SteppedClock(0)
-    shared = NotingStore(clock)
-    quotas = TokenBucket(1, burst=1, name="own"), TokenBucket(2, burst=1, name="all")
-    limiter = Limiter(quotas, store=ProcessStore(shared, latency))
-    left = clock.run(play(clock, [limiter], callers, {"own": "key", "all": ""}))
-    assert not set(left) & set(shared.given_back)
-    assert len(shared.given_back_charges) == len(set(shared.given_back_charges))
 
 
 @given(st.lists(CALLERS, max_size=8), QUOTAS, LATENCIES)

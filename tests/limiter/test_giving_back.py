@@ -7,33 +7,10 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Limiter, Take
+from asgi_ratelimit import Limiter
 from asgi_ratelimit.stores import Store
-from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_units_that_have_drained_do_not_come_back_by_coincidence(store: Store, clock: SteppedClock) -> None:
-    """A new charge that leads to the level where an older one ended does not make that one the newest."""
-    limiter = Limiter("1/s burst 4", store=store)
-    one, other = await limiter.rate_limit("k", 2), await limiter.rate_limit("k", 2)
-    clock.advance(2)
-    await limiter.settle(one, 0)
-    assert await limiter.rate_limit("k", 2)
-    await limiter.settle(other, 0)
-    assert (await limiter.peek("k")).remaining == 2
-
-
-async def test_an_older_charge_comes_back_where_nothing_is_recorded(store: Store, clock: SteppedClock) -> None:
-    """But for what may have drained before the newest one: as for requests that a limit further in refuses."""
-    limiter = Limiter("60/minute", store=store)
-    take = Take(limiter.charges("k", 10))
-    (first,) = await limiter.store.take([take])
-    clock.advance(2)
-    await limiter.store.take([take])
-    await limiter.refund(first)
-    assert (await limiter.peek("k")).remaining == 50
 
 
 @pytest.mark.parametrize("wrong", [None, 3, True], ids=repr)

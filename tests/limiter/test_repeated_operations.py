@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from threading import Event
 
 import pytest
 
 from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter import Limiter, SyncLimiter
+from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import PaceTimeout
-from tests.support.repeating import Overtaken, ProcessStore
+from tests.support.repeating import ProcessStore
 
 EVEN = TokenBucket(1, 60, burst=1)
 ALL_KINDS = {
@@ -111,17 +109,6 @@ async def test_a_caller_for_which_the_slot_is_too_far_away(stores: tuple[Store, 
     await require_booked(first, booked)
 
 
-@KINDS
-@pytest.mark.anyio
-async def test_a_block_for_which_the_slot_is_too_far_away(stores: tuple[Store, Store], quota: Quota) -> None:
-    """As for ``acquire``."""
-    first, booked = await booked_ahead(stores[0], quota)
-    with pytest.raises(PaceTimeout):
-        async with Limiter(quota, store=stores[1]).spend("key", 1, operation="job", max_delay=1):
-            pass
-    await require_booked(first, booked)
-
-
 SHORT = TokenBucket(10, burst=1)
 
 
@@ -144,106 +131,7 @@ async def test_a_late_caller_uses_the_slot(stores: tuple[Store, Store], clock: S
     assert await first.rate_limit("key")
 
 
-@KINDS
-@pytest.mark.anyio
-async def test_all_callers_of_one_process_give_up(store: Store, quota: Quota) -> None:
-    """The slot stays booked for whoever comes with the operation next."""
-    limiter = Limiter(quota, store=store)
-    await limiter.rate_limit("key", quota.limit)
-    waiting = [asyncio.ensure_future(limiter.acquire("key", operation="job")) for _ in range(3)]
-    await answered(limiter)
-    slot = (await limiter.pace("key", operation="job")).ready_at
-    for each in waiting:
-        each.cancel()
-    await asyncio.wait(waiting)
-    assert await limiter.waiting("key") == 1
-    assert (await limiter.pace("key", operation="job")).ready_at == slot
-
-
-@pytest.mark.anyio
-async def test_a_ticket_that_would_be_too_long(store: Store) -> None:
-    """``reserve`` gives back only what it has booked itself."""
-    limiter, key = Limiter(EVEN, store=store), "key" * 5_000
-    await limiter.rate_limit(key)
-    with pytest.raises(ValueError, match="use shorter keys"):
-        await limiter.reserve(key, operation="job")
-    assert await limiter.waiting(key) == 0
-    await limiter.pace(key, operation="job")
-    with pytest.raises(ValueError, match="use shorter keys"):
-        await limiter.reserve(key, operation="job")
-    assert await limiter.waiting(key) == 1
-
-
 # Without async
-
-
-class Overslept(SteppedClock):
-    """A thread that waits on it wakes ten seconds late."""
-
-    def wait(self, event: Event, seconds: float) -> None:
-        """Move the clock."""
-        super().wait(event, seconds + 10)
-
-
-class Interrupted(SteppedClock):
-    """A thread that waits on it is interrupted."""
-
-    def wait(self, event: Event, seconds: float) -> None:  # noqa: ARG002  # as of any clock
-        """Interrupt the caller."""
-        raise KeyboardInterrupt
-
-
-@dataclass
-class Threads:
-    """Limiters for code without ``async``, on one kind of store."""
-
-    url: str | None
-
-    def limiters(self, clock: SteppedClock, quota: Quota) -> tuple[SyncLimiter, SyncLimiter]:
-        """Those of the caller that books first, and of one that repeats the operation."""
-        if self.url is None:
-            shared = MemoryStore(clock=clock)
-            return SyncLimiter(quota, store=shared), SyncLimiter(quota, store=shared)
-        made = [RedisStore(self.url, clock=clock, on_error="deny") for _ in range(2)]
-        return SyncLimiter(quota, store=made[0]), SyncLimiter(quota, store=made[1])
-
-
-@pytest.fixture(params=["memory", "redis"])
-def threads(request: pytest.FixtureRequest) -> Threads:
-    """Each kind of store in turn."""
-    return Threads(request.getfixturevalue("redis_url") if request.param == "redis" else None)
-
-
-@pytest.mark.parametrize(
-    ("clock", "max_delay", "raised"),
-    [(SteppedClock(), 1.0, PaceTimeout), (Interrupted(), None, KeyboardInterrupt)],
-    ids=["too far away", "interrupted"],
-)
-def test_a_thread_that_gives_up(
-    threads: Threads, clock: SteppedClock, max_delay: float | None, raised: type[BaseException]
-) -> None:
-    """As with async."""
-    first, other = threads.limiters(clock, EVEN)
-    with first, other:
-        first.rate_limit("key")
-        booked = first.pace("key", operation="job")
-        with pytest.raises(raised), other.spend("key", 1, operation="job", max_delay=max_delay):
-            pass
-        with pytest.raises(raised):
-            other.acquire("key", operation="job", max_delay=max_delay)
-        assert first.waiting("key") == 1
-        assert first.pace("key", operation="job").ready_at == booked.ready_at
-
-
-def test_a_late_thread_uses_the_slot(threads: Threads) -> None:
-    """As with async."""
-    clock = Overslept()
-    first, other = threads.limiters(clock, EVEN)
-    with first, other:
-        first.rate_limit("key")
-        booked = first.pace("key", operation="job")
-        assert other.acquire("key", operation="job").ready_at == booked.ready_at
-        assert first.pace("key", operation="job").ready_at == booked.ready_at
 
 
 # When callers leave
@@ -294,58 +182,3 @@ def test_a_caller_that_repeats_late(shared: tuple[SteppedClock, Store], quota: Q
         assert await limiter.rate_limit("key")  # nothing was charged since
 
     clock.run(main())
-
-
-def test_the_calls_that_follow_keep_their_distance(shared: tuple[SteppedClock, Store]) -> None:
-    """The first caller of an operation leaves as any other call, in whatever order callers wait."""
-    clock, store = shared
-    limiter, left = Limiter(EVEN, store=store), list[float]()
-
-    async def call(operation: str | None) -> None:
-        await limiter.acquire("key", operation=operation)
-        left.append(clock.now)
-
-    async def main() -> None:
-        await asyncio.gather(*[call(operation) for operation in (None, "job", "job", None, "job", None)])
-
-    clock.run(main())
-    assert left == [0.0, 60.0, 60.0, 60.0, 120.0, 180.0]
-
-
-@KINDS
-@pytest.mark.parametrize("cancelled", [0, 1])
-def test_the_first_answer_comes_last(quota: Quota, cancelled: int) -> None:
-    """Whoever is cancelled, the slot stays booked for the other one."""
-    clock = SteppedClock(0)
-    limiter = Limiter(quota, store=Overtaken(MemoryStore(clock=clock), 0.0, 0.3, 0.1))
-
-    async def main() -> None:
-        await limiter.rate_limit("key", quota.limit)
-        slot = (await limiter.peek("key")).retry_after
-        waiting = [asyncio.ensure_future(limiter.acquire("key", operation="job")) for _ in range(2)]
-        await asyncio.sleep(1)
-        waiting.pop(cancelled).cancel()
-        assert (await waiting[0]).ready_at == slot
-        assert clock.now == pytest.approx(slot, abs=0.5)
-
-    clock.run(main())
-
-
-def test_a_caller_that_repeats_does_not_count_as_a_call() -> None:
-    """It leaves at the slot, and the caller that has booked it keeps its distance from the late one in front of it."""
-    clock, left = SteppedClock(0), list[float]()
-    limiter = Limiter(EVEN, store=Overtaken(MemoryStore(clock=clock), 0.0, 0.0, 0.03, 0.01))
-
-    async def call(operation: str | None) -> None:
-        await limiter.acquire("key", operation=operation)
-        left.append(clock.now)
-
-    async def main() -> None:
-        await limiter.rate_limit("key")
-        waiting = [asyncio.ensure_future(call(operation)) for operation in (None, "job", "job")]
-        await asyncio.sleep(59.95)
-        clock.advance(0.14)
-        await asyncio.gather(*waiting)
-
-    clock.run(main())
-    assert left == pytest.approx([60.09, 120.01, 120.09])

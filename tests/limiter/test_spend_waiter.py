@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from threading import Thread
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit import Limiter, PaceTimeout, RedisStore
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import waiters_of
+from asgi_ratelimit.waiting.waiter import waiters_of
 from tests.support.histories import Ledger
 from tests.support.late_stores import SlowStore
 
@@ -55,7 +54,7 @@ class CountingStore(MemoryStore):
 def nobody_waits(limiter: Limiter) -> bool:
     """Whether no caller is left in any queue."""
     waiters = waiters_of(limiter.store)
-    return not waiters.spenders and not waiters.units
+    return not waiters.turns and not waiters.units
 
 
 @pytest.mark.parametrize("quota", KINDS, ids=["bucket", "fixed", "rolling"])
@@ -90,17 +89,6 @@ def test_a_thousand_callers_that_overestimate_take_the_time_of_their_actual_cost
     clock.run(main())
     assert clock.now <= 1.2 * 1000
     ledger.require_ceiling()
-
-
-def test_costs_above_the_burst_take_the_time_of_their_actual_costs(clock: SteppedClock) -> None:
-    """Each waits for an empty bucket, and is taken when it is empty, not booked ahead."""
-    limiter = Limiter(TokenBucket(60, 60, burst=1), store=MemoryStore(clock=clock))
-
-    async def main() -> None:
-        begins = await asyncio.gather(*[spend(limiter, 10, 2) for _ in range(5)])
-        assert begins == [0.0, 2.0, 4.0, 6.0, 8.0]
-
-    clock.run(main())
 
 
 def test_a_settlement_wakes_the_first_caller(clock: SteppedClock) -> None:
@@ -161,20 +149,6 @@ def test_a_caller_that_is_cancelled_leaves_nobody_behind(clock: SteppedClock, le
     assert nobody_waits(limiter)
 
 
-def test_a_limiter_that_is_closed_leaves_nobody_waiting(clock: SteppedClock) -> None:
-    """Its callers go when their costs fit, on a store that opens again."""
-    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
-
-    async def main() -> None:
-        await limiter.rate_limit("key", 60)
-        waiting = [asyncio.ensure_future(spend(limiter, 30)) for _ in range(2)]
-        await asyncio.sleep(1)
-        await limiter.aclose()
-        assert await asyncio.gather(*waiting) == [30.0, 60.0]
-
-    clock.run(main())
-
-
 def test_a_caller_that_is_closed_leaves_its_queue(clock: SteppedClock) -> None:
     """Its event loop is gone, so no step of it can run any more."""
     limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
@@ -227,18 +201,6 @@ def test_a_cost_that_never_fits_raises_at_once(clock: SteppedClock, quota: Quota
     assert decision.retry_after == float("inf")
 
 
-def test_on_a_store_that_others_share_no_wait_is_certainly_too_long(clock: SteppedClock) -> None:
-    """Another process may give something back until the last moment."""
-    limiter = Limiter(MINUTE, store=SlowStore(clock=clock))
-
-    async def main() -> None:
-        await spend(limiter, 60)
-        when, _ = await timeout_of(limiter, 30, 20.0)
-        assert 20.0 <= when <= 21.0
-
-    clock.run(main())
-
-
 def test_a_settlement_that_crosses_a_refusal_is_not_missed(clock: SteppedClock) -> None:
     """The refusal is on its way while the units come back: the caller looks again at once."""
     limiter = Limiter(MINUTE, store=SlowStore(clock=clock))
@@ -267,21 +229,6 @@ def test_while_a_block_is_under_way_a_caller_waits_as_long_as_it_may(clock: Step
         assert (await block, await late) == (0.0, 25.0)
 
     clock.run(main())
-
-
-def test_callers_of_other_buckets_do_not_wait_for_each_other(clock: SteppedClock) -> None:
-    """Each key has its own queue, also where they share a quota."""
-    quotas = [TokenBucket(6, 60, name="own"), TokenBucket(6000, 60, name="all")]
-    limiter = Limiter(quotas, store=MemoryStore(clock=clock))
-
-    async def call(key: str) -> tuple[str, float]:
-        async with limiter.spend({"own": key, "all": "all"}, 4):
-            return key, clock.now
-
-    async def main() -> list[tuple[str, float]]:
-        return await asyncio.gather(*[call(key) for key in ("a", "a", "a", "b", "c")])
-
-    assert clock.run(main()) == [("a", 0.0), ("a", 20.0), ("a", 60.0), ("b", 0.0), ("c", 0.0)]
 
 
 def test_a_large_cost_is_not_starved_by_small_ones(clock: SteppedClock) -> None:
@@ -339,31 +286,6 @@ def test_every_caller_is_served_and_the_promise_holds(data: st.DataObject) -> No
     assert nobody_waits(limiter)
 
 
-def test_threads_and_tasks_wait_in_one_queue() -> None:
-    """A thread is woken by the settlement of a task."""
-    store = MemoryStore()
-    limiter, threads = Limiter("60/hour", store=store), SyncLimiter("60/hour", store=store)
-    entered = list[str]()
-
-    def in_thread() -> None:
-        with threads.spend("key", 60):
-            entered.append("thread")
-
-    async def main() -> None:
-        async with limiter.spend("key", 60) as spent:
-            thread = Thread(target=in_thread)
-            thread.start()
-            async with asyncio.timeout(60):
-                while not waiters_of(store).spenders:  # noqa: ASYNC110  # the thread cannot signal that it waits
-                    await asyncio.sleep(0)
-            spent.settle(0)
-            entered.append("task")
-        await asyncio.to_thread(thread.join)
-
-    asyncio.run(main())
-    assert entered == ["task", "thread"]
-
-
 def test_a_take_that_is_under_way_when_its_caller_is_cancelled_is_given_back(redis_url: str) -> None:
     """On Redis, whose answer comes too late; the caller behind it goes."""
 
@@ -383,47 +305,3 @@ def test_a_take_that_is_under_way_when_its_caller_is_cancelled_is_given_back(red
             assert behind.exception() is None
 
     asyncio.run(main())
-
-
-async def _spend_job(limiter: Limiter, number: int, left: list[float], max_delay: float | None = None) -> None:
-    clock = limiter.store.clock  # type: ignore[attr-defined]  # it is a MemoryStore
-    async with limiter.spend("key", 1, operation=f"job {number}", max_delay=max_delay):
-        left.append(clock.now)
-
-
-def test_a_slot_that_the_operation_has_booked_is_waited_for(clock: SteppedClock) -> None:
-    """Each block begins at its own slot, also where some of the time until that is over."""
-    limiter, left = Limiter(TokenBucket(1, 60, burst=1), store=MemoryStore(clock=clock)), list[float]()
-
-    async def main() -> None:
-        for number in range(4):
-            await limiter.reserve("key", operation=f"job {number}")
-        clock.advance(30)
-        await asyncio.gather(*[_spend_job(limiter, number, left) for number in range(4)])
-
-    clock.run(main())
-    assert left == [30.0, 60.0, 120.0, 180.0]
-
-
-def test_a_slot_that_the_operation_has_booked_too_far_away_stays_booked(clock: SteppedClock) -> None:
-    """The caller gets ``PaceTimeout`` at once."""
-    limiter, left = Limiter(TokenBucket(1, 60, burst=1), store=MemoryStore(clock=clock)), list[float]()
-
-    async def main() -> None:
-        for number in range(2):
-            await limiter.reserve("key", operation=f"job {number}")
-        with pytest.raises(PaceTimeout, match="60 s away, max_delay is 1 s"):
-            await _spend_job(limiter, 1, left, max_delay=1)
-        assert await limiter.waiting("key") == 1
-
-    clock.run(main())
-    assert (left, clock.now) == ([], 0.0)
-
-
-def test_a_thread_waits_for_a_slot_that_the_operation_has_booked() -> None:
-    """It raises at once where the slot is too far away, as with async."""
-    with SyncLimiter(TokenBucket(1, 60, burst=1), store=MemoryStore()) as limiter:
-        for number in range(2):
-            limiter.reserve("key", operation=f"job {number}")
-        with pytest.raises(PaceTimeout), limiter.spend("key", 1, operation="job 1", max_delay=1):
-            pass

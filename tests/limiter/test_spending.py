@@ -167,33 +167,6 @@ def test_one_number_does_not_fit_different_costs(clock: SteppedClock, limiter: L
     clock.run(main())
 
 
-def test_after_the_block_nothing_is_settled(clock: SteppedClock, limiter: Limiter) -> None:
-    """The error says so: the cost that it is called with would be lost."""
-
-    async def main() -> None:
-        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
-            pass
-        with pytest.raises(ValueError, match="the block has ended"):
-            spent.settle(tokens=5)
-
-    clock.run(main())
-
-
-def test_names_that_are_no_identifiers(clock: SteppedClock) -> None:
-    """They go in a mapping, and one number is for every quota."""
-    limiter = Limiter("10/minute burst 10; 100/hour burst 100", store=MemoryStore(clock=clock))
-
-    async def main() -> None:
-        async with limiter.spend("key", 5) as spent:
-            spent.settle({"per-minute": 2})
-        assert await left(limiter) == [8, 95]
-        async with limiter.spend("key", 5) as spent:
-            spent.settle(1)
-        assert await left(limiter) == [7, 94]
-
-    clock.run(main())
-
-
 def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
     """It waits, and settles, also after an error."""
     limiter = SyncLimiter(QUOTAS, store=MemoryStore(clock=clock))

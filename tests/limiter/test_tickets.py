@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter, Ticket
-from asgi_ratelimit.limiter import UnownedLimiter
+from asgi_ratelimit import Limiter, RedisStore, SyncLimiter, Ticket
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
@@ -47,39 +46,6 @@ async def test_a_ticket_is_the_slot_that_pace_would_book(store: Store, clock: St
     decision = await limiter.redeem(str(last))
     assert (decision.allowed, decision.granted, decision.ready_at) == (True, 3, last.ready_at)
     assert decision.delay == pytest.approx(0.5, abs=2e-6)
-
-
-async def test_a_ticket_whose_slot_comes_now_has_no_delay(store: Store) -> None:
-    """Which is not printed as a negative number either."""
-    limiter = Limiter("10/s burst 1", store=store, name="jobs")
-    assert repr((await limiter.redeem(await limiter.reserve("guild"))).delay) == "0.0"
-
-
-VERSIONS = pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("10/hour", "20/hour"),
-        ("10/hour burst 2", "10/hour burst 1"),
-        ("10/hour fixed", "20/hour fixed"),
-        ("10/hour rolling", "20/hour rolling"),
-    ],
-)
-
-
-@VERSIONS
-async def test_a_ticket_of_an_old_version_gives_its_slot_back(
-    store: Store, clock: SteppedClock, old: str, new: str
-) -> None:
-    """Cancelled by a program that has another limit, all at once: nothing is used or waits any more."""
-    clock.move_to(3_600_000.0)
-    texts = [str(await UnownedLimiter(old, store=store, name="jobs").reserve("guild")) for _ in range(16)]
-    deployed = UnownedLimiter(new, store=store, name="jobs")
-    for text in reversed(texts):
-        await deployed.cancel(Ticket.parse(text))
-    for quota in (old, new):
-        limiter = UnownedLimiter(quota, store=store, name="jobs")
-        unused, peeked = await limiter.peek("other"), await limiter.peek("guild")
-        assert (await limiter.waiting("guild"), peeked.remaining) == (0.0, unused.remaining)
 
 
 async def test_a_ticket_does_not_compete_again(store: Store, clock: SteppedClock) -> None:
@@ -116,16 +82,6 @@ async def test_tickets_of_an_outage_of_the_workers_do_not_all_go_at_once(clock: 
     ledger.require_ceiling()
 
 
-async def test_the_tolerance_is_an_argument(store: Store, clock: SteppedClock) -> None:
-    """It can be shorter or longer than the lateness."""
-    limiter = Limiter("1/s burst 2", store=store)
-    tickets = [await limiter.reserve("guild") for _ in range(2)]
-    await limiter.pace("guild")
-    clock.advance(1)
-    assert (await limiter.redeem(tickets[0], late_tolerance=1)).delay == 0.0
-    assert (await limiter.redeem(tickets[1], late_tolerance=0.5)).delay == 1.0
-
-
 @QUOTAS
 async def test_a_ticket_can_be_cancelled(store: Store, quota: Quota) -> None:
     """From its text alone, once, and the bucket is exactly as before."""
@@ -159,35 +115,6 @@ async def test_waiting_counts_the_units_booked_ahead(store: Store, clock: Steppe
     assert await limiter.waiting("guild") == 0
 
 
-async def test_waiting_is_that_of_the_quota_that_the_others_wait_for(store: Store) -> None:
-    """The quick quota is booked for the same times, but its number is not the answer."""
-    limiter = Limiter([TokenBucket(1, burst=1, name="slow"), TokenBucket(10, burst=10, name="quick")], store=store)
-    for _ in range(4):
-        await limiter.reserve("guild")
-    assert await limiter.waiting("guild") == 3
-
-
-async def test_what_a_rounding_adds_does_not_wait(store: Store) -> None:
-    """Three times 0.4 are a little more than 1.2 in floats, and fit nevertheless."""
-    limiter = Limiter(TokenBucket(1, 3600, burst=1.2), store=store)
-    assert all([await limiter.rate_limit("guild", 0.4) for _ in range(3)])
-    assert await limiter.waiting("guild") == 0
-
-
-async def test_guilds_in_one_queue(clock: SteppedClock) -> None:
-    """Ten calls in ten seconds for each guild, and no call overtakes an earlier one of its guild."""
-    limiter = Limiter(GUILD, store=MemoryStore(clock=clock))
-    tickets: dict[str, list[Ticket]] = {"a": [], "b": [], "c": []}
-    for number in range(90):
-        guild = "a" if number % 2 else "bc"[number % 4 // 2]
-        tickets[guild].append(await limiter.reserve(guild))
-        clock.advance(0.05)
-    for booked in tickets.values():
-        times = [ticket.ready_at for ticket in booked]
-        assert times == sorted(times)
-        assert all(sum(t // 10 == time // 10 for t in times) <= 10 for time in times)
-
-
 @given(name=st.text(min_size=1), key=st.text(), cost=st.floats(0.1, 100), quota=quotas("q"))
 def test_a_ticket_is_its_text(name: str, key: str, cost: float, quota: Quota) -> None:
     """Parsing restores every ticket, and its text has only letters, digits, ``-`` and ``_``."""
@@ -195,23 +122,6 @@ def test_a_ticket_is_its_text(name: str, key: str, cost: float, quota: Quota) ->
     ticket = limiter.reserve(key, min(cost, quota.most))
     assert Ticket.parse(str(ticket)) == ticket
     assert re.fullmatch(r"[A-Za-z0-9_-]+", str(ticket))
-
-
-@pytest.mark.parametrize(("limit", "days"), [(1_000_000, 30), (2**53, 400)])
-async def test_a_ticket_of_a_large_quota(store: Store, limit: int, days: int) -> None:
-    """It is booked, passed on and cancelled like any other, however many units are in use."""
-    limiter = Limiter(TokenBucket(limit, days * 86_400.0), store=store, name="jobs")
-    await limiter.rate_limit("guild", limit // 4 * 3)
-    left = (await limiter.peek("guild")).remaining
-    await limiter.cancel(passed_on(await limiter.reserve("guild", limit // 8)))
-    assert (await limiter.peek("guild")).remaining >= left
-
-
-def passed_on(ticket: Ticket) -> Ticket:
-    """The ticket, as it arrives with a job."""
-    parsed = Ticket.parse(str(ticket))
-    assert parsed == ticket
-    return parsed
 
 
 @pytest.mark.parametrize("text", ["", "x", "öl", "W10", "bnVsbA", "WzIsImEiLDEsMSwxLFtdXQ", "W10=" * 5, "a b"])
@@ -311,16 +221,6 @@ async def test_a_ticket_is_redeemed_once(store: Store) -> None:
     assert not await limiter.redeem(text)
 
 
-async def test_a_late_ticket_is_redeemed_once(store: Store, clock: SteppedClock) -> None:
-    """It books one other slot, whoever redeems it."""
-    limiter = Limiter("1/s burst 1", store=store)
-    text = str(await limiter.reserve("guild"))
-    clock.advance(60)
-    decisions = [await limiter.redeem(text) for _ in range(5)]
-    assert [decision.allowed for decision in decisions] == [True] + [False] * 4
-    assert (await limiter.pace("guild")).delay == 1.0
-
-
 async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
     """Its slot was sold to somebody else."""
     limiter = Limiter("1/s burst 1", store=store)
@@ -329,22 +229,6 @@ async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
     resold = await limiter.reserve("guild")
     assert resold.ready_at == second.ready_at
     assert [(await limiter.redeem(str(ticket))).allowed for ticket in (second, resold, first)] == [False, True, True]
-
-
-async def test_a_ticket_of_an_operation_whose_decision_was_settled_does_not_run(store: Store) -> None:
-    """One booking stands behind both. Settled once, it is not used once more: the units may be somebody else's."""
-    limiter = Limiter("10/hour", store=store, name="jobs")
-    ticket = await limiter.reserve("guild", 3, operation="job 7")
-    decision = await limiter.pace("guild", 3, operation="job 7")
-    assert decision.repeated
-    await limiter.refund(decision)
-    assert not await limiter.redeem(ticket)
-    assert (await limiter.peek("guild")).remaining == 10
-    other = await limiter.reserve("guild", 3, operation="job 8")
-    decision = await limiter.pace("guild", 3, operation="job 8")
-    assert await limiter.redeem(other)
-    await limiter.refund(decision)
-    assert (await limiter.peek("guild")).remaining == 7
 
 
 async def test_a_ticket_that_was_redeemed_is_not_cancelled(store: Store) -> None:
@@ -374,30 +258,6 @@ async def test_a_ticket_is_over_after_a_week(store: Store, clock: SteppedClock, 
     assert (await limiter.peek("guild")).remaining == (6 if is_over else 8)
 
 
-async def test_a_ticket_of_a_redeemed_one(store: Store, clock: SteppedClock) -> None:
-    """A worker that comes early puts the job back with it; it is one ticket, however often it is made."""
-    limiter = Limiter("1/s burst 1", store=store)
-    await limiter.reserve("guild")
-    decision = await limiter.redeem(await limiter.reserve("guild"))
-    again = [str(Ticket.of(decision)) for _ in range(2)]
-    clock.advance(1)
-    assert [(await limiter.redeem(text)).allowed for text in again] == [True, False]
-
-
-@given(st.lists(st.sampled_from(["redeem", "cancel"]), min_size=1, max_size=6), st.sampled_from([0.0, 3.0, 100.0]))
-def test_any_order_of_redeeming_and_cancelling(calls: list[str], later: float) -> None:
-    """One caller may run the job, or the units come back once: whatever was first."""
-    clock = SteppedClock()
-    limiter = SyncLimiter(FixedWindow(20, 3600), store=MemoryStore(clock=clock))
-    limiter.reserve("guild", 3)
-    ticket = limiter.reserve("guild", 4)
-    clock.advance(later)
-    answers = [bool(limiter.redeem(ticket)) if call == "redeem" else limiter.cancel(ticket) for call in calls]
-    assert answers.count(True) == (calls[0] == "redeem")
-    charged = 3 if calls[0] == "cancel" else 7 if later < 5 else 11
-    assert limiter.peek("guild").remaining == 20 - charged
-
-
 @pytest.mark.parametrize("other", [{"name": "other"}, {"quota": TokenBucket(10, name="other")}], ids=repr)
 async def test_a_ticket_of_another_limiter_is_refused(store: Store, other: dict[str, Any]) -> None:
     """It can be neither redeemed nor cancelled."""
@@ -406,13 +266,6 @@ async def test_a_ticket_of_another_limiter_is_refused(store: Store, other: dict[
     for verb in (limiter.redeem, limiter.cancel):
         with pytest.raises(ValueError, match=r"a ticket of the limiter 'jobs' for \['per-10-seconds'\] is not one of"):
             await verb(ticket)  # type: ignore[arg-type]
-
-
-async def test_without_a_slot_there_is_no_ticket(store: Store) -> None:
-    """The cost is above the limit of the window."""
-    with pytest.raises(PaceTimeout) as raised:
-        await Limiter(GUILD, store=store).reserve("guild", 11)
-    assert not raised.value.decision.allowed
 
 
 async def test_a_ticket_without_the_store_is_only_a_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import httpx
@@ -60,15 +59,3 @@ def test_equal_quotas_share_on_purpose() -> None:
     """Under one name."""
     store = MemoryStore()
     assert [paced("10/s", store), paced("10/s", store), sending("10/s", store)]
-
-
-def test_what_is_gone_owns_nothing() -> None:
-    """At once, without the garbage collector."""
-    gc.disable()
-    try:
-        store = MemoryStore()
-        for build in (paced, sending):
-            for limit in range(1, 5):
-                build(f"{limit}/s", store)
-    finally:
-        gc.enable()

@@ -18,9 +18,9 @@ from asgi_ratelimit import (
     TokenBucket,
     pace,
 )
+from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.quota_text import QuotaLike
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.drivers import warn_of_blocked_loop
 from tests.support.counting import CountingStore
 
 CASES: list[tuple[QuotaLike, list[float]]] = [
@@ -101,91 +101,6 @@ def test_a_slot_too_far_away_is_not_booked(store: CountingStore, clock: SteppedC
     clock.run(main())
 
 
-def test_a_call_without_async_raises_as_well(store: CountingStore, clock: SteppedClock) -> None:
-    """``max_delay=0`` never waits."""
-
-    @pace("10/s", store=store, max_delay=0)
-    def call() -> float:
-        return clock.now
-
-    assert call() == 0.0
-    with pytest.raises(PaceTimeout):
-        call()
-    clock.advance(0.1)
-    assert call() == 0.1
-
-
-def test_a_cancelled_caller_gives_its_slot_back(store: CountingStore, clock: SteppedClock) -> None:
-    """The bucket is as if it had never called."""
-    limiter = Limiter(TokenBucket(10, burst=1), store=store, name="api")
-
-    @pace("10/s", store=store, name="api")
-    async def call() -> float:
-        return clock.now
-
-    async def main() -> None:
-        await call()
-        before = await limiter.peek("")
-        sleeper = asyncio.ensure_future(call())
-        await asyncio.sleep(0)
-        assert (await limiter.peek("")).reset_after == 0.2
-        sleeper.cancel()
-        await asyncio.wait([sleeper])
-        assert sleeper.cancelled()
-        assert await limiter.peek("") == before
-
-    clock.run(main())
-
-
-def test_callers_behind_a_cancelled_one_move_up(store: CountingStore, clock: SteppedClock) -> None:
-    """They keep their order, no slot stays unused, and the next caller comes right after them."""
-
-    @pace("10/s", store=store)
-    async def call(number: int) -> tuple[int, float]:
-        return number, clock.now
-
-    async def main() -> list[Any]:
-        calls = [asyncio.ensure_future(call(number)) for number in range(8)]
-        await asyncio.sleep(0.15)
-        for number in (2, 5):
-            calls[number].cancel()
-        await asyncio.sleep(0)
-        calls.append(asyncio.ensure_future(call(8)))
-        return [call for call in await asyncio.gather(*calls, return_exceptions=True) if isinstance(call, tuple)]
-
-    assert clock.run(main()) == [(0, 0.0), (1, 0.1), (3, 0.2), (4, 0.3), (6, 0.4), (7, 0.5), (8, 0.6)]
-
-
-def test_missed_slots_are_booked_again_after_a_stall(store: CountingStore, clock: SteppedClock) -> None:
-    """Nine slots pass while the loop is blocked: their callers leave at the rate of the quota, and not together."""
-
-    @pace("20/s", store=store)
-    async def call(number: int) -> tuple[int, float]:
-        return number, clock.now
-
-    async def main() -> list[tuple[int, float]]:
-        calls = [asyncio.ensure_future(call(number)) for number in range(10)]
-        await asyncio.sleep(0)
-        clock.advance(0.5)
-        return await asyncio.gather(*calls)
-
-    starts = clock.run(main())
-    assert [number for number, _ in starts] == list(range(10))
-    assert [start for _, start in starts] == [0.0, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9]
-
-
-def test_a_call_that_fails_has_used_its_slot(store: CountingStore, clock: SteppedClock) -> None:
-    """Its exception reaches the caller, and nothing is given back."""
-
-    @pace("10/s", store=store)
-    def call() -> None:
-        raise KeyError(clock.now)
-
-    for start in (0.0, 0.1):
-        with pytest.raises(KeyError, match=str(start)):
-            call()
-
-
 # Names, keys and costs
 
 
@@ -208,14 +123,6 @@ def test_buckets_are_shared_by_name(store: CountingStore, clock: SteppedClock) -
     assert [unnamed(), unnamed()] == [0.2, 0.3]
     own = SyncLimiter("10/s burst 1", store=store, name=f"{__name__}.{unnamed.__qualname__}")
     assert own.peek("").retry_after == 0.1
-
-
-@pytest.mark.parametrize("key", ["github", b"github"], ids=repr)
-def test_a_key_may_be_fixed(store: CountingStore, clock: SteppedClock, key: str | bytes) -> None:
-    """All calls then share its bucket."""
-    call = pace("10/s", store=store, key=key, name="api")(lambda: clock.now)
-    assert SyncLimiter("10/s burst 1", store=store, name="api").rate_limit("github").allowed
-    assert call() == 0.1
 
 
 @pytest.mark.parametrize(
@@ -248,7 +155,7 @@ def test_pace_without_its_quota_is_refused() -> None:
 
 def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A function without ``async`` that waits on the thread of a loop, but not in a thread of its own."""
-    warn_of_blocked_loop.cache_clear()
+    warn_once.cache_clear()
     call = pace("1000/s")(lambda: None)
 
     async def main() -> None:
@@ -262,22 +169,6 @@ def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptu
     (message,) = caplog.messages
     assert "a call waits for its slot without async" in message
     assert "blocks the event loop" in message
-
-
-def test_a_limiter_that_blocks_an_event_loop_is_not_called_a_function(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says what to call instead."""
-    warn_of_blocked_loop.cache_clear()
-    limiter = SyncLimiter("1000/s burst 1")
-
-    async def main() -> None:
-        for _ in range(3):
-            limiter.acquire("key")
-
-    asyncio.run(main())
-    (message,) = caplog.messages
-    assert "a call waits for its slot without async" in message
-    assert "function" not in message
-    assert "as Limiter.acquire and an async def under @pace do" in message
 
 
 # Margin, hooks and estimates

@@ -111,49 +111,6 @@ def test_a_context_manager_waits_where_it_is_made(store: CountingStore, clock: S
     assert times == [0.0, 0.1, 0.2]
 
 
-def test_a_function_around_a_generator_is_what_it_is_itself(store: CountingStore, clock: SteppedClock) -> None:
-    """It may have taken only the name and the signature of the generator function."""
-
-    def values() -> Iterator[float]:
-        yield clock.now
-
-    async def async_values() -> AsyncIterator[float]:
-        yield clock.now
-
-    paced = pace("10/s", store=store, name="values")
-
-    @paced
-    @functools.wraps(values)
-    def rows() -> list[float]:
-        return list(values())
-
-    @paced
-    @functools.wraps(async_values)
-    async def async_rows() -> list[float]:
-        return [value async for value in async_values()]
-
-    async def main() -> list[float]:
-        return [*await async_rows(), *await async_rows()]
-
-    assert [rows(), rows()] == [[0.0], [0.1]]
-    assert clock.run(main()) == [0.2, 0.3]
-
-
-def test_a_generator_that_another_decorator_returns_is_refused(store: CountingStore, clock: SteppedClock) -> None:
-    """That shows at the first call: nothing says before what it returns."""
-
-    def values() -> Iterator[float]:
-        yield clock.now
-
-    @pace("10/s", store=store)
-    @functools.wraps(values)
-    def logged() -> Iterator[float]:
-        return values()
-
-    with pytest.raises(ConfigurationError, match=r"returns a generator.*Limiter\.pace\(key\) and sleep for"):
-        logged()
-
-
 @functools.wraps(Client.coroutine)
 def returns_a_coroutine() -> Awaitable[float]:
     return Client(SteppedClock()).coroutine()
@@ -168,7 +125,7 @@ async def an_async_context() -> AsyncIterator[None]:
     ("function", "message"),
     [
         (returns_a_coroutine, "put @pace below the other decorator, next to the def"),
-        (an_async_context, "event loop.*await a function under @pace inside it"),
+        (an_async_context, "event loop.*await a function under @pace inside"),
         (staticmethod(returns_a_coroutine), "below @staticmethod"),
         (classmethod(returns_a_coroutine), "below @classmethod"),
         (property(returns_a_coroutine), "below @property"),

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-import redis
 
 from asgi_ratelimit import (
-    AdaptiveTransport,
     ConfigurationError,
-    Limiter,
     MemoryStore,
     PacedTransport,
     PaceTimeout,
     QuotaError,
-    TokenBucket,
 )
 from tests.support.paced_clients import OTHER, URL, Client
 
@@ -79,14 +74,6 @@ def test_a_request_without_a_key_reports_as_well(client: Client, key: Any, own: 
     assert answer.extensions["pace"] == {"waited": 0.0, "attempts": 1}
 
 
-def test_a_request_without_a_key_reports_what_the_wrapped_transport_did(client: Client) -> None:
-    """As it does where that one paces the request."""
-    inner = client.transport()
-    outer = PacedTransport(inner, "10/s", key=lambda request: None)
-    answers = client.get(URL, URL, transport=outer)
-    assert [answer.extensions["pace"]["waited"] for answer in answers] == [0.0, pytest.approx(0.1)]
-
-
 def test_a_request_that_cannot_go_in_time_is_not_sent(client: Client) -> None:
     """It raises at once, and nothing is booked."""
     hasty = {"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": 0.05}}}
@@ -114,22 +101,6 @@ def test_the_longest_wait_of_a_request_is_a_number(client: Client, wrong: Any) -
         client.get({"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": wrong}}})
     assert repr(wrong) in str(raised.value)
     assert client.service.times == []
-
-
-def test_a_redirect_costs_one(client: Client) -> None:
-    """Each redirect is one more request."""
-    (answer,) = client.get(URL, answers=[(302, {"location": "/there"})], follow_redirects=True)
-    assert client.service.requests == [(0.0, "/"), (0.1, "/there")]
-    assert answer.status_code == 200
-
-
-def test_it_may_be_mounted(client: Client) -> None:
-    """It then paces some of the requests of a client."""
-    inner = client.module.MockTransport(client.service)
-    with client.module.Client(transport=inner, mounts={"all://one.example": client.transport()}) as mounted:
-        for url in (OTHER, URL, OTHER, URL):
-            mounted.get(url)
-    assert client.service.times == [0.0, 0.0, 0.0, 0.1]
 
 
 # The transport itself
@@ -194,46 +165,6 @@ def test_a_store_that_it_opened_is_closed_with_it(redis_url: str) -> None:
     gc.collect()
 
 
-class Stuck(Inner):
-    """A transport that cannot be closed."""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:  # type: ignore[override]
-        return httpx.Response(200, request=request)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:  # type: ignore[override]
-        return httpx.Response(200, request=request)
-
-    def close(self) -> None:
-        raise OSError("stuck")
-
-    async def aclose(self) -> None:
-        raise OSError("stuck")
-
-
-@pytest.mark.parametrize("wrap", [partial(PacedTransport, quota="100/s"), partial(AdaptiveTransport, quota="100/s")])
-def test_a_store_that_it_opened_is_closed_even_if_the_wrapped_transport_is_not(redis_url: str, wrap: Any) -> None:
-    """No connection stays open."""
-    transport = wrap(Stuck(), store=redis_url)
-    transport.handle_request(httpx.Request("GET", URL))
-    with pytest.raises(OSError, match="stuck"):
-        transport.close()
-
-    async def main() -> None:
-        transport = wrap(Stuck(), store=redis_url)
-        await transport.handle_async_request(httpx.Request("GET", URL))
-        with pytest.raises(OSError, match="stuck"):
-            await transport.aclose()
-
-    asyncio.run(main())
-    with redis.Redis.from_url(redis_url) as own:
-        assert [client["id"] for client in own.client_list()] == [str(own.client_id())]
-
-
-def test_the_repr() -> None:
-    """It names the class."""
-    assert "PacedTransport(" in repr(PacedTransport(httpx.HTTPTransport(), "10/s"))
-
-
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
@@ -252,11 +183,3 @@ def test_arguments_are_checked_at_once(wrong: dict[str, Any], error: type[Except
     """Not at the first request."""
     with pytest.raises(error):
         PacedTransport(Inner(), **{"quota": "10/s", **wrong})
-
-
-def test_buckets_are_shared_by_name(client: Client) -> None:
-    """With a limiter of that name."""
-    limiter = Limiter(TokenBucket(10, burst=1), store=client.store, name="api")
-    assert client.clock.run(limiter.rate_limit("one.example")).allowed
-    client.get(URL, name="api")
-    assert client.service.times == [0.1]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import redis
 
-from asgi_ratelimit import Charge, MemoryStore, PacedTransport, PaceTimeout, RedisStore, Take, parse_quotas
+from asgi_ratelimit import Charge, MemoryStore, PaceTimeout, RedisStore, Take, parse_quotas
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
-from asgi_ratelimit.stores import Decisions
 from asgi_ratelimit.waiting import background_loop, run_async, run_sync
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
@@ -62,58 +61,12 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
     assert client.service.times == [5.003]
 
 
-class Moment(float):
-    """A time; the first time that it is compared, another thread begins a pause."""
-
-    meanwhile: Callable[[], object] = bool
-
-    def __ge__(self, other: float) -> bool:
-        meanwhile, self.meanwhile = self.meanwhile, bool
-        meanwhile()
-        return float(self) >= other
-
-
-def test_pauses_begin_in_several_threads_at_once(client: Client) -> None:
-    """All of them count."""
-    now = Moment(0.0)
-    pauses = Pauses(client.store, "outbound", lambda: now)
-    run_sync(pauses.begin("first", 1.0))
-    now.meanwhile = lambda: run_sync(pauses.begin("other", 2.0))
-    run_sync(pauses.begin("second", 3.0))
-    assert [pauses.left_here_us(key) for key in ("first", "other", "second")] == [1e6, 2e6, 3e6]
-
-
 # Answers of the store that come late
 
 
 def take_of(quota: str) -> Take:
     """The take of a request."""
     return Take((Charge(parse_quotas(quota, default_burst=1)[0], "one.example", 1, "outbound"),))
-
-
-class Counted(LateAnswers):
-    """It counts its takes."""
-
-    takes = 0
-
-    async def take(self, takes: Any) -> Any:
-        self.takes += 1
-        return await super().take(takes)
-
-
-@pytest.mark.parametrize("quota", ["100/s", "100/s burst 5", "5 per 2 s rolling", "5 per 2 s fixed"])
-def test_a_slot_is_not_missed_because_its_answer_came_late(module: Any, quota: str) -> None:
-    """The answer says how long it is until the slot, and counts from when it comes."""
-    client = Client(module, True)
-    store = Counted(client.store, lambda now: 0.15)
-
-    async def main() -> None:
-        transport = client.transport(quota, store=store)
-        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
-            await asyncio.gather(*[paced.get(URL) for _ in range(10)])
-
-    client.clock.run(main())
-    assert store.takes == 10
 
 
 @pytest.mark.parametrize("late", [0.05, 0.1, 0.15, 0.35])
@@ -146,44 +99,6 @@ def test_a_pause_that_another_process_begins_holds_up_all_whose_slots_are_still_
 
     client.clock.run(main())
     assert client.service.times == pytest.approx([0.3, 6.1, 7.1], abs=1e-4)
-
-
-def test_a_pause_that_begins_here_holds_up_a_request_that_waits(module: Any) -> None:
-    """The answer to the first request begins it at 1.2 s; the slot of the second one is at 1.3 s."""
-    client, times = Client(module, True), list[float]()
-    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
-
-    async def service(request: Any) -> Any:
-        times.append(client.clock.now)
-        if len(times) > 1:
-            return module.Response(200)
-        await asyncio.sleep(0.9)
-        return module.Response(429, headers={"retry-after": "5"})
-
-    async def main() -> None:
-        transport = PacedTransport(module.MockTransport(service), "1/s", store=store)
-        async with module.AsyncClient(transport=transport, timeout=None) as paced:
-            await asyncio.gather(*[paced.get(URL) for _ in range(2)])
-
-    client.clock.run(main())
-    assert times == pytest.approx([0.3, 6.2], abs=1e-4)
-
-
-def test_a_slot_that_has_not_come_is_passed_on_for_its_time(module: Any) -> None:
-    """A request that is cancelled leaves it to the next one. Another process has the slot before it."""
-    client = Client(module, True)
-    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.3)
-
-    async def main() -> None:
-        await client.store.take((take_of("1/s"),))
-        async with client.module.AsyncClient(transport=client.transport("1/s", store=store), timeout=None) as paced:
-            requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
-            await asyncio.sleep(1.1)
-            requests[0].cancel()
-            await asyncio.gather(*requests, return_exceptions=True)
-
-    client.clock.run(main())
-    assert client.service.times == pytest.approx([1.3], abs=1e-4)
 
 
 def departures(client: Client, late: Callable[[float], float], starts: list[float], **options: Any) -> list[float]:
@@ -219,82 +134,6 @@ def test_a_late_answer_and_a_punctual_one_do_not_leave_together(module: Any, set
     """The store has admitted the requests at a distance, and the first one hears of it just before the second one."""
     times = departures(Client(module, True), lambda now: 0.0 if now else 0.0195, [0.0, 0.02, 0.04], settle=settle)
     assert times == pytest.approx([0.0195, 0.0295, 0.04], abs=1e-4)
-
-
-def test_a_request_that_gives_up_when_it_may_almost_leave_lets_the_others_go(module: Any) -> None:
-    """Those behind it leave in its place."""
-    client = Client(module, True)
-    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.0195)
-
-    async def main() -> None:
-        async with client.module.AsyncClient(transport=client.transport("100/s", store=store)) as paced:
-            first = asyncio.ensure_future(paced.get(URL))
-            await asyncio.sleep(0.0194)
-            cancelled, last = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
-            await asyncio.sleep(0.0055)
-            cancelled.cancel()
-            await asyncio.gather(first, last)
-
-    client.clock.run(main())
-    assert len(client.service.times) == 2
-
-
-@pytest.mark.parametrize("waiting", [0, 1])
-def test_a_request_that_is_cancelled_before_it_leaves_passes_its_slot_on(module: Any, waiting: int) -> None:
-    """The store, which is asked for pauses when its slot has come, stalls. The next request goes instead."""
-    client = Client(module, True)
-    store = LateAnswers(client.store, lambda now: 1.0 if now == 10.0 else 0.0)
-
-    async def main() -> None:
-        transport = client.transport("1 per 10 seconds", store=store)
-        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
-            await paced.get(URL)
-            cancelled = asyncio.ensure_future(paced.get(URL))
-            await asyncio.sleep(0)
-            others = [asyncio.ensure_future(paced.get(URL)) for _ in range(waiting)]
-            await asyncio.sleep(10.5)
-            cancelled.cancel()
-            await asyncio.wait([cancelled])
-            await asyncio.gather(*others, paced.get(URL))
-
-    client.clock.run(main())
-    assert client.service.times == [0.0, 10.5, 20.5][: 2 + waiting]
-
-
-def test_units_that_are_settled_come_back_if_the_request_is_cancelled_before_it_leaves(module: Any) -> None:
-    """It has taken them, and may not leave yet, because the request before it was late."""
-    client = Client(module, True)
-    store = LateAnswers(client.store, lambda now: 0.0 if now else 1.95)
-
-    async def main() -> None:
-        transport = client.transport("1/s", store=store, settle=lambda answer: 1)
-        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
-            first = asyncio.ensure_future(paced.get(URL))
-            await asyncio.sleep(1.96)
-            cancelled = asyncio.ensure_future(paced.get(URL))
-            await asyncio.sleep(0.04)
-            cancelled.cancel()
-            await asyncio.wait([first, cancelled])
-
-    client.clock.run(main())
-    assert client.service.times == [1.95]
-    assert client.clock.run(client.store.peek(take_of("1/s"))).allowed
-
-
-def test_a_request_that_gives_its_slot_back_for_a_pause_does_not_let_others_leave_too_soon(module: Any) -> None:
-    """The call before it, which was late, still counts."""
-    client = Client(module, True)
-    store = LateAnswers(client.store, lambda now: 0.08 if 0.09 < now < 0.11 else 0.0)
-
-    async def main() -> None:
-        async with client.module.AsyncClient(transport=client.transport("10/s", store=store), timeout=None) as paced:
-            requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(3)]
-            await asyncio.sleep(0.19)
-            run_sync(Pauses(client.store, "outbound", client.clock.now_us).begin("one.example", 0.03))
-            await asyncio.gather(*requests)
-
-    client.clock.run(main())
-    assert client.service.times == pytest.approx([0.0, 0.18, 0.28], abs=1e-4)
 
 
 # Concurrency
@@ -353,21 +192,6 @@ def test_concurrency_without_async(module: Any) -> None:
         del unclosed
         gc.collect()
         assert paced.get(URL).status_code == 200
-
-
-def test_a_complete_answer_is_not_under_way(client: Client) -> None:
-    """Nobody closes it again: a wrapped cache may return one."""
-    client.get(URL, URL, URL, concurrency=1)
-    assert client.service.times == [0.0, 0.1, 0.2]
-
-
-def test_a_request_that_fails_is_no_longer_under_way(client: Client) -> None:
-    """The next request of its key can go."""
-    transport = client.transport(concurrency=1)
-    with pytest.raises(client.module.ConnectError):
-        client.get(URL, answers=[client.module.ConnectError("refused")], transport=transport)
-    client.get(URL, transport=transport)
-    assert client.service.times == [0.0, 0.1]
 
 
 def test_a_cancelled_request_gives_its_slot_back(module: Any) -> None:
@@ -505,18 +329,6 @@ def test_a_slot_that_was_booked_before_a_pause_is_given_back(module: Any) -> Non
     assert client.service.times == [0.0, 0.0, 0.0, 13.0, 13.0, 13.0]
 
 
-def test_two_processes_wait_for_one_pause(redis_url: str, module: Any) -> None:
-    """A slot that is booked by one is after the pause that another one has begun."""
-    stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
-    run_sync(Pauses(stores[0], "outbound", monotonic_us).begin("one.example", 3600))
-    client = Client(module, False)
-    with pytest.raises(PaceTimeout) as raised:
-        client.get(URL, store=stores[1], max_delay=1.0)
-    assert 3590 < raised.value.decision.retry_after <= 3599
-    for store in stores:
-        background_loop.run(store.aclose())
-
-
 @pytest.mark.parametrize("on_error", ["allow", "local"])
 def test_a_pause_is_observed_without_the_store(module: Any, on_error: Any) -> None:
     """By the process that was told to pause."""
@@ -526,22 +338,3 @@ def test_a_pause_is_observed_without_the_store(module: Any, on_error: Any) -> No
     assert client.service.times[:2] == [0.0, 0.0]
     assert client.service.times[2] == pytest.approx(2.0)
     background_loop.run(store.aclose())
-
-
-class SeenTakes(MemoryStore):
-    """A store that records the buckets of its takes."""
-
-    buckets: set[str]
-
-    def take(self, takes: Sequence[Take]) -> Decisions:
-        self.buckets.update([charge.bucket for take in takes for charge in take.charges])
-        return super().take(takes)
-
-
-def test_a_pause_is_in_the_slot_of_its_key(client: Client) -> None:
-    """So that on a cluster it is asked for together with the charges of that key."""
-    client.store = store = SeenTakes(clock=client.clock)
-    store.buckets = set()
-    client.get(URL, URL, answers=[LATER], quota="10/s; 100/minute")
-    assert len(store.buckets) == 3
-    assert {bucket[bucket.index("{") :] for bucket in store.buckets} == {"{one.example}"}

@@ -13,10 +13,6 @@ import pytest
 from asgi_ratelimit import AdaptiveTransport, ConfigurationError, PacedTransport
 
 
-def answered(request: Any) -> httpx.Response:
-    return httpx.Response(200)
-
-
 @pytest.mark.parametrize(
     ("wrong", "mend"),
     [
@@ -67,18 +63,6 @@ def test_an_adaptive_transport_is_checked_in_the_same_way() -> None:
         client.get("http://a.example")
 
 
-def test_a_transport_of_both_kinds_goes_into_any_client() -> None:
-    """Such as the mock transport."""
-    transport = PacedTransport(httpx.MockTransport(answered), "1000/s")
-
-    async def main() -> int:
-        async with httpx.AsyncClient(transport=transport) as client:
-            return (await client.get("http://a.example")).status_code
-
-    assert asyncio.run(main()) == 200
-    assert httpx.Client(transport=transport).get("http://a.example").status_code == 200
-
-
 PACKAGES = [(httpx, httpx2), (httpx2, httpx)]
 
 
@@ -97,16 +81,3 @@ def test_a_transport_in_a_client_of_the_other_package_is_refused(module: Any, ot
 
     with pytest.raises(ConfigurationError, match=rf"{wrong}{name}\.AsyncClient.*\({name}\.AsyncHTTPTransport\(\)"):
         asyncio.run(with_async())
-
-
-@pytest.mark.parametrize("module", [httpx, httpx2], ids=["httpx", "httpx2"])
-def test_a_transport_of_neither_package_serves_both(module: Any) -> None:
-    """Such as another one of this package, and a class with the same methods."""
-
-    class Own:
-        def handle_request(self, request: Any) -> Any:
-            assert isinstance(request, module.Request)
-            return module.Response(204)
-
-    transport = PacedTransport(PacedTransport(Own(), "1000/s"), "1000/s")
-    assert module.Client(transport=transport).get("http://a.example").status_code == 204

@@ -56,20 +56,6 @@ def test_a_compressed_answer_is_settled(service: Uvicorn, module: Any) -> None:
     assert left(store) == 993
 
 
-def test_a_compressed_answer_is_settled_with_async(service: Uvicorn, module: Any) -> None:
-    """The same."""
-    settle, store = Settled(7), MemoryStore()
-    transport = PacedTransport(module.AsyncHTTPTransport(), TOKENS, cost=100, settle=settle, store=store)
-
-    async def main() -> None:
-        async with module.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
-            assert (await client.get(f"{service.url}/usage")).json() == {"usage": {"total_tokens": 7}}
-
-    asyncio.run(main())
-    assert settle.bodies == [COMPRESSED]
-    assert left(store) == 993
-
-
 def test_a_stream_that_is_left_early(service: Uvicorn, module: Any) -> None:
     """It is settled with what was read of it, and the next request may go."""
     settle, store = Settled(50), MemoryStore()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.hooks import failures
 from tests.support.names import named
-from tests.support.paced_clients import URL, Client, async_streamed, streamed
+from tests.support.paced_clients import URL, Client, async_streamed
 
 TOKENS = TokenBucket(1, 3600, burst=100, name="tokens")
 REQUESTS = TokenBucket(1, 3600, burst=100, name="requests")
@@ -71,18 +70,6 @@ def test_a_body_is_read_as_it_was_transferred(module: Any) -> None:
             return [*parts, *seen]
 
     assert client.clock.run(main()) == [b"hel", b"lo", b"hello"]
-    assert left(client) == [99]
-
-
-def test_a_body_without_async(module: Any) -> None:
-    """The same."""
-    client, seen = Client(module, False), list[bytes]()
-    client.service.body = streamed
-    settle = reading_body(lambda answer: seen.append(answer.body) or 1)
-    with module.Client(transport=client.transport(TOKENS, cost=10, settle=settle)) as paced:
-        with paced.stream("GET", URL) as answer:
-            assert list(answer.iter_raw()) == [b"hel", b"lo"]
-        assert seen == [b"hello"]
     assert left(client) == [99]
 
 
@@ -182,13 +169,6 @@ def test_an_estimate_learns_from_settlements(client: Client) -> None:
     assert estimate.learned == [("one.example", {"tokens": 10}, {"tokens": 3})]
 
 
-def test_an_estimate_of_one_quota_learns(client: Client) -> None:
-    """Its own units."""
-    estimate = Estimate(10)
-    client.get(URL, quota=[REQUESTS, TOKENS], cost={"requests": 1, "tokens": estimate}, settle=lambda _: {"tokens": 3})
-    assert estimate.learned == [("one.example", 10, 3)]
-
-
 def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
     """Only the last answer is settled."""
     statuses: list[int] = []
@@ -198,38 +178,11 @@ def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
     assert left(client) == [89]
 
 
-@pytest.mark.parametrize("settle", [5, "usage", lambda: 1, lambda answer, cost: 1], ids=range(4))
+@pytest.mark.parametrize("settle", [5, "usage"])
 def test_what_cannot_settle_is_refused_at_once(settle: Any) -> None:
     """Not at the first answer."""
     with pytest.raises(ConfigurationError, match="settle"):
         PacedTransport(httpx.HTTPTransport(), "10/s", settle=settle)
-
-
-def test_a_pause_does_not_show_in_what_is_settled(redis_url: str, module: Any) -> None:
-    """On Redis, where a settlement is a message of its own."""
-    client = Client(module, False)
-    transport = client.transport(TOKENS, cost=10, settle=lambda answer: 4, store=redis_url)
-    with module.Client(transport=transport) as paced:
-        for _ in range(3):
-            assert paced.get(URL).status_code == 200
-        limiter = Limiter(TOKENS, store=redis_url, name="outbound")
-        assert [state.remaining for state in asyncio.run(_peeked(limiter)).states] == [88]
-
-
-async def _peeked(limiter: Limiter) -> Any:
-    async with limiter:
-        return await limiter.peek("one.example")
-
-
-def test_a_compressed_body_stays_compressed(module: Any) -> None:
-    """For ``settle``; the caller gets it decoded."""
-    client, seen = Client(module, False), list[Any]()
-    client.service.answers = [(200, {"content-encoding": "gzip"})]
-    client.service.body = lambda: iter([gzip.compress(b"hello")])
-    settle = reading_body(lambda answer: seen.append((answer.headers["content-encoding"], answer.body)) or 1)
-    with module.Client(transport=client.transport(TOKENS, settle=settle)) as paced:
-        assert paced.get(URL).content == b"hello"
-    assert [(encoding, gzip.decompress(body)) for encoding, body in seen] == [("gzip", b"hello")]
 
 
 def test_estimates_that_are_too_high_hold_nobody_up(module: Any) -> None:
@@ -262,14 +215,3 @@ def test_a_request_that_cannot_be_charged_in_time_raises(client: Client) -> None
     with pytest.raises(PaceTimeout):
         client.get(URL, transport=transport)
     assert client.clock.now == 0.0
-
-
-def test_a_request_that_is_settled_gives_nothing_back_any_more(module: Any) -> None:
-    """Though its body is still to be read."""
-    client = Client(module, False)
-    client.service.body = streamed
-    transport = client.transport(TOKENS, cost=60, settle=lambda _: None, max_delay=5.0)
-    with module.Client(transport=transport) as paced, paced.stream("GET", URL):
-        with pytest.raises(PaceTimeout):
-            paced.get(URL)
-        assert client.clock.now == 0.0

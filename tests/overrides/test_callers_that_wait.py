@@ -31,11 +31,6 @@ def paced(store: MemoryStore, quota: Quota) -> Call:
     return call
 
 
-def acquiring(store: MemoryStore, quota: Quota) -> Call:
-    limiter = Limiter(quota, store=store, name="api")
-    return lambda: limiter.acquire("key")
-
-
 def spending(store: MemoryStore, quota: Quota) -> Call:
     limiter = Limiter(quota, store=store, name="api")
 
@@ -44,17 +39,6 @@ def spending(store: MemoryStore, quota: Quota) -> Call:
             pass
 
     return call
-
-
-def with_a_shared_key(store: MemoryStore, quota: Quota) -> Call:
-    limiter = Limiter((quota, SHARED), store=store, name="api")
-    return lambda: limiter.acquire({"calls": "own", "all": ""})
-
-
-def sending(store: MemoryStore, quota: Quota) -> Call:
-    transport = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), quota, store=store, name="api")
-    client = httpx.AsyncClient(transport=transport, base_url="http://service")
-    return lambda: client.get("/")
 
 
 def sending_and_settling(store: MemoryStore, quota: Quota) -> Call:
@@ -70,10 +54,9 @@ def delayed(store: MemoryStore, quota: Quota) -> Call:
     return lambda: client.get("/")
 
 
-SHARED = TokenBucket(1000, burst=1000, name="all")
-BOOKED = [paced, acquiring, sending, delayed]
+BOOKED = [paced, delayed]
 """Callers that wait for slots that are booked."""
-UNBOOKED = [spending, sending_and_settling, with_a_shared_key]
+UNBOOKED = [spending, sending_and_settling]
 """Callers that wait without having booked anything."""
 
 
@@ -104,11 +87,11 @@ def test_a_raised_limit_counts_at_once_for_those_that_come(
         before, after = Departures(clock, call), Departures(clock, call)
         waiting = before.start(4)
         await asyncio.sleep(1)
-        await Overrides(store).set("api", (MANY, SHARED) if way is with_a_shared_key else MANY)
+        await Overrides(store).set("api", MANY)
         await asyncio.sleep(1)
         coming = after.start(5)
         await asyncio.gather(*coming)
-        assert max(after.times) <= (5.5 if way is with_a_shared_key else 2.4)
+        assert max(after.times) <= 2.4
         await asyncio.gather(*waiting)
         if way in BOOKED:
             assert before.times == [0.0, 5.0, 10.0, 15.0]
@@ -129,7 +112,7 @@ def test_a_lowered_limit_counts_for_those_that_have_booked_nothing(
         leaving = Departures(clock, way(store, MANY))
         tasks = leaving.start(60)
         await asyncio.sleep(1)
-        await Overrides(store).set("api", (FEW, SHARED) if way is with_a_shared_key else FEW)
+        await Overrides(store).set("api", FEW)
         await asyncio.sleep(60)
         assert sum(1.0 < time <= 61.0 for time in leaving.times) <= 1 + 12
         for task in tasks:

@@ -9,9 +9,8 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from asgi_ratelimit import MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.hooks import Event
@@ -141,36 +140,6 @@ async def test_a_rule_with_all_options_under_each_override() -> None:
         assert await says(client, "/", "q=100")
 
 
-async def test_rules_of_one_name() -> None:
-    """All of them change, whatever their quotas."""
-    store = MemoryStore()
-    rules = [Rule("/a", "3/hour", name="login"), Rule("/{x:path}", "9/day; 2/hour burst 9", name="login", cost=2)]
-    with pytest.raises(ValueError, match="two rules named 'login'"):
-        RateLimitMiddleware(FastAPI(), rules=rules)
-    rules[1] = Rule("/{x:path}", "9/day; 3/hour", name="login")
-    async with client_of(RateLimitMiddleware(FastAPI(), rules=rules, store=store)) as client:
-        for quota in ("8/day", "7/hour", "6/minute; 5/day"):
-            await Overrides(store).set("login", quota)
-            assert (await client.get("/a")).status_code == 404
-            assert (await client.get("/b")).status_code == 404
-
-
-async def test_a_middleware_in_a_mount_goes_by_its_place() -> None:
-    """The override is found when the place is known."""
-
-    async def show(request: Any) -> PlainTextResponse:
-        return PlainTextResponse("fine")
-
-    store = MemoryStore()
-    limited = Middleware(RateLimitMiddleware, quota="5/hour", store=store)
-    app = Starlette(routes=[Mount("/api", routes=[Route("/", show)], middleware=[limited])])
-    await Overrides(store).set("default /api", "7/hour")
-    async with client_of(app) as client:
-        assert await says(client, "/api/", "q=7")
-        await Overrides(store).unset("default /api")
-        assert await says(client, "/api/", "q=5")
-
-
 async def test_a_dependency_changes_and_comes_back(shared: Shared) -> None:
     """By its name, or by that of its route; words let everybody pass."""
     store, overrides = shared
@@ -207,56 +176,6 @@ async def policy_has(client: httpx.AsyncClient, path: str, times: int, text: str
 async def refuses(client: httpx.AsyncClient, path: str) -> bool:
     """Whether a request is refused."""
     return (await client.get(path)).status_code == 429
-
-
-class ChangedMeanwhile(dict[Any, Any]):
-    """Plans by enforcer; an override comes just after one was found, as from another thread."""
-
-    overrides: Overrides | None = None
-
-    def get(self, enforcer: Any, default: Any = None) -> Any:
-        plan, overrides = super().get(enforcer, default), self.overrides
-        if overrides is not None:
-            self.overrides = None
-            with pytest.raises(StopIteration):  # in memory, nothing waits
-                overrides.set("api", "1/hour").send(None)
-        return plan
-
-
-async def test_an_override_counts_from_the_next_request_on() -> None:
-    """Also if it comes while a limit of several apps finds its plan for one of them."""
-    stores = [MemoryStore(), MemoryStore()]
-    limit = RateLimit("100/hour", name="api")
-    plans = limit._plans = ChangedMeanwhile()
-    apps = [FastAPI(dependencies=[Depends(limit)]) for _ in stores]
-    for app, store in zip(apps, stores):
-        app.get("/")(lambda: None)
-        app.add_middleware(RateLimitMiddleware, store=store)
-    async with client_of(apps[0]) as one, client_of(apps[1]) as other:
-        assert [(await client.get("/")).status_code for client in (one, other)] == [200, 200]
-        plans.overrides = Overrides(stores[0])
-        assert [(await one.get("/")).status_code for _ in range(3)] == [200, 429, 429]
-
-
-async def test_limits_that_are_taken_together() -> None:
-    """One of them may be a shadow, and off, and then all."""
-    store = MemoryStore()
-    app = FastAPI()
-    both = RateLimit.together(
-        RateLimit("1/hour", name="a", store=store), RateLimit("9/hour burst 20", name="b", store=store)
-    )
-
-    @app.get("/", dependencies=[Depends(both)])
-    async def show() -> None: ...
-
-    async with client_of(app) as client:
-        assert [(await client.get("/")).status_code for _ in range(2)] == [200, 429]
-        for word in ("shadow", "off"):
-            await Overrides(store).set("a", word)
-            assert await remaining(client, "/") != {"status": 429}
-            assert (await client.get("/")).status_code == 200
-        await Overrides(store).set("b", "off")
-        assert await remaining(client, "/") == {"status": 200}
 
 
 @pytest.mark.parametrize("written", [{"login": "nonsense"}, {"login": 5}])

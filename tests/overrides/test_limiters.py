@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from weakref import ref
@@ -20,19 +19,18 @@ from asgi_ratelimit import (
     PacedTransport,
     PaceTimeout,
     RollingWindow,
-    SyncLimiter,
     TokenBucket,
     pace,
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import background_loop
-from tests.support.overriding import until, until_async
+from tests.support.overriding import until
 
 pytestmark = pytest.mark.anyio
 
 Shared: TypeAlias = tuple[Store, Overrides]
+Call: TypeAlias = Callable[[], Awaitable[object]]
 
 
 async def test_a_limit_changes_and_comes_back(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
@@ -48,31 +46,6 @@ async def test_a_limit_changes_and_comes_back(shared: Shared, caplog: pytest.Log
     assert not await limiter.rate_limit("key")
     lines = ["api: 5/hour -> 8/hour, by alice", "api: 8/hour -> 5/hour, by bob"]
     await until(lambda: [line for line in caplog.messages if "->" in line] == lines)
-
-
-async def test_a_limiter_that_is_built_later(shared: Shared) -> None:
-    """It has the override as soon as this process knows it."""
-    store, overrides = shared
-    earlier = Limiter("5/hour", store=store, name="api")
-    await overrides.set("api", "8/hour")
-    await earlier.rate_limit("key")
-    await until(lambda: earlier.quotas[0].limit == 8)
-    assert Limiter("5/hour", store=store, name="api").quotas[0].limit == 8
-    assert Limiter("5/hour", store=store, name="other").quotas[0].limit == 5
-
-
-def test_a_limiter_without_async(redis_url: str) -> None:
-    """The override is read in the background."""
-    with SyncLimiter("5/hour", store=redis_url, name="api") as limiter:
-        limiter.rate_limit("key")
-
-        async def change() -> None:
-            async with Overrides(redis_url) as overrides:
-                await overrides.set("api", "2/hour")
-            await until(lambda: limiter.peek("new").remaining == 2)
-
-        asyncio.run(change())
-        assert [bool(limiter.rate_limit("new")) for _ in range(3)] == [True, True, False]
 
 
 async def test_one_quota_keeps_its_name_and_what_was_used() -> None:
@@ -144,6 +117,44 @@ async def test_off_lets_all_pass_without_a_charge(shared: Shared) -> None:
     assert (await limiter.peek("key")).remaining == 1
 
 
+def paced(store: Store) -> Call:
+    """A paced function, whose limit leaves a part unused."""
+
+    @pace("1/hour", store=store, name="mail", max_delay=0.0, margin=0.1)
+    async def send() -> None: ...
+
+    return send
+
+
+def sent(store: Store) -> Call:
+    """Requests of a transport."""
+    service = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = PacedTransport(service, "1/hour", store=store, name="mail", max_delay=0.0)
+    return lambda: transport.handle_async_request(httpx.Request("GET", "http://shop/"))
+
+
+def sent_without_async(store: Store) -> Call:
+    """Requests of a transport in a thread."""
+    service = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = PacedTransport(service, "1/hour", store=store, name="mail", max_delay=0.0)
+    return lambda: asyncio.to_thread(transport.handle_request, httpx.Request("GET", "http://shop/"))
+
+
+@pytest.mark.parametrize("kind", [paced, sent, sent_without_async])
+async def test_paced_calls(kind: Callable[[Store], Call]) -> None:
+    """They go at once under a word, and as the quota says under another one."""
+    store = MemoryStore()
+    call, overrides = kind(store), Overrides(store)
+    await call()
+    for quota, times in (("off", 3), ("shadow", 3), ("20/hour burst 3", 1)):
+        with pytest.raises(PaceTimeout):
+            await call()
+        await overrides.set("mail", quota)
+        for _ in range(times):
+            await call()
+        await overrides.unset("mail")
+
+
 async def test_tickets_outlive_overrides() -> None:
     """One that was booked under a quota is redeemed under another, and cancelled under none."""
     store = MemoryStore()
@@ -154,130 +165,6 @@ async def test_tickets_outlive_overrides() -> None:
     await overrides.set("default", "off")
     await limiter.cancel(second)
     assert (await limiter.reserve("key")).delay == 0.0
-
-
-async def test_calls_without_async_under_words() -> None:
-    """They neither wait nor raise."""
-    store = MemoryStore()
-    limiter = SyncLimiter("1/hour", store=store)
-    limiter.rate_limit("key")
-    for word in ("shadow", "off"):
-        await Overrides(store).set("default", word)
-        assert limiter.rate_limit("key").allowed
-        assert limiter.acquire("key").allowed
-        with limiter.spend("key", 3):
-            pass
-
-
-async def test_a_paced_function(shared: Shared) -> None:
-    """A text without a burst spaces calls evenly, as in the decorator; ``off`` and ``shadow`` let calls go at once."""
-    store, overrides = shared
-
-    @pace("1/hour", store=store, name="mail", max_delay=0.0)
-    async def send() -> None: ...
-
-    await send()
-    for quota, times in (("off", 3), ("shadow", 3), ("1000/s", 1)):
-        await until_refused(send)
-        await overrides.set("mail", quota)
-        await until_sent(send, times)
-        await overrides.unset("mail")
-
-
-async def until_sent(send: Callable[[], Awaitable[object]], times: int) -> None:
-    """Return when so many calls in a row go at once."""
-    await until_async(lambda: all_go(send, times))
-
-
-async def until_refused(send: Callable[[], Awaitable[object]]) -> None:
-    """Return when a call is refused."""
-    await until_async(lambda: is_refused(send))
-
-
-async def all_go(send: Callable[[], Awaitable[object]], times: int) -> bool:
-    """Whether so many calls in a row go at once."""
-    return all([await goes(send) for _ in range(times)])
-
-
-async def is_refused(send: Callable[[], Awaitable[object]]) -> bool:
-    """Whether a call is refused."""
-    return not await goes(send)
-
-
-async def goes(send: Callable[[], Awaitable[object]]) -> bool:
-    """Whether a call goes at once."""
-    try:
-        await send()
-    except PaceTimeout:
-        return False
-    return True
-
-
-async def test_paced_functions_of_all_kinds() -> None:
-    """With a key of the call, with hooks, without async, and under their own names."""
-    store = MemoryStore()
-    seen: list[Event] = []
-
-    @pace("1/hour", store=store, key=lambda user: user, max_delay=0.0, hooks=[seen.append])
-    def charge(user: str) -> str:
-        return user
-
-    @pace("1/hour", store=store, priority=1, max_delay=0.0)
-    async def first() -> None: ...
-
-    assert charge("a") == "a"
-    await first()
-    names = [f"{charge.__module__}.{function.__qualname__}" for function in (charge, first)]
-    for word in ("off", "shadow"):
-        for name in names:
-            await Overrides(store).set(name, word)
-        seen.clear()
-        assert charge("a") == "a"
-        await first()
-        assert [event.decision.shadow for event in seen] == [True] * (word == "shadow")
-    for name in names:
-        await Overrides(store).set(name, "10/hour burst 2")
-    assert [charge("b"), charge("b")] == ["b", "b"]
-    with pytest.raises(PaceTimeout):
-        charge("b")
-
-
-async def test_an_override_of_a_paced_call_has_its_margin_and_burst() -> None:
-    """As if the decorator had been given it."""
-    store = MemoryStore()
-
-    @pace("1/hour", store=store, name="mail", margin=0.1)
-    async def send() -> None: ...
-
-    limiter = Limiter([TokenBucket(0.9, 3600, burst=1, name="per-hour")], store=store, name="mail")
-    await Overrides(store).set("mail", "10/hour")
-    await send()
-    assert (await limiter.peek("")).quota.burst == 10  # without a burst, a limiter takes the limit for one
-    assert (await limiter.peek("")).remaining == 9
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_transport(shared: Shared, is_async: bool) -> None:
-    """Its requests go at once under a word, and as the quota says under another one."""
-    store, overrides = shared
-    mock = httpx.MockTransport(lambda request: httpx.Response(200))
-    transport = PacedTransport(mock, "1/hour", store=store, name="shop", max_delay=0.0)
-
-    async def send() -> None:
-        request = httpx.Request("GET", "http://shop/")
-        if is_async:
-            await transport.handle_async_request(request)
-        else:
-            await asyncio.to_thread(transport.handle_request, request)
-
-    await send()
-    for quota, times in (("off", 3), ("shadow", 3), ("100/hour burst 9; 200/day burst 20", 1)):
-        await until_refused(send)
-        await overrides.set("shop", quota)
-        await until_sent(send, times)
-        await overrides.unset("shop")
-    if not is_async and not store.in_process:
-        await asyncio.to_thread(background_loop.run, store.aclose())  # it was used there
 
 
 async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -293,28 +180,6 @@ async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.Lo
         "api: 5/hour -> 8/hour for 3600 s, by alice",
         "api: 8/hour -> 5/hour, because its time is over",
     ]
-
-
-async def test_an_override_on_redis_ends_by_itself(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """In this process, whatever the document says by then."""
-    async with Limiter("5/hour", store=redis_url, name="api") as limiter:
-        await limiter.rate_limit("key")
-        async with Overrides(redis_url) as overrides:
-            await overrides.set("api", "8/hour", seconds=2)
-        await until(lambda: limiter.quotas[0].limit == 8)
-        await until(lambda: limiter.quotas[0].limit == 5)
-        await until(lambda: caplog.messages[-1].endswith("because its time is over"))
-
-
-async def test_an_override_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    """The log does not say that its time was over."""
-    store = MemoryStore()
-    limiter = Limiter("5/hour", store=store, name="api")
-    await Overrides(store).set("api", "8/hour")
-    await store.documents.write("overrides", b"lost", seconds=1e-9)
-    await Overrides(store).set("another", "9/hour")
-    assert limiter.quotas[0].limit == 5
-    assert caplog.messages[-1] == "api: 8/hour -> 5/hour"
 
 
 async def test_of_two_changes_at_once_the_later_one_applies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,16 +211,6 @@ async def test_nothing_is_kept_alive() -> None:
     await until(lambda: [each() for each in gone] == [None, None])
 
 
-async def test_names_that_nobody_has_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """This process has no such limit."""
-    store = MemoryStore()
-    limiter = Limiter("5/hour", store=store, name="api")
-    with caplog.at_level(logging.DEBUG):
-        await Overrides(store).set("another", "8/hour")
-    assert caplog.messages == []
-    assert limiter.quotas[0].limit == 5
-
-
 QUOTAS = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
 MODEL = (TokenBucket(500, 60, name="requests"), TokenBucket(100_000, 86_400, name="tokens"))
 
@@ -378,35 +233,3 @@ async def test_an_override_that_names_no_quota_of_a_call_is_logged(
     await overrides.set("model", eval(example, QUOTAS))
     decisions = [await limiter.rate_limit("other", {"requests": 1, "tokens": 10}) for _ in range(5)]
     assert [bool(decision) for decision in decisions] == [True] * 3 + [False] * 2
-
-
-async def test_keys_that_name_no_quota_of_an_override_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The example names a quota that has a key."""
-    store = MemoryStore()
-    overrides = Overrides(store)
-    limiter = Limiter([TokenBucket(10, name="guild"), TokenBucket(50, name="all")], store=store, name="send")
-    await overrides.set("send", "2/minute")
-    assert all([await limiter.rate_limit({"guild": "a", "all": ""}) for _ in range(4)])
-    (message,) = [message for message in caplog.messages if "not applied" in message]
-    assert repr([TokenBucket(2, 60.0, name="guild")]) in message
-
-
-async def test_an_override_of_one_named_quota_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """One in place of one keeps its name."""
-    store = MemoryStore()
-    overrides, limiter = Overrides(store), Limiter(TokenBucket(5, 60, name="tokens"), store=store, name="api")
-    await overrides.set("api", "3/minute")
-    assert not await limiter.rate_limit("key", {"tokens": 4})
-    assert not [message for message in caplog.messages if "not applied" in message]
-
-
-@pytest.mark.parametrize("word", ["off", "shadow"])
-async def test_charges_of_a_limiter_pass_under_a_word(word: str) -> None:
-    """``take`` neither waits nor fails, unless a charge belongs to another limiter."""
-    store = MemoryStore()
-    overrides, limiter = Overrides(store), Limiter("1/hour", store=store, name="api")
-    charges, others = limiter.charges("key"), Limiter("1/hour", store=store, name="other").charges("key")
-    await overrides.set("api", word)
-    decisions = [await limiter.take(charges, 60) for _ in range(3)]
-    assert [(bool(each), each.delay, each.shadow) for each in decisions] == [(True, 0.0, word == "shadow")] * 3
-    assert [bool(await limiter.take((*charges, *others))) for _ in range(2)] == [word == "off", False]

@@ -29,12 +29,6 @@ def test_with_the_mark_every_process_does() -> None:
     assert len(paths_found()) == 1
 
 
-def test_without_the_mark_there_is_no_fixture(request: pytest.FixtureRequest) -> None:
-    """A test that gets it by name, at run time, fails."""
-    with pytest.raises(AssertionError, match="lacks the mark redis"):
-        request.getfixturevalue("redis_url")
-
-
 @pytest.mark.anyio
 async def test_a_store_has_the_mark(store: Store, request: pytest.FixtureRequest) -> None:
     """Of the two kinds of store, that on Redis."""

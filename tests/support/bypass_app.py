@@ -47,7 +47,6 @@ RULES = [
     once("/xff/{row}", row(client_ip(PROXIES))),
     once("/forwarded/{row}", row(client_ip(PROXIES, forwarded_header="forwarded"))),
     once("/real-ip/{row}", row(client_ip(PROXIES, forwarded_header="x-real-ip"))),
-    once("/unix/{row}", row(client_ip(["unix", *PROXIES]))),
     once("/header/{row}", row(header("x-api-key"))),
     once("/cookie/{row}", row(cookie("session"))),
     once("/any/{row}", path_param("row")),
@@ -61,7 +60,7 @@ app = Starlette(
     routes=[
         *(
             Route(f"/{area}/{{row}}", got_through)
-            for area in ("direct", "xff", "forwarded", "real-ip", "unix", "header", "cookie")
+            for area in ("direct", "xff", "forwarded", "real-ip", "header", "cookie")
         ),
         Route("/any/{row}", ANY),
         Route("/get/{row}", got_through),

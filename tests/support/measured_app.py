@@ -21,7 +21,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from asgi_ratelimit import RateLimitMiddleware, Rule
+from asgi_ratelimit import RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from tests.support.telemetry import sums_of
 
@@ -63,6 +63,6 @@ app.add_middleware(
     key=everybody,
     name="everybody",
     rules=[Rule("/metrics/{path:path}", None), Rule("/worker", None)],
-    store=os.environ["STORE"],
+    store=RedisStore(os.environ["STORE"], timeout=30.0),  # a busy machine is no outage
     hooks=[prometheus(), opentelemetry(MeterProvider([READER]))],
 )

@@ -86,17 +86,3 @@ class ProcessStore(Store):
 
     async def aclose(self) -> None:
         """The shared store stays open."""
-
-
-class Overtaken(ProcessStore):
-    """It answers each take so many seconds later, and the later ones at once."""
-
-    def __init__(self, shared: MemoryStore, *answers: float) -> None:
-        super().__init__(shared)
-        self._answers = iter(answers)
-
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        """One decision for each take."""
-        decisions = await self._shared.take(takes)
-        await asyncio.sleep(next(self._answers, 0.0))
-        return decisions

@@ -19,7 +19,7 @@ from tests.support import orphans
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parents[2]
-START_WITHIN = 30.0
+START_WITHIN = 120.0
 STOP_WITHIN = 5.0
 
 

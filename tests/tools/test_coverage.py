@@ -1,4 +1,4 @@
-"""Coverage: which routes are limited, which are exempt, and which are neither."""
+"""Coverage: which routes are limited, which are exempt, and which are neither; and mistakes in valid limits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from asgi_ratelimit import (
     RollingWindow,
     Rule,
     TokenBucket,
+    parse_quotas,
 )
+from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools import Covered, coverage
+from asgi_ratelimit.tools.coverage import findings, rules_of
 from tests.support.asgi import ask, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -143,14 +146,6 @@ def test_dependencies_at_every_level() -> None:
     assert names == [{"app", "branch", "leaf", "route", "within"}, {"app", "branch", "leaf"}, set()]
 
 
-def test_limits_that_are_taken_together_are_listed_one_by_one() -> None:
-    """Each with its own name."""
-    app = FastAPI()
-    both = RateLimit.together(RateLimit("5/minute", name="a"), RateLimit("1/hour", name="b"))
-    app.get("/", dependencies=[Depends(both)])(hello)
-    assert coverage(app)[0].limits == ("a: 5/minute", "b: 1/hour")
-
-
 def test_a_limit_without_a_name_is_listed_by_its_route() -> None:
     """By the name that its bucket and overrides have; one on several routes has none, and the app does not start."""
     app, several = FastAPI(), RateLimit("1/hour")
@@ -168,16 +163,6 @@ def test_a_limit_without_a_name_is_listed_by_its_route() -> None:
     assert [each.limits for each in posted] == [("(unnamed): 1/hour",)] * 2
 
 
-async def test_middleware_that_fastapi_drops_does_not_count() -> None:
-    """A Starlette route in a router that FastAPI includes loses its middleware, for requests and for coverage."""
-    router = APIRouter(routes=[Route("/x", hello, middleware=within("1/minute"))])
-    app = FastAPI()
-    app.include_router(router)
-    limited = [(await ask(app, http("/x"))).status for _ in range(2)] == [200, 429]
-    (covered,) = coverage(app)
-    assert covered.is_covered is limited
-
-
 async def test_the_app_is_not_changed() -> None:
     """It may get more middleware afterwards, and starts as usual."""
     app = Starlette(routes=[Route("/", hello)])
@@ -186,12 +171,6 @@ async def test_the_app_is_not_changed() -> None:
     assert coverage(app)[0].is_covered
     assert [(await ask(app)).status for _ in range(2)] == [200, 429]
     assert coverage(app)[0].limits == ("default: 1/minute",)
-
-
-def test_any_app_is_covered_by_middleware_around_it() -> None:
-    """An app without routes is one route."""
-    assert limits_by_route(RateLimitMiddleware(ok, "1/s")) == {("/{path:path}", ()): ("default: 1/second",)}
-    assert limits_by_route(ok) == {("/{path:path}", ()): "none"}
 
 
 @pytest.mark.parametrize(
@@ -241,3 +220,36 @@ async def test_limits_have_the_names_under_which_they_count() -> None:
     names = {"default": 4, "default /a": 2, "default GET /y": 3}
     for name, limit in names.items():
         assert (await Limiter(f"{limit}/hour", store=store, name=name).peek("192.0.2.1")).remaining < limit
+
+
+# Mistakes in valid limits
+
+
+def test_a_cost_that_never_passes() -> None:
+    """It is more than the quota ever gives at once; one that just passes is fine."""
+    (finding,) = findings([*parse_quotas("2/s; 100/minute")], 3)
+    assert finding == "a cost of 3 never passes '2/second', which gives at most 2 at once"
+    assert list(findings(parse_quotas("10/s burst 20; 1000/hour"), 20)) == []
+
+
+def test_an_app_that_limits_nothing() -> None:
+    """Its middleware has no quota, no rules, and no dependencies within it."""
+    unlimited = Middleware(RateLimitMiddleware, name="a")
+    rules, (finding,) = rules_of(an_app(unlimited))
+    assert rules == []
+    assert finding.endswith('no route has a RateLimit: nothing is limited: quota="100/minute"')
+    limiting = Middleware(RateLimitMiddleware, "5/minute", name="b")
+    assert rules_of(an_app(unlimited, limiting))[1] == rules_of(an_app(limiting, unlimited))[1] == []
+
+
+def test_limits_that_a_client_evades() -> None:
+    """A rule that decides alone, and all of them, have no key where the client sends no header."""
+    evadable = Rule("/", "5/minute", key=header("x-api-key"), only=True)
+    _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, rules=[evadable], name="a")))
+    assert finding.endswith("give the middleware a quota by client_ip(), which applies as well")
+    _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, "5/minute", key=header("x-api-key"), name="a")))
+    assert finding.endswith('add one by address, Rule("/{path:path}", "300/minute", key=client_ip())')
+
+
+def an_app(*middleware: Middleware) -> Starlette:
+    return Starlette(routes=[Route("/", ok)], middleware=middleware)

@@ -1,4 +1,4 @@
-"""Reading logs from files: their formats, and what cannot be read."""
+"""Reading logs from files: what cannot be read, and the order of requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import lzma
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import LogReader, reading
-from asgi_ratelimit.tools.logs.lines import EXAMPLE, JSON_EXAMPLE
+from asgi_ratelimit.tools import log_reading as reading
+from asgi_ratelimit.tools.log_lines import EXAMPLE, JSON_EXAMPLE, LoggedRequest
+from asgi_ratelimit.tools.log_reading import LogReader
 
 LATER = EXAMPLE.replace(":36 ", ":37 ")
 AT = 1_791_640_536 * 1_000_000
@@ -86,15 +88,6 @@ def test_other_files_are_refused(data: bytes, tmp_path: Path) -> None:
         list(LogReader([str(tmp_path / "a")]).requests())
 
 
-def test_the_progress_counts_lines(tmp_path: Path) -> None:
-    """Of all files, up to the latest few thousand."""
-    advanced: list[int] = []
-    names = [written(tmp_path / "a", *[EXAMPLE] * 5000), written(tmp_path / "b.gz", *[EXAMPLE] * 9000)]
-    reader = LogReader(names, advance=advanced.append)
-    assert len(list(reader.requests())) == 14_000
-    assert sum(advanced) == 3 * reading.STEP
-
-
 def test_a_log_without_requests_is_an_error(tmp_path: Path) -> None:
     """It quotes a line, and shows right ones; an empty file beside another is none."""
     with pytest.raises(ConfigurationError, match=r"none of the first .* is a request, such as\n.*\n.*\nbut 'hello'"):
@@ -129,12 +122,12 @@ def test_one_second_that_fills_windows_takes_little_memory(monkeypatch: pytest.M
             latest[0] = number
             yield AT * 1.0, str(number), "GET", "/"
 
-    times = []
+    read = list[float]()
     for number, each in enumerate(LogReader([]).in_order([one_second()])):
         assert latest[0] - number <= 200
-        times.append(each[0])
-    assert times == sorted(times)
-    assert (len(times), times[0], times[-1] < AT + 1_000_000) == (1000, AT, True)
+        read.append(each[0])
+    assert read == sorted(read)
+    assert (len(read), read[0], read[-1] < AT + 1_000_000) == (1000, AT, True)
 
 
 def test_a_log_that_is_named_twice_is_an_error(tmp_path: Path) -> None:
@@ -153,3 +146,72 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
             list(LogReader([str(tmp_path / "a.gz")]).requests())
     with pytest.raises(OSError, match="nowhere"):
         list(LogReader(["/nowhere"]).requests())
+
+
+# The order of requests
+
+S = 1_000_000.0
+
+
+def in_order(*logs: list[LoggedRequest]) -> tuple[list[LoggedRequest], LogReader]:
+    """The requests of logs in their order, and the reader that counts."""
+    reader = LogReader([])
+    return list(reader.in_order(logs)), reader
+
+
+def at(time_us: float) -> tuple[float, str, str, str]:
+    """A request at a time."""
+    return (time_us, "key", "GET", "/")
+
+
+def times(*logs: list[float]) -> list[float]:
+    """The times of logs, in their order."""
+    return [each[0] for each in in_order(*[list(map(at, log)) for log in logs])[0]]
+
+
+def test_requests_are_sorted() -> None:
+    """Those of several logs together, as of two servers, or of a log that was rotated."""
+    assert times([3.5, 1.5, 2.5]) == [1.5, 2.5, 3.5]
+    assert times([1.5, 4.5], [2.5, 3.5]) == [1.5, 2.5, 3.5, 4.5]
+    assert times([5.5, 6.5], [1.5, 2.5]) == [1.5, 2.5, 5.5, 6.5]
+    assert times([]) == []
+
+
+def test_whole_seconds_are_spread() -> None:
+    """In the order of their lines; a fraction anywhere means that the log has fractions."""
+    requests, reader = in_order([(S, key, "GET", "/") for key in "abcd"], [at(2 * S)])
+    assert [each[0] for each in requests] == [S, 1.25 * S, 1.5 * S, 1.75 * S, 2 * S]
+    assert reader.in_whole_seconds
+    assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
+
+
+def test_requests_of_a_key_that_follow_one_another_came_at_about_one_time() -> None:
+    """In a second with few others; in a busy one, the others tell when they came."""
+    quiet = [(S, key, "GET", "/") for key in "aaab"]
+    assert [each[0] / S for each in in_order(quiet)[0]] == pytest.approx([1, 1 + 1 / 12, 1 + 2 / 12, 1.5], abs=1e-6)
+    busy = [(S, "a", "GET", "/")] * 40
+    assert [each[0] for each in in_order(busy)[0]] == [S + number * 25_000 for number in range(40)]
+
+
+@given(st.lists(st.integers(0, 60), max_size=80), st.integers(2, 10))
+def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: int) -> None:
+    """No request is lost, and none comes before an earlier one; those that are too late are counted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "WINDOW", window)
+        requests, reader = in_order([at(second * S) for second in seconds])
+    read = [each[0] for each in requests]
+    assert len(read) == len(seconds)
+    assert all(before <= after for before, after in pairwise(read))
+    assert reader.late <= len(seconds)
+    if seconds == sorted(seconds):
+        assert reader.late == 0
+        assert [time // S for time in read] == seconds
+
+
+def test_what_is_far_out_of_order_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the time of what came before."""
+    monkeypatch.setattr(reading, "WINDOW", 4)
+    seconds = (10, 20, 30, 40, 50, 60, 70, 80, 90, 1)
+    requests, reader = in_order([at(second * S + 0.5) for second in seconds])
+    assert [each[0] for each in requests] == [n * S + 0.5 for n in (10, 20, 30, 40, 40, 50, 60, 70, 80, 90)]
+    assert reader.late == 1

@@ -18,7 +18,7 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.cli import main
-from asgi_ratelimit.tools.suggest import KINDS
+from asgi_ratelimit.tools.replay import KINDS
 from tests.support.asgi import http, ok
 from tests.support.scheduled_load import Arrival, benchmark_arrivals
 
@@ -121,15 +121,6 @@ def test_a_log_foretells_what_a_limit_refuses(
         assert not by_rule or foretold == pytest.approx(live, rel=error), log
 
 
-def steady(generator: random.Random, seconds: float) -> list[Arrival]:
-    """Some 400 clients, each at its own pace."""
-    return [
-        Arrival(time, f"10.0.{client >> 8}.{client & 255}", "/")
-        for client in range(400)
-        for time in _poisson(generator, 0.02 + client / 4000, seconds)
-    ]
-
-
 def bursts(generator: random.Random, seconds: float) -> list[Arrival]:
     """Some 300 clients, who load pages with what belongs to them."""
     return [
@@ -156,10 +147,9 @@ def _poisson(generator: random.Random, rate: float, seconds: float) -> Iterable[
 
 
 Traffic: TypeAlias = Callable[[random.Random, float], list[Arrival]]
-SHAPES = pytest.mark.parametrize("traffic", [steady, bursts, few_heavy])
 
 
-@SHAPES
+@pytest.mark.parametrize("traffic", [bursts, few_heavy])
 def test_a_suggested_limit_refuses_whom_it_said(
     traffic: Traffic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,7 +159,7 @@ def test_a_suggested_limit_refuses_whom_it_said(
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-@SHAPES
+@pytest.mark.parametrize("traffic", [bursts, few_heavy])
 def test_all_suggested_limits_refuse_whom_they_said(
     traffic: Traffic, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

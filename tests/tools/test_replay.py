@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, TokenBucket
+from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, QuotaError, RateLimitMiddleware, Rule, TokenBucket
 from asgi_ratelimit.inbound.plan import RuleTable
 from asgi_ratelimit.inbound.rules import default_rule
 from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.tools.replay import LOGGED_KEY, Replay, limits_of
+from asgi_ratelimit.tools.replay import LOGGED_KEY, Replay, limits_of, scope_of
 
 START = 1_800_000_000_000_000.0
 
@@ -91,7 +92,7 @@ def test_a_replay_refuses_what_a_middleware_refuses(quota: str | None, names: se
     assert replay.clients == {
         client: any(each for each, (_, other, _) in zip(refused, sent) if other == client) for _, client, _ in sent
     }
-    assert sum([each["refused"] for each in replay.timeline.worst(60)]) == sum(refused)
+    assert sum([each["refused"] for each in replay.report(60)["worst"]]) == sum(refused)
 
 
 def test_counts_are_by_rule_and_key() -> None:
@@ -108,21 +109,6 @@ def test_counts_are_by_rule_and_key() -> None:
     assert report["rules"][1]["top"] == [{"key": "192.0.2.1", "requests": 5, "refused": 3, "first": first}]
 
 
-def test_shadow_rules_are_counted_and_refuse_nobody() -> None:
-    """As in a middleware."""
-    replay = replayed(table_of("100/minute", [RULES["shadow"]]), [(0, "192.0.2.1", "/a")] * 4)
-    (shadow,) = [rule for rule in replay.report(0)["rules"] if rule["name"] == "shadow"]
-    assert (replay.refused, shadow["refused"], shadow["shadow"]) == (0, 3, True)
-
-
-def test_penalties_block() -> None:
-    """A key that was refused again and again is refused while its quota would let it pass, and not later."""
-    sent = [(second * 1_000_000.0, "k", "/a") for second in (0, 0, 0, 0, 2, 5)]
-    replay = replayed(table_of(None, [RULES["penalty"]]), sent)
-    assert (replay.requests, replay.refused) == (6, 3)
-    assert replay.report(0)["rules"][0]["refused"] == 3
-
-
 def test_requests_that_may_wait_do() -> None:
     """They are counted as delayed where their slot is near enough."""
     rule = Rule("/a", "1/s burst 1", name="/a", max_delay=2.0)
@@ -136,15 +122,6 @@ def test_a_request_without_a_key_or_a_rule_is_unlimited() -> None:
     assert (replay.requests, replay.unlimited, replay.keyless, replay.clients) == (3, 2, 1, {"k": False})
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200).map(sorted))
-def test_the_timeline_counts_every_request(times: list[int]) -> None:
-    """However long the log is."""
-    replay = replayed(limits_of("1/minute", ()), [(time, str(time % 3), "/") for time in times])
-    worst = replay.timeline.worst(60)
-    assert sum(each["refused"] for each in worst) == replay.refused
-    assert all(each["seconds"] * 60 <= max((times[-1] - times[0]) / 1e6 * 4, 60) for each in worst)
-
-
 def test_rules_of_several_quotas_count_a_request_once() -> None:
     """Whichever of them refuses."""
     (default,) = replayed(limits_of("4/s; 6/minute", ()), [(0, "k", "/")] * 10).report(0)["rules"]
@@ -154,8 +131,30 @@ def test_rules_of_several_quotas_count_a_request_once() -> None:
 def test_the_worst_moments_come_first() -> None:
     """With their requests and refusals; those without refusals are none."""
     sent = [(second * 1_000_000.0, "k", "/") for second, count in ((0, 1), (60, 5), (120, 3)) for _ in range(count)]
-    worst = replayed(limits_of("1/s", ()), sent).timeline.worst(5)
-    assert [(each["from"] - START / 1e6, each["seconds"], each["requests"], each["refused"]) for each in worst] == [
-        (60, 2, 5, 4),
-        (120, 2, 3, 2),
-    ]
+    worst = replayed(limits_of("1/s", ()), sent).report(5)["worst"]
+    rows = [(each["from"] - START / 1e6, each["seconds"], each["requests"], each["refused"]) for each in worst]
+    assert rows == [(60, 60, 5, 4), (120, 60, 3, 2)]
+
+
+def names(method: str, path: str, *texts: str, quota: str | None = None) -> list[str]:
+    """The names of the rules for a request."""
+    plan = limits_of(quota, texts).plan_for(scope_of((0.0, "k", method, path)))
+    return [] if plan is None else [rule.name for rule in plan.rules]
+
+
+def test_a_rule_is_a_path_and_a_quota() -> None:
+    """With methods or without them, and with any text of a quota."""
+    (rule,) = limits_of(None, ["POST,PUT /a/{id} 10/s burst 20; 100 per 15 minutes"]).charging
+    assert rule.quota == (TokenBucket(10, burst=20), TokenBucket(100, 900))
+    assert names("POST", "/a/7", "POST,PUT /a/{id} 5/s") == ["POST,PUT /a/{id}"]
+    assert names("GET", "/a/7", "POST,PUT /a/{id} 5/s") == []
+    assert names("GET", "/a", "/a 5/s", quota="9/s") == ["default", "/a"]
+    assert names("GET", "/a", "/a exempt", quota="9/s") == []
+
+
+@pytest.mark.parametrize("text", ["", "/a", "5/minute", "/a often", "POST /a 5/fortnight", "login 5/minute"])
+def test_what_is_no_rule(text: str) -> None:
+    """The error quotes it, and shows right ones."""
+    with pytest.raises((ConfigurationError, QuotaError), match=r"/minute") as raised:
+        limits_of(None, [text])
+    assert repr(text) in str(raised.value)

@@ -27,13 +27,6 @@ async def where() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     return asyncio.get_running_loop(), threading.current_thread()
 
 
-def test_results_and_errors_come_back() -> None:
-    """The result of a coroutine, or its exception."""
-    assert background_loop.run(waits()) == 5
-    with pytest.raises(KeyError, match="inside"):
-        background_loop.run(fails())
-
-
 @pace("10/s", store=StoreOfProcess(MemoryStore()))
 def paced() -> None: ...
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
@@ -110,36 +107,6 @@ def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
     ledger.require_ceiling()
 
 
-def test_callers_that_do_not_wait_count_as_well() -> None:
-    """A call at once, 5 ms after the late one in front of it, waits until the quota allows it."""
-    calls = Calls(TokenBucket(10, burst=1), lambda: 0.0)
-
-    async def main() -> None:
-        first, second = (asyncio.ensure_future(calls.call()) for _ in range(2))
-        await asyncio.sleep(0.05)
-        calls.clock.advance(0.14)  # the second is 0.09 s late
-        await second
-        await calls.call(0.015)
-        await first
-
-    calls.clock.run(main())
-    assert [round(at - 1000, 6) for at in calls.left] == [0.0, 0.19, 0.29]
-
-
-def test_a_missed_slot_of_a_fixed_window_is_booked_anew() -> None:
-    """Nobody leaves in a window that has not room for it: the process slept for two windows."""
-    calls = Calls(FixedWindow(2, 1), lambda: 0.0)
-
-    async def main() -> None:
-        callers = [asyncio.ensure_future(calls.call()) for _ in range(6)]
-        await asyncio.sleep(0.5)
-        calls.clock.advance(2.25)
-        await asyncio.gather(*callers)
-
-    calls.clock.run(main())
-    assert [round(at - 1000, 6) for at in calls.left] == [0.0, 0.0, 2.75, 2.75, 3.0, 3.0]
-
-
 def test_several_quotas_let_a_call_leave_together() -> None:
     """The slower one decides, and what it refuses is not counted by the other."""
     departures = CallSpacing()
@@ -173,52 +140,6 @@ def test_the_first_call_of_a_burst_has_time_to_arrive(limit: int, burst: int, la
         assert departures.depart(charges, last_us) == pytest.approx(1e6 / limit, abs=2.0)
 
 
-def test_evenly_spaced_calls_have_no_such_time() -> None:
-    """It would be lost at each of them."""
-    departures = CallSpacing(is_real=True)
-    charges = (Charge(TokenBucket(10, burst=1), "a"),)
-    assert [departures.depart(charges, at) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
-
-
-def test_a_cost_above_the_burst_leaves_an_empty_bucket() -> None:
-    """As it is booked."""
-    calls = Calls(TokenBucket(10, burst=2), lambda: 0.0)
-    calls.take = Take((replace(calls.take.charges[0], cost=4),), INF)
-    left = calls.run([0.0] * 3)
-    assert [round(at - 1000, 6) for at in left] == [0.0, 0.4, 0.8]
-
-
-def test_a_slot_that_is_missed_again_and_again_is_booked_again_and_again() -> None:
-    """Each call blocks the event loop for several windows; still, no window has two."""
-    work = iter([0.05] * 4 + [0.0] * 3)
-    left = Calls(FixedWindow(1, 0.007), lambda: next(work)).run([0.0] * 7)
-    windows = [round(at * 1e6) // 7000 for at in left]
-    assert sorted(set(windows)) == windows
-
-
-def test_slots_that_are_given_back_unused_free_nothing() -> None:
-    """Callers at the end of a queue give up while those at its front are late: these still leave one by one."""
-    clock, left = SteppedClock(0), list[float]()
-    limiter = Limiter("100/s burst 1", store=MemoryStore(clock=clock))
-
-    async def call() -> None:
-        await limiter.acquire("key")
-        left.append(clock.now)
-
-    async def main() -> None:
-        calls = [asyncio.ensure_future(call()) for _ in range(60)]
-        await asyncio.sleep(0.1)
-        clock.advance(0.09)  # the event loop is blocked for less than the time for which slots are good
-        for given_up in calls[-20:]:
-            given_up.cancel()
-            await asyncio.sleep(0)
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    clock.run(main())
-    assert len(left) == 40
-    assert min(later - earlier for earlier, later in pairwise(left)) >= 0.01 - 1e-9
-
-
 def test_a_settlement_frees_what_came_back_alone() -> None:
     """Of what has left, no more than that counts less; a reset frees all."""
     departures, charge = CallSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
@@ -228,18 +149,6 @@ def test_a_settlement_frees_what_came_back_alone() -> None:
     assert departures.depart((charge,), 0.0) == 1_000_000.0
     departures.give_back(charge.bucket, INF)
     assert departures.depart((charge,), 0.0) == 0.0
-
-
-def test_a_settlement_frees_a_rolling_window() -> None:
-    """Its calls all count anew: the slots of the store keep to the quota, and few of its calls are settled."""
-    departures, quota = CallSpacing(), RollingWindow(4, 10, 10)
-    calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
-    assert [departures.depart(charges, at_us) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
-    departures.give_back(calls[0][0].bucket, 0.0)
-    assert departures.depart((Charge(quota, "key", 1, "settled"),), 5e6) > 0.0
-    departures.give_back(calls[0][0].bucket, 3.0)
-    assert departures.depart((Charge(quota, "key", 3, "settled"),), 5e6) == 0.0
-    assert departures.depart((Charge(quota, "key", 2, "settled"),), 5e6) == 11e6
 
 
 @given(
@@ -258,10 +167,3 @@ def test_late_by_two_milliseconds_is_on_time(limit: float, burst: float, steps: 
         if departures.depart(charges, now_us) == 0.0:
             ledger.admit(int(now_us), 1)
     ledger.require_ceiling()
-
-
-def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
-    """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
-    departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(2000, burst=1), "key"),)
-    late_us = [400.0 * (number % 2) for number in range(100)]
-    assert all(departures.depart(charges, 1e9 + 500 * number + late) == 0.0 for number, late in enumerate(late_us))

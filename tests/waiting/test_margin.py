@@ -12,7 +12,6 @@ from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter, run_async
 from asgi_ratelimit.waiting.spacing import CallSpacing
-from tests.support.late_stores import StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
 
@@ -54,18 +53,3 @@ def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
     departures, charges = CallSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
     waits = [departures.depart(charges, at_us, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
     assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
-
-
-def test_without_a_margin_a_late_call_uses_its_slot() -> None:
-    """As a request that waits does, or a call to a service that does not count strictly."""
-    clock = SteppedClock(0)
-    process = Process(StoreOfProcess(MemoryStore(clock=clock)))
-
-    async def main() -> None:
-        calls = [asyncio.ensure_future(process.call()) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        clock.advance(0.08)
-        await asyncio.gather(*calls)
-
-    clock.run(main())
-    assert process.left == pytest.approx([0.001, 0.18], abs=0.002)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync, waiters_of
+from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
+from asgi_ratelimit.waiting.waiter import waiters_of
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
 
@@ -111,27 +111,7 @@ def test_jobs_that_wait_have_booked_nothing() -> None:
 
     guilds.clock.run(main())
     assert guilds.went["busy"] == [0.0, 1.0, 2.0, 3.0]
-    assert not len(waiters_of(guilds.store).own_keys)
-
-
-def test_a_job_that_is_cancelled_at_the_shared_key_gives_both_back() -> None:
-    """It books shortly before its turn; until then, it has nothing to give back."""
-    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
-    limiter = Limiter([guilds.own, guilds.shared], store=guilds.store)
-
-    async def main() -> None:
-        await guilds.job("one")
-        for moment, reset_after in ((0.5, 0.5), (0.49, 1.01)):
-            waiting = asyncio.ensure_future(guilds.job("other"))
-            await asyncio.sleep(moment)
-            assert (await limiter.peek({"guild": "other", "all": "all"})).reset_after == pytest.approx(reset_after)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            left = await limiter.peek({"guild": "other", "all": "all"})
-            assert (left.allowed, left.retry_after) == (False, pytest.approx(1.0 - guilds.clock.now))
-            assert left.reset_after == left.retry_after
-
-    guilds.clock.run(main())
+    assert not waiters_of(guilds.store).turns
 
 
 def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
@@ -153,43 +133,6 @@ def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
 
     guilds.clock.run(main())
     assert guilds.went == {"busy": [0.0, 2.0, 3.0, 4.0], "other": [1.0]}
-
-
-def test_max_wait_can_end_while_waiting_for_the_own_key() -> None:
-    """The jobs in front take longer than foreseen, because the shared key is busy."""
-    guilds = Guilds(OWN["even"], TokenBucket(1, 10, burst=1, name="all"))
-
-    async def main() -> None:
-        jobs = [asyncio.ensure_future(guilds.job("busy")) for _ in range(3)]
-        await asyncio.sleep(0)
-        with pytest.raises(PaceTimeout, match=r"max_delay is 10\.5 s"):
-            await guilds.job("busy", 10.5)
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
-
-    guilds.clock.run(main())
-    assert guilds.clock.now == 10.5
-
-
-def test_a_cost_that_can_never_pass_raises() -> None:
-    """The cost is above the limit of a window."""
-    guilds = Guilds(FixedWindow(5, 10, name="guild"))
-    take = Take((Charge(guilds.own, "guild", 6), Charge(ALL, "all")), INF)
-    with pytest.raises(PaceTimeout, match="no slot of 'default' for 'guild', ever") as raised:
-        run_sync(guilds.waiter.wait(take))
-    assert raised.value.decision.retry_after == INF
-
-
-def test_a_cost_above_the_burst_of_the_shared_quota_waits_for_an_empty_bucket() -> None:
-    """As with one key."""
-    guilds = Guilds(OWN["burst"], TokenBucket(1, burst=2, name="all"))
-    take = Take((Charge(guilds.own, "a"), Charge(guilds.shared, "all", 3)), INF)
-    times = []
-    for each in (guilds.take("a"), take):
-        run_sync(guilds.waiter.wait(each))
-        times.append(guilds.clock.now)
-    assert times == [0.0, 1.0]
 
 
 def test_without_async_it_is_the_same() -> None:
@@ -277,95 +220,3 @@ def test_a_store_that_does_not_book_ahead_is_not_polled(own: Quota) -> None:
     guilds.clock.run(main())
     assert guilds.went == {"a": [0.0], "b": [1.0], "c": [2.0]}
     assert guilds.store.takes <= 1 + 3 + 3
-
-
-def test_jobs_that_compete_over_such_a_store_go_in_order() -> None:
-    """The first one takes the next slot of the shared quota, and the takes do not grow with the square of the jobs."""
-    guilds = Guilds(OWN["even"], TokenBucket(50, burst=1, name="all"))
-    guilds.store = WithoutBookingAhead(clock=guilds.clock)
-    guilds.waiter = SlotWaiter(guilds.store)
-    names = [f"guild {number}" for number in range(40)]
-
-    async def main() -> None:
-        await asyncio.gather(*map(guilds.job, names))
-
-    guilds.clock.run(main())
-    assert [guilds.went[name] for name in names] == [[number / 50] for number in range(40)]
-    assert guilds.store.takes <= 4 * 40
-    assert not len(waiters_of(guilds.store).own_keys)
-
-
-def test_jobs_over_such_a_store_follow_a_limit_that_changes(clock: SteppedClock) -> None:
-    """They have booked nothing: from then on, no more of them go than the new limit admits."""
-    store = WithoutBookingAhead(clock=clock)
-    limiter = Limiter((OWN["even"], ALL), store=store, name="api")
-    went: list[float] = []
-
-    async def job(guild: str) -> None:
-        await limiter.acquire({"guild": guild, "all": ""})
-        went.append(clock.now)
-
-    async def main() -> float:
-        jobs = [asyncio.create_task(job(f"guild {number}")) for number in range(100)]
-        await asyncio.sleep(1)
-        await Overrides(store).set("api", (OWN["even"], TokenBucket(1, burst=1, name="all")))
-        changed = clock.now
-        await asyncio.sleep(20)
-        for each in jobs:
-            each.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
-        return changed
-
-    changed = clock.run(main())
-    assert 18 <= sum(time > changed for time in went) <= 22
-
-
-def test_a_cancelled_job_over_such_a_store_lets_the_others_go() -> None:
-    """It is the first in the order of the shared key, and has charged nothing."""
-    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
-    guilds.store = WithoutBookingAhead(clock=guilds.clock)
-    guilds.waiter = SlotWaiter(guilds.store)
-
-    async def main() -> None:
-        jobs = [asyncio.ensure_future(guilds.job(guild)) for guild in "abc"]
-        await asyncio.sleep(0.5)
-        jobs[1].cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
-
-    guilds.clock.run(main())
-    assert guilds.went == {"a": [0.0], "c": [1.0]}
-    assert not len(waiters_of(guilds.store).own_keys)
-
-
-def test_another_process_may_use_the_own_key_meanwhile() -> None:
-    """The job then waits for its own key again, and other jobs use the shared one."""
-    guilds = Guilds(OWN["even"], TokenBucket(10, burst=1, name="all"))
-    guilds.store = WithoutBookingAhead(clock=guilds.clock)
-    guilds.waiter = SlotWaiter(guilds.store)
-
-    async def main() -> None:
-        await guilds.job("first")
-        waiting = asyncio.ensure_future(guilds.job("a"))
-        await asyncio.sleep(0.05)
-        assert (await Limiter(guilds.own, store=guilds.store).rate_limit("a")).allowed
-        await asyncio.gather(waiting, guilds.job("b"))
-
-    guilds.clock.run(main())
-    assert guilds.went == {"first": [0.0], "b": [0.1], "a": [1.05]}
-
-
-def test_max_wait_ends_over_such_a_store_too() -> None:
-    """A job raises as soon as the shared quota cannot allow it before the deadline, and nothing is charged."""
-    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
-    guilds.store = WithoutBookingAhead(clock=guilds.clock)
-    guilds.waiter = SlotWaiter(guilds.store)
-
-    async def main() -> None:
-        await guilds.job("a")
-        with pytest.raises(PaceTimeout, match=r"'b' is 1 s away, max_delay is 0.5 s"):
-            await guilds.job("b", 0.5)
-        assert guilds.clock.now == 0.0
-        await guilds.job("b", 1.0)
-
-    guilds.clock.run(main())
-    assert guilds.went == {"a": [0.0], "b": [1.0]}

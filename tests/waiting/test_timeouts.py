@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from decimal import Decimal
 
 import pytest
 
@@ -25,14 +24,6 @@ async def test_it_carries_the_decision_and_survives_pickling(clock: SteppedClock
     assert str(restored) == str(raised.value) == "the next slot of 'default' for 'key' is 1 s away, max_delay is 0.25 s"
     assert restored.decision == raised.value.decision
     assert restored.decision.retry_after == 0.75
-
-
-async def test_a_delay_of_another_kind_of_number(clock: SteppedClock) -> None:
-    """It counts as a float, also in the text."""
-    limiter = Limiter(TokenBucket(1, burst=1), store=MemoryStore(clock=clock))
-    await limiter.pace("key")
-    with pytest.raises(PaceTimeout, match=r"is 1 s away, max_delay is 0\.25 s$"):
-        await limiter.acquire("key", max_delay=Decimal("0.25"))  # type: ignore[arg-type]
 
 
 async def test_it_says_what_was_paced() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 import trio
-from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import (
     AdaptiveTransport,
@@ -17,13 +16,11 @@ from asgi_ratelimit import (
     Limiter,
     MemoryStore,
     PacedTransport,
-    RateLimit,
     RateLimitMiddleware,
     RedisStore,
-    Rule,
 )
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, ok
+from tests.support.asgi import ask, ok
 
 
 def on_redis() -> RedisStore:
@@ -56,19 +53,6 @@ async def send_adaptively() -> None:
     await transport.handle_async_request(httpx.Request("GET", "http://a.example"))
 
 
-async def start() -> None:
-    peer = Peer([{"type": "lifespan.startup"}])
-    await middleware(max_delay=1.0)({"type": "lifespan"}, peer.receive, peer.send)
-
-
-async def wait_for_a_dependency() -> None:
-    app = FastAPI()
-    limit = RateLimit("1/s burst 1", max_delay=2.0, store=MemoryStore(clock=SteppedClock()))
-    app.get("/", dependencies=[Depends(limit)])(lambda: "hello")
-    for _ in range(2):
-        await ask(app)
-
-
 CALLS: dict[str, Callable[[], Awaitable[object]]] = {
     "acquire": lambda: Limiter("1/s").acquire("key"),
     "spend": spend,
@@ -79,11 +63,7 @@ CALLS: dict[str, Callable[[], Awaitable[object]]] = {
     "transport": send,
     "adaptive transport": send_adaptively,
     "middleware on Redis": lambda: ask(middleware(store=on_redis())),
-    "middleware with hooks on Redis": lambda: ask(middleware(store=on_redis(), hooks=[print])),
     "middleware with max_delay": lambda: ask(middleware(max_delay=1.0)),
-    "rule with max_delay": lambda: ask(middleware(rules=[Rule("/other", "1/s", max_delay=1.0)])),
-    "start with max_delay": start,
-    "dependency with max_delay": wait_for_a_dependency,
 }
 
 

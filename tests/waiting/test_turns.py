@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import trio
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, RedisStore, pace
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, pace
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.quotas import FixedWindow, TokenBucket
+from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async, waiters_of
+from asgi_ratelimit.waiting import SlotWaiter, run_async
+from asgi_ratelimit.waiting.waiter import waiters_of
 from tests.support.late_stores import SlowStore
 
 INF = float("inf")
@@ -158,40 +158,6 @@ def test_a_priority_counts_among_the_callers_of_a_key() -> None:
     assert left == [0, 0, 3, 2, 1]
 
 
-@pytest.mark.parametrize("overtaking", [0, 1, 2, 3])
-def test_the_first_caller_of_its_own_key_is_not_overtaken(overtaking: int) -> None:
-    """It has waited for its own key, and is about to take; so it waits no longer than it has expected."""
-    clock = SteppedClock(0)
-    quotas = [FixedWindow(4, 2.0, name="guild"), TokenBucket(2, 1.0, burst=1, name="all")]
-    waited: list[float] = []
-
-    @pace(
-        quotas,
-        key={"guild": lambda guild: guild, "all": "all"},
-        store=MemoryStore(clock=clock),
-        max_delay=2.5,
-        priority=lambda priority: priority,
-    )
-    async def call(guild: str, priority: int) -> None: ...
-
-    async def later(at: float, guild: str, priority: int) -> None:
-        await asyncio.sleep(at)
-        await call(guild, priority)
-
-    async def low() -> None:
-        await asyncio.sleep(0.2)
-        with suppress(PaceTimeout):
-            await call("a", 0)
-        waited.append(clock.now - 0.2)
-
-    async def main() -> None:
-        high = [later(at, "a", 1) for at in (0, 0, 0, 0, 2.1, 2.2, 2.3)[: 4 + overtaking]]
-        await asyncio.gather(low(), later(1.9, "b", 1), *high)
-
-    clock.run(main())
-    assert waited == [pytest.approx(2.3)]
-
-
 @pytest.mark.parametrize("cancelled", [0, 1, 3])
 def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelled: int) -> None:
     """Callers of two batches: the slot that comes for it goes to those behind it, and the newest one is given back."""
@@ -215,48 +181,6 @@ def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelle
         [number / 10 for number in range(5)]
     )
     assert not waiters_of(store).slots
-
-
-@pytest.mark.anyio
-async def test_nobody_stands_behind_a_caller_that_is_cancelled_while_redis_books(redis_url: str) -> None:
-    """Of 300 callers, which are several batches, one in the first is cancelled: no gap is left, and no slot."""
-    store, hourly = RedisStore(redis_url, timeout=30, on_error="deny"), TokenBucket(1, 3600, burst=1)
-    limiter, waiter = Limiter(hourly, store=store), SlotWaiter(store)
-    calls = [asyncio.ensure_future(run_async(waiter.wait(Take((Charge(hourly, "key"),), INF)))) for _ in range(300)]
-    await asyncio.sleep(0)
-    calls[5].cancel()
-    async with asyncio.timeout(60):
-        while round(await limiter.eta("key") / 3600) != 299:
-            pass
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
-    assert await limiter.eta("key") <= 3600
-    await store.aclose()
-
-
-def test_trio_is_told_what_to_do_instead() -> None:
-    """At once, whether the call would have to wait or not."""
-
-    @pace("10/s")
-    async def call() -> None: ...
-
-    with pytest.raises(ConfigurationError, match=r"needs asyncio.*trio\.to_thread\.run_sync\(call\)"):
-        trio.run(call)
-
-
-def test_trio_is_told_in_a_crowd_as_well() -> None:
-    """However many callers come at once."""
-
-    @pace("10/s")
-    async def call() -> None: ...
-
-    async def main() -> None:
-        for _ in range(200):
-            with pytest.raises(ConfigurationError, match="needs asyncio"):
-                await call()
-
-    trio.run(main)
 
 
 def test_a_paced_function_without_async_works_under_trio() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...headers import ServerLimit
 from ...quotas import MAX_PERIOD, SECOND_US
-from .refills import MOST_EVIDENCE, Rate, Resets, SmallBurst
+from .refills import Rate, SmallBurst
 
 RETRY_US = 1 * SECOND_US
 """After how long a bucket is tried again if no answer says when there is more of it."""
@@ -33,6 +33,9 @@ SERVER_ERROR = 500
 
 EXACT = 0.02
 """The part of itself by which a period may be rounded, so that processes agree on it although their answers differ."""
+
+EQUAL = 0.05
+"""A period that is longer by no more than this part is the same one."""
 
 
 @dataclass(eq=False, repr=False)
@@ -232,7 +235,8 @@ class ReportedBucket(PioneerBucket):
 
     Each request uses its ``cost`` when it is admitted. Units come back one by one, ``refill`` of them each microsecond,
     or all at ``reset_at_us``, when the next window begins, which is a new epoch. Answers say how many are left; they
-    may be late, and in any order, so within an epoch the least that one of them says counts.
+    may be late, and in any order, so within an epoch the least units and the latest end that one of them says count.
+    So nothing is refused by a server whose windows move on with each request, either.
 
     ``window_us`` is the length of the longest window that an answer has reported. With ``is_next_unit``, answers say
     when the next unit comes back, and not when all are back.
@@ -242,10 +246,13 @@ class ReportedBucket(PioneerBucket):
     refill: float = 0.0
     window_us: float = 0.0
     is_next_unit: bool = False
-    resets: Resets = field(default_factory=Resets)
+    unit_us: float = 0.0
+    """The longest time in which a unit has come back, if units come back one by one."""
     small: SmallBurst = field(default_factory=SmallBurst)
     reported: float = math.inf
     """The units that were left according to the latest answer."""
+    shared_rate: Rate | None = None
+    """The latest rate that other processes know."""
     spent_until_us: float = 0.0
     """The end of the latest window of which all processes know that nothing is left."""
     available: float = math.inf
@@ -322,27 +329,25 @@ class ReportedBucket(PioneerBucket):
         """Go on with what another process has learned of this bucket; the store knows how much is left."""
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
-            self.limit, self.cost, self.refill, self.resets.unit_us = limit, cost, 0.0, 0.0
+            self.limit, self.cost, self.refill, self.unit_us = limit, cost, 0.0, 0.0
         if rate != self.rate:
-            self.rate, self.held_until_us = rate, 0.0
+            self.held_until_us = 0.0
+        self.rate = self.shared_rate = rate
         if rate is None:
             return
-        if rate.burst or self.small.policy:
-            self.small.adopt(rate)
-            self.refill = rate.limit / rate.period / SECOND_US if self.small.refills else 0.0
-        elif rate.refills or not rate.is_sure:
-            self.resets.window_evidence = -MOST_EVIDENCE if rate.is_sure else 0.0
-            self.resets.unit_us = max(self.resets.unit_us, rate.period / rate.limit * SECOND_US)
+        period_us = rate.period * SECOND_US
+        if rate.burst or not rate.refills:
+            self.small.adopt(limit, rate)
+            self.window_us = max(self.window_us, period_us)
         else:
-            self.refill, self.resets.window_evidence = 0.0, MOST_EVIDENCE
-            self.window_us = max(self.window_us, rate.period * SECOND_US)
+            self.unit_us = max(self.unit_us, period_us / limit)
+        self.refill = limit / period_us if rate.refills else 0.0
         if self.small.refills:
             self.available = min(self.available, self.small.room)
+        self.rate = self._learned_rate() or rate
 
-    def learn(
-        self, report: ServerLimit, epoch: int, now_us: float, *, sent_us: float = math.inf, is_refused: bool = False
-    ) -> None:
-        """Learn from an answer that reports this bucket; its request, sent at ``sent_us``, was one of this epoch.
+    def learn(self, report: ServerLimit, epoch: int, now_us: float, *, is_refused: bool = False) -> None:
+        """Learn from an answer that reports this bucket; its request was one of this epoch.
 
         An answer to a request of an earlier epoch never raises what is available now.
         """
@@ -351,33 +356,34 @@ class ReportedBucket(PioneerBucket):
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
-        was_on_trial = self.small.refills
-        self._learn_size(report, now_us, sent_us, is_refused)
+        self._learn_size(report, is_refused)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
         if self.small.refills:
-            self.available = min(self.available, self._room() if was_on_trial else 0.0)
+            self.available = min(self.available, self._room())
+        self.rate = self._learned_rate() or self.rate
 
-    def learned_rate(self) -> Rate | None:
-        """The rate that the answers to this process have shown; ``None`` if they have shown none."""
-        small, burst, refills, is_sure = self.small, 0.0, self.refill > 0.0, True
+    def _learned_rate(self) -> Rate | None:
+        """The rate to charge from now on: the shared one, unless answers have shown another or a longer period."""
+        small, burst = self.small, 0.0
         if small.policy and small.stage != "window":
-            period_us, burst, is_sure = small.policy[1] * SECOND_US, small.room, small.stage != "trial"
+            period_us, burst = small.policy[1] * SECOND_US, small.room
         elif self.refill:
-            period_us, is_sure = self.limit / self.refill, self.resets.is_sure
-            refills = is_sure
+            period_us = self.limit / self.refill
         else:
-            period_us = max(self.window_us, self.resets.unit_us)
-            is_sure = not self.is_next_unit or small.policy is not None
+            period_us = self.window_us
         is_limit = not self.is_probed and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
-        return Rate(self.limit, _rounded(period_us / SECOND_US), refills, is_sure, burst)
+        rate = Rate(self.limit, _rounded(period_us / SECOND_US), self.refill > 0.0, burst)
+        shared = self.shared_rate
+        is_alike = shared is not None and shared._replace(period=rate.period) == rate
+        return shared if is_alike and rate.period <= shared.period * (1.0 + EQUAL) else rate
 
-    def _learn_size(self, report: ServerLimit, now_us: float, sent_us: float, is_refused: bool) -> None:
+    def _learn_size(self, report: ServerLimit, is_refused: bool) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
-            self.refill = self.resets.unit_us = 0.0
+            self.refill = self.unit_us = 0.0
         self.limit = limit
         self.cost = report.cost if report.cost is not None else 1.0 if report.unit == "requests" else 0.0
         self.is_next_unit = report.reset_means == "next unit"
@@ -390,10 +396,11 @@ class ReportedBucket(PioneerBucket):
         elif report.reset_means == "full refill" and report.reset_after:
             used = limit - (report.remaining or 0.0)
             if used > 0.0:
-                self.refill = self.resets.refill(limit, used, report.reset_after * SECOND_US, now_us, sent_us)
+                self.unit_us = max(self.unit_us, report.reset_after * SECOND_US / used)
+                self.refill = 1.0 / self.unit_us
         elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
             if not is_refused:
-                self.small.learn(limit, report, not self.under_way, now_us)
+                self.small.learn(limit, report)
             self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
 
     def _exact(self, report: ServerLimit) -> float:
@@ -421,13 +428,12 @@ class ReportedBucket(PioneerBucket):
         elif self.is_next_unit:
             self._learn_next_unit(left)
             self._set_reset(reset_at_us)
-        elif self._is_of_next_window(reset_at_us):
-            in_flight = (self.unanswered + self.unsent) * self.cost
-            self._begin(now_us, left - in_flight)
+        elif not self.refill and left - self._in_flight() > self.available and self._is_later(reset_at_us):
+            self._begin(now_us, left - self._in_flight())
             self._set_reset(reset_at_us)
         else:
             self.available = min(self.available, left)
-            if self.reset_is_assumed or reset_at_us < self.reset_at_us:
+            if self.reset_is_assumed or self.reset_at_us == math.inf or self.reset_at_us < reset_at_us < math.inf:
                 self._set_reset(reset_at_us)
 
     def _learn_next_unit(self, left: float) -> None:
@@ -441,11 +447,15 @@ class ReportedBucket(PioneerBucket):
         if not self.under_way:
             self.lowest = math.inf
 
-    def _is_of_next_window(self, reset_at_us: float) -> bool:
+    def _is_later(self, reset_at_us: float) -> bool:
         """Whether the server has begun a window that this bucket has not: its end is much later."""
-        if self.refill or self.reset_at_us == math.inf or self.reset_is_assumed or reset_at_us == math.inf:
+        if self.reset_is_assumed or math.inf in (self.reset_at_us, reset_at_us):
             return False
         return reset_at_us > self.reset_at_us + max(self.window_us / 2, 50_000.0)
+
+    def _in_flight(self) -> float:
+        """The units of requests of this epoch that have no answer."""
+        return (self.unanswered + self.unsent) * self.cost
 
     def _set_reset(self, at_us: float) -> None:
         self.reset_at_us, self.reset_is_assumed = at_us, False
@@ -485,7 +495,7 @@ class ReportedBucket(PioneerBucket):
         elif self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
             self.probe(now_us)
         else:
-            self._begin(now_us, self.limit - (self.unanswered + self.unsent) * self.cost)
+            self._begin(now_us, self.limit - self._in_flight())
 
     def _begin(self, now_us: float, available: float = 0.0) -> None:
         super()._begin(now_us)

@@ -80,10 +80,6 @@ class Section:
     recorded_us: float = -math.inf
     read_us: float = -math.inf
     """When ``record`` was last read."""
-    is_doubted: bool = False
-    """Whether the store has refused a request since then: its charge may have changed."""
-    is_changing: bool = False
-    """Whether a request is about to change by which rates its buckets are charged."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -163,7 +159,6 @@ class Call:
     """The declared quota lets it go no sooner, because of those that wait before it."""
     is_admitted: bool = False
     is_sent: bool = False
-    sent_us: float = 0.0
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
     taken: Any = None
@@ -256,7 +251,7 @@ class Model:
             self.again(call, now_us)
             return False
         call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
-        call.is_sent, call.sent_us, call.polls = True, now_us, 0
+        call.is_sent, call.polls = True, 0
         for bucket, _ in call.admitted:
             if bucket.waiting and bucket.asking < math.inf:  # others may have waited for the store's decision
                 _release(call.host, bucket, now_us)
@@ -390,7 +385,7 @@ class Model:
                 key = f"{key} of {call.route.key}"
             bucket = self._bucket(call.host, key, now_us)
             before, epoch = bucket.limit, epochs.get(bucket, bucket.epoch)
-            bucket.learn(limit, epoch, now_us, sent_us=call.sent_us, is_refused=is_refused)
+            bucket.learn(limit, epoch, now_us, is_refused=is_refused)
             self._limit_changed(call.host, bucket, before, now_us)
             reported[bucket] = None
         return tuple(reported)

@@ -31,7 +31,7 @@ from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, pace_timeout, rese
 from ..sending.pauses import PAUSE, Pauses
 from .buckets import Bucket, PioneerBucket, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
-from .refills import EQUAL, Rate
+from .refills import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
@@ -44,9 +44,6 @@ SHORT_S = 0.05
 
 AHEAD_S = 5.0
 """The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one."""
-
-TINY_PERIOD = 1.5
-"""How many times as long the period is of a burst that bears no late request, which then may be late by half a unit."""
 
 ASKED_S = 0.01
 """As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
@@ -76,7 +73,11 @@ PARTS = 60
 MOST_LIMITS = 4
 """The most learned buckets that a take charges, those with the least left; more are too many for one take."""
 
-FORMAT = 2
+TINY_BURST, TINY_PERIOD = 2.0, 1.5
+"""A smaller burst bears no request that comes late. With a period so many times as long, one may be late by half a
+unit."""
+
+FORMAT = 3
 CACHED = 4096
 
 
@@ -200,7 +201,8 @@ class Admission:
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
         """Whether the store has room for a request, now or soon; if not, it waits in the model again."""
-        if self._must_read(call, needs) and (yield from self._read(call)):
+        is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
+        if is_unknown and (yield from self._read(call)):
             with self._locked as model:
                 model.again(call, self._now_us())
             return False
@@ -220,9 +222,11 @@ class Admission:
             yield from self._depart(needs)
             return True
         with self._locked as model:
-            self._hold(call, needs, states)
+            must_read = self._hold(call, needs, states)
             model.again(call, self._now_us())
         yield from self.leave(call)
+        if must_read:
+            yield from self._read(call)
         return False
 
     def _depart(self, needs: Sequence[Need]) -> Flow[None]:
@@ -235,17 +239,6 @@ class Admission:
             if decision.allowed:
                 return
             yield from sleep(self._slots.clock, decision.retry_after * SECOND_US)
-
-    def _must_read(self, call: Call, needs: Sequence[Need]) -> bool:
-        """Whether another process may know more about the buckets of a request, or charge them by another rate."""
-        section = call.route.section
-        if self._documents is None:
-            return False
-        if not all(rate.is_sure for rate in _rates(needs)):
-            return True
-        if section.is_doubted:
-            return self._now_us() - section.read_us > LOOK_EVERY_US
-        return not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
 
     def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
         """Take what a request needs, at a slot that is near.
@@ -261,8 +254,6 @@ class Admission:
         is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
         if is_all and ahead_s > 0.0:
             wait_s = AHEAD_S
-        if any(rate.is_tiny for rate in _rates(needs)):
-            wait_s, booked = 0.0, set()
         while True:
             take = Take(charges, min(wait_s, left_s), on_error=self._on_error)
             decision = yield from self._slots.try_take(take)
@@ -279,7 +270,7 @@ class Admission:
         """Whether slots of a bucket are booked for more than a moment."""
         if self._quotas:
             return need.purpose == "quota"
-        return any(rate.refills for rate in _rates([need]))
+        return need.purpose == "units" and isinstance(need.charge.quota, TokenBucket)
 
     def _refusals(self, pauses: Sequence[Need]) -> Flow[Sequence[QuotaState]]:
         """The states of pauses, if one of them has begun while a request has waited for its slot."""
@@ -302,13 +293,18 @@ class Admission:
             if left < 1:
                 bucket.booked_until_us = max(bucket.booked_until_us, self._now_us() + state.more_after * SECOND_US)
 
-    def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
-        """Hold up the buckets that the store has refused. A pioneer's bucket that others have paused starts afresh."""
-        now_us = self._now_us()
+    def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> bool:
+        """Hold up the buckets that the store has refused; return whether others may have learned more about them.
+
+        A pioneer's bucket that others have paused starts afresh.
+        """
+        now_us, must_read = self._now_us(), False
         for (_, bucket, purpose), state in zip(needs, states):
             wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
             if state.allowed:
                 continue
+            is_late = now_us - call.route.section.read_us > LOOK_EVERY_US
+            must_read |= purpose == "pause" or (purpose == "units" and is_late)
             if purpose == "pause" and isinstance(bucket, PioneerBucket) and not isinstance(bucket, ReportedBucket):
                 bucket.pause(now_us + wait_us)
                 continue
@@ -316,49 +312,33 @@ class Admission:
                 wait_us = min(wait_us, FIRST_POLL_US * 2.0**call.polls, LONGEST_POLL_US)
                 call.polls = min(call.polls + 1, 10)
             elif purpose == "units":
-                wait_us = min(wait_us, LOOK_EVERY_US if bucket.rate and bucket.rate.is_sure else FIRST_POLL_US)
+                wait_us = min(wait_us, LOOK_EVERY_US)
             bucket.held_until_us = now_us + wait_us
-            call.route.section.is_doubted |= purpose in ("units", "pause")
+        return must_read
 
     def _read(self, call: Call) -> Flow[bool]:
         """Whether another process has learned more about a request's route; then that is adopted."""
         section = call.route.section
-        section.read_us, section.is_doubted = self._now_us(), False
+        section.read_us = self._now_us()
         with contextlib.suppress(StoreError):
-            record = yield from self._written(call)
-            if record is not None and record != section.record:
-                self._adopt(call, record)
-                return True
+            if self._documents is not None:
+                content: bytes | None = yield CallStore(self._store, self._documents.read(_document(call)))
+                record = decoded(content or b"")
+                if record is not None and record != section.record:
+                    with self._locked as model:
+                        model.adopt(call, record, self._now_us())
+                    return True
         return False
 
-    def _adopt(self, call: Call, record: Record) -> None:
-        with self._locked as model:
-            model.adopt(call, record, self._now_us())
-
-    def _written(self, call: Call) -> Flow[Record | None]:
-        """The record of the route of a request, if it is in the store."""
-        assert self._documents is not None
-        content: bytes | None = yield CallStore(self._store, self._documents.read(_document(call)))
-        return None if content is None else decoded(content)
-
     def _publish(self, call: Call) -> Flow[None]:
-        """Write what the answer to a request has changed, unless another answer is about to change as much."""
-        section, host, buckets = call.route.section, call.host.name, call.route.buckets
-        with self._locked:
-            if section.is_changing:
-                return
-            rates = _new_rates(buckets)
-            olds = {bucket: bucket.rate for bucket in rates}
-            section.is_changing = bool(rates)
-            for bucket, rate in rates.items():
-                bucket.rate = bucket.rate or rate  # so that no request goes without a charge
-        try:
-            if rates:
-                yield from self._change(call, rates, olds)
-            else:
-                yield from self._write(call, min_age_s=1.0)
-        finally:
-            section.is_changing = False
+        """Write what the answer to a request has shown; a window of which nothing is left pauses its bucket."""
+        host, buckets = call.host.name, call.route.buckets
+        if _changed(buckets):  # another process may have learned more
+            yield from self._read(call)
+        changed = _changed(buckets)
+        for bucket in changed:
+            yield from self._change(host, bucket)
+        yield from self._write(call, 0.0 if changed else 1.0)
         with self._locked:
             now_us = self._now_us()
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
@@ -368,50 +348,44 @@ class Admission:
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
 
-    def _change(
-        self, call: Call, rates: dict[ReportedBucket, Rate], olds: dict[ReportedBucket, Rate | None]
-    ) -> Flow[None]:
-        """Charge buckets by other rates from now on, in all processes.
+    def _change(self, host: str, bucket: ReportedBucket) -> Flow[None]:
+        """Charge a bucket by another rate from now on.
 
-        A bucket that is charged by another rate is another bucket of the store, which knows of no request yet. So the
-        old one is filled first: processes that still charge it are refused, and read the document. What was left of it
-        shows how many units may really be used, which are taken from the new one before others know of that.
+        A window of another length is another bucket of the store, which knows of no request yet. So the old one is
+        filled: processes that still charge it are refused, and read of the new one. What was used is taken from that.
         """
-        host, record = call.host.name, (yield from self._written(call))
-        known = {limit.name: limit.rate for limit in record.limits} if record else {}
-        if record and all(_covers(known.get(bucket.name), rate) for bucket, rate in rates.items()):
-            self._adopt(call, record)
-            return
-        for bucket, rate in rates.items():
-            old, used = olds[bucket], bucket.limit - bucket.reported
-            if old is not None:
-                closed = learned_charge(host, bucket.name, old, bucket.cost)
-                used = max(used, closed.quota.most - (yield from self._fill(closed, closed.quota.most)))
-            yield from self._fill(learned_charge(host, bucket.name, rate, bucket.cost), used)
-        with self._locked:
-            for bucket, rate in rates.items():
-                bucket.rate = rate
-        yield from self._write(call, min_age_s=0.0)
+        old, used = bucket.shared_rate, bucket.limit - bucket.reported
+        rate = bucket.shared_rate = bucket.rate
+        if old is not None and not old.refills:
+            used = max(used, old.limit - (yield from self._fill(host, bucket, old, old.limit)))
+        if rate is not None and (old is None or not old.refills):
+            yield from self._fill(host, bucket, rate, used)
 
-    def _fill(self, charge: Charge, units: float) -> Flow[float]:
+    def _fill(self, host: str, bucket: ReportedBucket, rate: Rate, units: float) -> Flow[float]:
         """Take so many units of a bucket, or what is left of it; return how many that is."""
         if units < 1.0:
             return 0.0
-        take = Take((replace(charge, cost=units),), best_effort=True, on_error="allow")
+        charge = replace(learned_charge(host, bucket.name, rate, bucket.cost), cost=units)
+        take = Take((charge,), best_effort=True, on_error="allow")
         decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
         return decisions[0].granted
 
-    def _write(self, call: Call, min_age_s: float) -> Flow[None]:
-        """Write the document about the route of a request, if it says something new, or is old."""
+    def _write(self, call: Call, least_s: float) -> Flow[None]:
+        """Write the document about the route of a request, if it is old, or says something new after ``least_s``."""
         host, route, section, now_us = call.host, call.route, call.route.section, self._now_us()
         limits = tuple([LearnedLimit(each.name, each.limit, each.cost, each.rate) for each in route.buckets])
         record = Record(host.profile.name, limits, bool(limits) and host.shared == route.buckets)
         age_s = (now_us - section.recorded_us) / SECOND_US
-        if route.is_known and age_s >= (min_age_s if record != section.record else RECORDED_S / 2):
+        if route.is_known and age_s >= (least_s if record != section.record else RECORDED_S / 2):
             section.record, section.recorded_us = record, now_us
             assert self._documents is not None
             content = json.dumps([FORMAT, *record]).encode()
             yield CallStore(self._store, self._documents.write(_document(call), content, seconds=RECORDED_S))
+
+
+def _changed(buckets: Sequence[ReportedBucket]) -> list[ReportedBucket]:
+    """The buckets whose rate other processes do not know."""
+    return [bucket for bucket in buckets if bucket.rate is not None and bucket.rate != bucket.shared_rate]
 
 
 def _is_newly_spent(bucket: ReportedBucket, now_us: float) -> bool:
@@ -424,56 +398,21 @@ def _is_newly_spent(bucket: ReportedBucket, now_us: float) -> bool:
     return True
 
 
-def _new_rates(buckets: Sequence[ReportedBucket]) -> dict[ReportedBucket, Rate]:
-    """The buckets that have to be charged by another rate."""
-    rates = {}
-    for bucket in buckets:
-        rate, old = _rate_of(bucket), bucket.rate
-        if rate is not None and (old is None or rate._replace(is_sure=True) != old._replace(is_sure=True)):
-            rates[bucket] = rate
-        else:
-            bucket.rate = rate
-    return rates
-
-
-def _rate_of(bucket: ReportedBucket) -> Rate | None:
-    """The rate to charge a bucket by: the known one, unless an answer has reported another; ``None`` if unknown."""
-    learned, known = bucket.learned_rate(), bucket.rate
-    if learned is None or known is None:
-        return learned or known
-    if learned.limit == known.limit and known.is_sure and not learned.is_sure:
-        return known
-    is_alike = (learned.limit, learned.refills, learned.burst) == (known.limit, known.refills, known.burst)
-    if is_alike and abs(known.period - learned.period) <= EQUAL * known.period:
-        return known._replace(is_sure=learned.is_sure)
-    return learned
-
-
-def _rates(needs: Sequence[Need]) -> list[Rate]:
-    """The rates by which learned buckets are charged."""
-    return [need.bucket.rate for need in needs if need.purpose == "units" and need.bucket.rate is not None]
-
-
-def _covers(known: Rate | None, learned: Rate | None) -> bool:
-    """Whether what another process has written about a bucket is at least as certain as what this one has learned."""
-    return known is not None and learned is not None and known.covers(learned)
-
-
 @lru_cache(maxsize=CACHED)
 def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
-    A window of a server begins at any time, so a rolling window stands for it, which is a little longer. So it does
-    until it is certain how units come back. If they come back one by one, one of them is left unused, and so is half of
-    a small burst, so that requests that overtake others on their way are not refused. If a small burst may be all that
-    there is, no more requests go than units come back in the time that answers may state.
+    A window of a server begins at any time, so a rolling window stands for it, which is a little longer. If units come
+    back one by one, one of them is left unused, and so is half of a small burst, so that requests that overtake others
+    on their way are not refused. If a small burst may be all that there is, no more requests go than units come back in
+    the time that answers may state.
     """
-    limit, period, refills, _, burst = rate
-    name = f"learned-{_hash(f'{bucket} {limit} {period} {refills} {burst}')}"
+    limit, period, refills, burst = rate
+    name = f"learned-{_hash(bucket)}"
     quota: Quota
     if refills:
-        slower = TINY_PERIOD if rate.is_tiny else 1.0
-        quota = TokenBucket(limit, period * slower, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
+        period *= TINY_PERIOD if 0.0 < burst < TINY_BURST else 1.0
+        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
     else:
         if burst:
             units, seconds = limit / period, math.ceil(period / limit)
@@ -525,8 +464,8 @@ def decoded(content: bytes) -> Record | None:
 def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) -> LearnedLimit:
     known = None
     if rate is not None:
-        most, period, refills, is_sure, burst = rate
-        known = Rate(float(most), float(period), bool(refills), bool(is_sure), float(burst))
+        most, period, refills, burst = rate
+        known = Rate(float(most), float(period), bool(refills), float(burst))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
     if not (limit >= 0.0 and cost >= 0.0):  # true for NaN, too
         raise ValueError("a limit and a cost are numbers from 0 up")

@@ -67,29 +67,23 @@ class Pauses:
                 yield CallStore(self._store, take_all(self._store, take))
 
     def has_begun(self, key: str, decision: Decision) -> Flow[bool]:
-        """Whether a pause has begun that ends after the slot of a decision; without the store, one that began here."""
-        peeked = yield from self._peek(key)
-        if peeked is None:
-            return self.left_here_us(key) > 0.0
-        end_us = peeked.now_us + peeked.retry_after * SECOND_US
-        is_after = end_us > decision.now_us + decision.wait_us + ROUNDING_US
-        return not peeked.allowed and (decision.degraded or is_after)  # a degraded one was made by another clock
+        """Whether a pause has begun that ends after a decision's slot; a degraded one was made by another clock."""
+        now_us, left_us = yield from self._peek(key)
+        slot_us = decision.now_us + decision.wait_us + ROUNDING_US
+        return left_us > 0.0 and (decision.degraded or now_us + left_us > slot_us)
 
     def left_us(self, key: str) -> Flow[float]:
         """Microseconds until the end of the pause of a key; without the store, of one that began here."""
-        peeked = yield from self._peek(key)
-        return self.left_here_us(key) if peeked is None else peeked.retry_after * SECOND_US
+        return (yield from self._peek(key))[1]
 
-    def _peek(self, key: str) -> Flow[Decision | None]:
-        """What the store says about the pause of a key; ``None`` if only this process knows."""
-        if self._begins_all and key not in self._ends:
-            return None
-        with contextlib.suppress(StoreError):
-            peeked: Decision = yield CallStore(
-                self._store, self._store.peek(Take((Condition(PAUSE, key, 0, self._name),)))
-            )
-            return peeked
-        return None
+    def _peek(self, key: str) -> Flow[tuple[float, float]]:
+        """The time of the store, and what is left of the pause of a key; if only this process knows, at any time."""
+        if not self._begins_all or key in self._ends:
+            with contextlib.suppress(StoreError):
+                take = Take((Condition(PAUSE, key, 0, self._name),))
+                peeked: Decision = yield CallStore(self._store, self._store.peek(take))
+                return peeked.now_us, peeked.retry_after * SECOND_US
+        return math.inf, self.left_here_us(key)
 
     def left_here_us(self, key: str) -> float:
         """Microseconds until the end of a pause that began here; 0 or less if there is none."""

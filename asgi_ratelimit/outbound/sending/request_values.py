@@ -1,4 +1,4 @@
-"""Keys and costs of requests, as values or as functions of the request, and the charges that they stand for."""
+"""Keys and costs of requests, as values or as functions of the request, their charges, and their actual costs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from ...decision import Charge, Take, max_wait_of
+from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError
-from ...keys.base import PathKey, ScopeKey
+from ...hooks import Failure
 from ...limiter import Cost, Key, Limiter
+from ...limiter.charges import actual_units, charged_units
+from ...logs import FailureLog
 from ...quota_text import readable
-from ...waiting import Slot
+from ...stores import settle
+from ...waiting import Flow, GiveBack
+from ...waiting.queues import Slot
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""
@@ -58,24 +63,15 @@ class RequestValues:
     """
 
     def __init__(
-        self,
-        limiter: Limiter,
-        key: KeyOfRequest,
-        cost: CostOfRequest,
-        max_delay: float | None,
-        oversize: Oversize,
+        self, limiter: Limiter, key: KeyOfRequest, cost: CostOfRequest, max_delay: float | None, oversize: Oversize
     ) -> None:
         if oversize not in ("wait", "raise"):
             raise ConfigurationError(f'oversize must be "wait" or "raise", not {oversize!r}: oversize="raise"')
-        require_functions_of_request("key", key)
-        require_functions_of_request("cost", cost)
         self._limiter = limiter
-        self._live = limiter.live
         self._refuses_oversize = oversize == "raise"
-        self.cost = cost
-        self._key_of, self._cost_of = _of_request(key), _of_request(cost)
+        self._key, self._cost = key, cost
         self._max_wait = max_wait_of(max_delay)
-        charges = limiter.charges(_sample(key, ""), _sample(cost, 1))
+        charges = limiter.charges(_resolved(key, lambda _: ""), _resolved(cost, lambda _: 1))
         Take(charges, self._max_wait)
         self._require_within_burst(charges)
 
@@ -86,33 +82,21 @@ class RequestValues:
         Raises ``ValueError`` for options and costs that are not valid, and any error that a function of the user
         raises.
         """
-        original = getattr(request, "original", request)
-        key, cost, max_wait = self._key_of, self._cost_of, self._max_wait
+        key, cost, max_wait = self._key, self._cost, self._max_wait
         if own is not None:
-            key, cost, max_wait = self._with_own(own)
-        if callable(key):
-            key = key(original)
+            if not isinstance(own, Mapping) or not set(own).issubset(OPTIONS):
+                right = 'extensions={"pace": {"cost": 3, "key": "other"}}'
+                raise ValueError(f'"pace": {own!r} is not understood: {right}')
+            key, cost = own.get("key", key), own.get("cost", cost)
+            max_wait = max_wait_of(own["max_delay"]) if "max_delay" in own else max_wait
+        original = getattr(request, "original", request)
+        key = _resolved(key, lambda function: function(original))
         if key is None:
             return None
-        if callable(cost):
-            cost = cost(original)
-        charges: tuple[Charge, ...]
-        quotas = self._live.quotas
-        if len(quotas) == 1 and type(key) is str and type(cost) in (int, float):
-            charges = (Charge(quotas[0], key, cost, self._limiter.name),)
-        else:
-            charges = self._limiter.charges(key, cost)
-        if self._refuses_oversize:
-            self._require_within_burst(charges)
+        cost = _resolved(cost, lambda function: function(original))
+        charges = self._limiter.charges(key, cost)
+        self._require_within_burst(charges)
         return PacedRequest(request, charges, max_wait, cost)
-
-    def _with_own(self, own: Any) -> tuple[Any, Any, float]:
-        if not isinstance(own, Mapping) or not set(own).issubset(OPTIONS):
-            raise ValueError(f'"pace": {own!r} is not understood: extensions={{"pace": {{"cost": 3, "key": "other"}}}}')
-        max_wait = max_wait_of(own["max_delay"]) if "max_delay" in own else self._max_wait
-        key = _of_request(own["key"]) if "key" in own else self._key_of
-        cost = _of_request(own["cost"]) if "cost" in own else self._cost_of
-        return key, cost, max_wait
 
     def _require_within_burst(self, charges: tuple[Charge, ...]) -> None:
         for charge in charges if self._refuses_oversize else ():
@@ -124,39 +108,70 @@ class RequestValues:
                 )
 
 
-def _of_request(given: Any) -> Any:
-    """A value, or a function of the request if any function is in it."""
-    if not isinstance(given, Mapping) or not any(map(callable, given.values())):
-        return given
-    return lambda request: {name: part(request) if callable(part) else part for name, part in given.items()}
-
-
-def _sample(given: Any, stand_in: Any) -> Any:
-    """``given``, with a stand-in for everything that depends on the request."""
+def _resolved(given: Any, result_of: Callable[[Callable[[Any], Any]], Any]) -> Any:
+    """``given`` with the results of the functions in it, instead of these."""
     if isinstance(given, Mapping):
-        return {name: stand_in if callable(part) else part for name, part in given.items()}
-    return stand_in if callable(given) else given
+        return {name: result_of(part) if callable(part) else part for name, part in given.items()}
+    return result_of(given) if callable(given) else given
 
 
-def require_functions_of_request(what: str, given: Any) -> None:
-    """Raise ``ConfigurationError`` if a key or a cost has a function in it that cannot be one of a request."""
-    for part in given.values() if isinstance(given, Mapping) else (given,):
-        if isinstance(part, ScopeKey | PathKey):
-            raise ConfigurationError(
-                f"{what}={part!r} reads requests that come in, and this is for calls that go out: "
-                f'{what}=lambda request: request.headers["x-api-key"]'
-            )
-        if callable(part):
-            require_function_of_one(what, part, "request", f"{what}=lambda request: ...")
+# Actual costs
 
 
-def require_function_of_one(what: str, function: Callable[..., Any], of: str, example: str) -> None:
-    """Raise ``ConfigurationError`` for a function that cannot be called with one argument."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        raise ConfigurationError(f"{what}={function!r} is async, and clients without async need it as well: {example}")
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError as error:
-        raise ConfigurationError(f"{what}={function!r} does not take the {of} alone ({error}): {example}") from error
-    except ValueError:  # a function of C without a signature
-        pass
+@dataclass(slots=True)
+class Answer:
+    """What ``settle`` receives: the names of ``headers`` are in lower case, and ``body`` is as it was transferred."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Settle: TypeAlias = Callable[[Any], Cost | None]
+"""Maps an ``Answer`` to the actual cost, one number for all quotas or one for each quota by name; ``None`` leaves the
+charge. With the attribute ``reads_body = True`` it is called when the body is closed, otherwise when the headers
+come."""
+
+
+class Settler:
+    """Settles requests, and never makes one fail: an error is logged, at most once a minute, and the charge stands.
+
+    ``cost`` may have a method ``learn(request, charged, actual)``, or be a mapping of quotas whose costs have one. It
+    is called after each settlement.
+    """
+
+    def __init__(self, function: Settle, cost: CostOfRequest, limiter: Limiter) -> None:
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            what = "a function of an answer, without async"
+            raise ConfigurationError(f"settle is {what}, not {function!r}: settle=openai_usage")
+        self.reads_body = getattr(function, "reads_body", False) is True
+        self._function = function
+        self._cost = cost
+        self._limiter = limiter
+        self._log = FailureLog()
+
+    def settle(self, paced: PacedRequest, decision: Decision, response: Any, body: bytes) -> Flow[None]:
+        """Settle the decision of a request at the cost of its answer."""
+        store, charged = self._limiter.store, charged_units(decision)
+        try:
+            actual = self._function(Answer(response.status_code, response.headers, body))
+            if actual is None:
+                return
+            units = actual_units(decision, actual, charged)
+            if units != charged:
+                yield GiveBack(store, partial(settle, store, decision, units))
+            self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
+        except Exception as error:  # noqa: BLE001  # the functions are the user's; an answer that has come is never lost
+            name = self._limiter.name
+            self._log.report(f"settle= of {name!r} failed, so the charge stands", error)
+            self._limiter.hooks.failed(Failure(name, "settle", error))
+
+    def _learn(self, request: Any, charged: Cost, actual: Cost) -> None:
+        learn = getattr(self._cost, "learn", None)
+        if callable(learn):
+            learn(request, charged, actual)
+        for name, part in self._cost.items() if isinstance(self._cost, Mapping) else ():
+            learn = getattr(part, "learn", None)
+            units = actual.get(name) if isinstance(actual, Mapping) else actual
+            if callable(learn) and isinstance(charged, Mapping) and name in charged and units is not None:
+                learn(request, charged[name], units)

@@ -5,23 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ...decision import Decision, Take
+from ...decision import Condition, Decision, Take, without
 from ...limiter import Limiter
+from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
-from ...waiting import ConcurrencyLimit, Flow, sleep
-from .backoff import THROTTLED, Refusals
-from .exchange import Discard, Send
-from .request_slots import RequestSlots
-from .request_values import PacedRequest
-from .settling import Settler
-from .watched_bodies import watched
+from ...stores import settle
+from ...waiting import CallStore, Flow, GiveBack, PaceTimeout, sleep, too_late
+from ...waiting.concurrency import ConcurrencyLimit
+from ...waiting.drivers import INTERRUPTED
+from .exchange import Discard, Send, watched
+from .pauses import Pauses
+from .refusals import THROTTLED, Refusals
+from .request_values import PacedRequest, Settler
 
 
 class Sender:
     """Sends the requests of one transport, at most ``concurrency`` of each key at a time.
 
-    An answer says in ``extensions["pace"]`` how its request was sent. Raises ``PaceTimeout`` if a request cannot go in
-    time, and any error of the wrapped transport.
+    Each is waited for, checked for pauses when its slot has come, and given back if it is not used. If costs are
+    settled, no slot is booked ahead, so that units that come back are used at once. An answer says in
+    ``extensions["pace"]`` how its request was sent. Raises ``PaceTimeout`` if a request cannot go in time, and any
+    error of the wrapped transport.
     """
 
     def __init__(
@@ -35,11 +39,13 @@ class Sender:
     ) -> None:
         self._transport = transport
         self._limiter = limiter
+        self._store = limiter.store
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._settler = settler
-        self._slots = slots = RequestSlots(limiter, margin, is_settled=settler is not None)
-        self._clock, self._now_us = slots.waiter.clock, slots.now_us
-        self._refusals = Refusals(slots.pauses, slots.slowdown, retries, slots.waiter)
+        self._waiter = SpendWaiter(self._store, margin=margin, renewed=limiter.live.renewed)
+        self._clock, self._now_us = self._waiter.clock, self._waiter.now_us
+        self._pauses = Pauses(self._store, limiter.name, self._now_us)
+        self._refusals = Refusals(self._pauses, retries, self._waiter)
 
     def send(self, paced: PacedRequest) -> Flow[Any]:
         """Send a request when its turn has come, perhaps several times, and return its answer."""
@@ -58,20 +64,19 @@ class Sender:
             yield from sleep(self._clock, backoff_us)
             paced.waited_us += backoff_us
 
+    # Before a request
+
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a place and a slot, and send the request; return the decision that is used, and the answer."""
         started_us = self._now_us()
-        if self._limiter.live.word is not None:
+        if self._limiter.live.word is not None:  # no slot is waited for, but the end of a pause is
             yield from self._wait_for_place(paced)
-            yield from self._slots.wait_for_pause(paced)
+            while (wait_us := (yield from self._pauses.left_us(paced.key))) > 0.0:
+                yield from self._sleep_in_time(paced, wait_us)
         decision = yield from self._limiter.admitted(Take(paced.charges), lambda _: self._wait(paced))
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))
-
-    def _wait(self, paced: PacedRequest) -> Flow[Decision]:
-        yield from self._wait_for_place(paced)
-        return (yield from self._slots.wait(paced))
 
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
         """Wait until there is a place, unless the request has one."""
@@ -79,34 +84,83 @@ class Sender:
             return
         paced.place = yield from self._concurrency.wait_and_enter(paced.key, self._clock, paced.deadline_us)
         if paced.place is None:
-            yield from self._slots.give_up(
-                paced, 0.0, f"as many requests as concurrency={self._concurrency.places} are under way"
-            )
+            places = f"as many requests as concurrency={self._concurrency.places} are under way"
+            text = f"no place for {paced.key!r}: {places}, max_delay is {paced.max_wait:g} s"
+            raise PaceTimeout(text, (yield from self._too_late(paced, 0.0)).decision)
+
+    def _wait(self, paced: PacedRequest) -> Flow[Decision]:
+        """Wait until a request may leave, within what is left of its longest wait; return the decision that is used.
+
+        A pause may have begun after a slot was booked. To find out, the store is queried when the slot has come. Calls
+        that pile up while it stalls must not leave together. So a call departs only afterwards.
+        """
+        yield from self._wait_for_place(paced)
+        while True:
+            decision = yield from self._slot(paced)
+            try:
+                here_us = self._pauses.left_here_us(paced.key) if decision.degraded else 0.0
+                if here_us > 0.0:  # without the store, only pauses that began here are known
+                    yield from self._sleep_in_time(paced, here_us)
+                has_waited = decision.wait_us > 0.0
+                if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
+                    yield from self._waiter.depart(decision)
+                    return without(decision, Condition)
+            except INTERRUPTED:
+                if self._settler is None:
+                    yield from self._waiter.pass_on(decision)
+                else:
+                    yield from self._give_back(paced, decision)
+                raise
+            yield from self._give_back(paced, decision)
+
+    def _slot(self, paced: PacedRequest) -> Flow[Decision]:
+        """Wait for a slot; or, if costs are settled, until a take fits."""
+        charges = self._refusals.slowed(paced.charges, paced.max_wait)
+        take = self._pauses.take(charges, paced.max_wait)
+        if self._settler is None:
+            return (yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us))
+        decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)
+        self._waiter.units.begin(take)
+        paced.spent = take
+        return decision
+
+    def _give_back(self, paced: PacedRequest, decision: Decision) -> Flow[None]:
+        """Give back what was taken for a request that does not go yet."""
+        self._end_spending(paced)
+        nothing = [0.0] * len(decision.charges)
+        yield GiveBack(self._store, partial(settle, self._store, decision, nothing, is_unused=True))
+
+    def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
+        """Sleep; raises ``PaceTimeout`` if that is longer than the request may wait."""
+        too_long_us = self._now_us() + wait_us - paced.deadline_us
+        if too_long_us > 0.0:
+            raise (yield from self._too_late(paced, too_long_us))
+        yield from sleep(self._clock, wait_us)
+
+    def _too_late(self, paced: PacedRequest, too_long_us: float) -> Flow[PaceTimeout]:
+        take = self._pauses.take(paced.charges, paced.max_wait)
+        peeked: Decision = yield CallStore(self._store, self._store.peek(take))
+        return too_late(take, peeked, too_long_us)
+
+    # After an answer
 
     def _received(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
         """Microseconds to sleep before the request is sent again, ``None`` if the answer is final.
 
-        If this raises an exception, the answer is closed.
+        If this raises an exception, the answer is closed. A final answer is settled now, unless that needs its body,
+        and the body is still to come.
         """
+        settler, backoff_us = self._settler, None
         try:
-            backoff_us = None
             if response.status_code in THROTTLED:
                 backoff_us = yield from self._refusals.backoff_us(paced, response, decision.degraded)
-            if backoff_us is None and self._settler is not None:
-                yield from self._settle_at_headers(self._settler, paced, decision, response)
-        except GeneratorExit:
-            raise
-        except BaseException:
+            if backoff_us is None and settler is not None and (not settler.reads_body or response.is_closed):
+                body = response.content if settler.reads_body else b""
+                yield from settler.settle(paced, decision, response, body)
+        except INTERRUPTED:
             yield Discard(response, read=False)
             raise
         return backoff_us
-
-    def _settle_at_headers(
-        self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any
-    ) -> Flow[None]:
-        """Settle now, unless that needs the body, and the body is still to come."""
-        if not settler.reads_body or response.is_closed:
-            yield from settler.settle(paced, decision, response, response.content if settler.reads_body else b"")
 
     def _answer(self, paced: PacedRequest, decision: Decision, response: Any) -> Any:
         """The answer for the caller; the request is under way until its body is closed."""
@@ -120,12 +174,18 @@ class Sender:
         elif self._concurrency is not None or settle_body is not None:
             response.stream = watched(response.stream, partial(self._finish, paced), settle_body)
         else:
-            self._slots.end_spending(paced)
+            self._end_spending(paced)
         return response
 
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
-        self._slots.end_spending(paced)
+        self._end_spending(paced)
         place, paced.place = paced.place, None
         if self._concurrency is not None and place is not None:
             self._concurrency.leave(place)
+
+    def _end_spending(self, paced: PacedRequest) -> None:
+        """Note that nothing that was taken for this request can come back any longer."""
+        take, paced.spent = paced.spent, None
+        if take is not None:
+            self._waiter.units.end(take)

@@ -15,7 +15,6 @@ discord = Profile(
         alike(
             "x-ratelimit-*",
             reset=("x-ratelimit-reset-after", "x-ratelimit-reset"),
-            reset_means="full refill",
             bucket="x-ratelimit-bucket",
         ),
     ),

@@ -1,6 +1,6 @@
-"""What a URL or a client stands for, as new clients of redis-py whose settings suit a limiter.
+"""The boundary to redis-py: what a URL or a client stands for, the client of an event loop, single commands, errors.
 
-Each event loop has a client of its own, which is opened at first use, and a new one after a failure.
+A client is opened at its first use, and a new one after a failure.
 """
 
 from __future__ import annotations
@@ -11,35 +11,29 @@ import inspect
 import re
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from ipaddress import ip_address
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
+from redis import exceptions
 from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel, SentinelConnectionPool, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from ..event_loops import keep, see_all_through
-from ..urls import shown, url_of_each_host
+from ..urls import URL_OF_REDIS, no_url, shown
+from .batching import GroupCommit
 
 RedisLike: TypeAlias = str | Redis | RedisCluster
 
-Client: TypeAlias = Redis | RedisCluster
+Command: TypeAlias = tuple[tuple[str | bytes | int, ...], Any]
+"""The words of a command, and the node of a cluster that it is for, unless that depends on its key."""
 
 CLOSE_WITHIN = 2.0
 """The most seconds for which closing waits for Redis."""
-
-_EXAMPLES = {
-    "": '"redis://localhost:6379/0", or "unix:///run/redis.sock"',
-    "cluster": '"redis+cluster://host1:6379,host2:6379"',
-    "sentinel": '"redis+sentinel://host1:26379,host2:26379/mymaster"',
-}
-
-_QUOTED = '; a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
 
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 
@@ -49,31 +43,45 @@ _OF_CLUSTERS = inspect.signature(RedisCluster.__init__).parameters
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a URL or a client stands for. The log calls it ``name``, a URL without its password.
+    """What a URL or a client stands for: a single Redis, a ``"cluster"``, or the ``service`` of a ``"sentinel"``.
 
-    ``scheme`` is ``"rediss"`` with TLS, else ``"redis"``. Servers with the same ``place`` have the same data. ``hosts``
-    are the names that are looked up before it is connected to. ``client`` is a new client for the running event loop,
-    which connects at its first call.
+    The log calls it ``name``, a URL without its password. ``settings`` are those of its connections, and ``own`` of
+    those to sentinels. Connecting takes at most ``timeout`` seconds.
     """
 
     name: str
-    scheme: str
-    place: str
-    is_cluster: bool
-    hosts: tuple[str, ...]
-    client: Callable[[], Client] = field(repr=False)  # it has the password
-
-
-@dataclass(slots=True)
-class _Target:
-    """A single Redis, a ``"cluster"``, or the ``service`` of a ``"sentinel"``, and the settings of its connections."""
-
     kind: str
     connection: type[Any]
-    settings: dict[str, Any]
-    addresses: list[tuple[str, int]]
+    settings: dict[str, Any] = field(repr=False)  # they have the password
+    addresses: Sequence[tuple[str, int]]
+    timeout: float
     service: str = ""
-    of_sentinels: dict[str, Any] = field(default_factory=dict)
+    of_sentinels: dict[str, Any] = field(repr=False, default_factory=dict)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether its buckets are on several nodes."""
+        return self.kind == "cluster"
+
+    def client(self) -> Any:
+        """A new client, which connects at its first call; it never retries, which could charge twice."""
+        timeout, never = self.timeout, {"retry": Retry(NoBackoff(), 0), "decode_responses": False}
+        settings = self.settings | never | {"socket_timeout": None, "socket_connect_timeout": timeout}
+        if not self.kind:
+            return Redis.from_pool(ConnectionPool(connection_class=self.connection, **settings))
+        settings = {name: value for name, value in settings.items() if name not in ("path", "host", "port")}
+        settings["ssl"] = issubclass(self.connection, SSLConnection)
+        if self.kind == "sentinel":
+            half = {"socket_timeout": timeout / 2, "socket_connect_timeout": timeout / 2}
+            sentinels = self.of_sentinels | never | half  # if the first does not answer, there is time for the second
+            manager = Sentinel(self.addresses, sentinel_kwargs=sentinels)  # type: ignore[no-untyped-call]
+            return manager.master_for(self.service, **settings)
+        settings = {name: value for name, value in settings.items() if name in _OF_CLUSTERS and name != "db"}
+        settings["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
+        if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
+            del settings["retry"]
+            settings |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
+        return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in self.addresses], **settings)
 
 
 def server_of(url_or_client: RedisLike, timeout: float) -> Server:
@@ -82,56 +90,63 @@ def server_of(url_or_client: RedisLike, timeout: float) -> Server:
     Raises ``ConfigurationError``, which hides the password, for anything that is neither a URL of a Redis nor a client.
     """
     if not isinstance(url_or_client, str):
-        return _server(_of_client(url_or_client), timeout)
-    url, problem = url_or_client, ""
+        return _of_client(url_or_client, timeout)
     try:
-        return _server(_of_url(url), timeout, shown(url))
+        server = _of_url(url_or_client, timeout)
+        server.connection(**server.settings)  # both raise if they do not understand an option
+        server.client()
+        return server
     except Exception as error:  # noqa: BLE001  # redis-py raises many kinds, and may quote the password
         unknown = _UNKNOWN_OPTION.search(str(error))
-        if unknown is not None and "@" not in url.partition("?")[2]:
-            problem = (
-                f", the option {unknown[1]!r} is not known; the time-out of a call is "
-                'RedisStore("redis://localhost", timeout=0.25)'
-            )
-    example = _EXAMPLES.get(url.partition("://")[0].partition("+")[2], "")
-    quoted = _QUOTED if "@" in url else ""
-    raise ConfigurationError(f"{shown(url)} is not a URL of a Redis{problem}: {example}{quoted}")
+    raise no_url(url_or_client, f", it has the unknown option {unknown[1]!r}" if unknown else "")
 
 
-def _of_url(url: str) -> _Target:
-    kind = url.partition("://")[0].partition("+")[2]
-    service, urls = url_of_each_host(url)
+def _of_url(url: str, timeout: float) -> Server:
+    """The server of a URL; ``ValueError`` for a part that redis-py would ignore, such as a database of no number."""
+    found = URL_OF_REDIS.fullmatch(url)
+    scheme, kind, credentials, hosts, path, options = [each or "" for each in found.groups()] if found else [""] * 6
+    service, database = "", path.removeprefix("/")
+    if kind == "sentinel":
+        service, _, database = unquote(database).partition("/")
+    if scheme == "unix":
+        is_right = path != "" and hosts + kind == ""
+    else:
+        is_right = re.fullmatch("[0-9]*", database) is not None and bool(service) == (kind == "sentinel")
+        is_right = is_right and (hosts != "" if kind else "," not in hosts and (hosts != "" or credentials == ""))
+    if found is None or not is_right:
+        raise ValueError(url)
+    urls = [f"{scheme}://{credentials}{host}/{database}{options}" for host in hosts.split(",")]
     pools = [ConnectionPool.from_url(each, protocol=2) for each in urls]
-    own, connection = pools[0].connection_kwargs, pools[0].connection_class
-    of_sentinels = {name: own.pop(name) for name in list(own) if kind and name.startswith("sentinel_")}
-    connection(**own)  # raises if it does not understand an option
+    own = pools[0].connection_kwargs
     if kind == "cluster" and own.get("db"):
         raise ValueError("a cluster has only database 0")
-    for_both = {name: value for name, value in own.items() if name.startswith("ssl")}
-    for_both["ssl"] = issubclass(connection, SSLConnection)
+    of_sentinels = {name: own.pop(name) for name in list(own) if kind and name.startswith("sentinel_")}
+    for_both = {name: value for name, value in own.items() if name.startswith("ssl")} | {"ssl": scheme == "rediss"}
     for_both |= {name.removeprefix("sentinel_"): value for name, value in of_sentinels.items()}
     addresses = [_address(pool, 26379 if kind == "sentinel" else 6379) for pool in pools]
-    return _Target(kind, connection, own, addresses, service, for_both)
+    return Server(shown(url), kind, pools[0].connection_class, own, addresses, timeout, service, for_both)
 
 
-def _of_client(client: Any) -> _Target:
+def _of_client(client: Any, timeout: float) -> Server:
+    pool, kind, service, of_sentinels = getattr(client, "connection_pool", None), "", "", {}
     if isinstance(client, RedisCluster):
-        own, manager = client.connection_kwargs, client.nodes_manager
+        kind, manager = "cluster", client.nodes_manager
+        settings = {**client.connection_kwargs, "address_remap": manager.address_remap}
+        connection = settings.get("connection_class", object)
         addresses = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
-        settings = {**own, "address_remap": manager.address_remap}
-        return _Target("cluster", own.get("connection_class", object), settings, addresses)
-    pool = getattr(client, "connection_pool", None)
+    elif isinstance(pool, ConnectionPool):
+        settings, connection, addresses = pool.connection_kwargs, pool.connection_class, [_address(pool, 6379)]
+    else:
+        raise ConfigurationError(
+            "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
+            f'not {shown(client)}: RedisStore("redis://localhost")'
+        )
     if isinstance(pool, SentinelConnectionPool):
-        manager = pool.sentinel_manager
-        own = {name: value for name, value in pool.connection_kwargs.items() if name != "connection_pool"}
-        addresses = [_address(each.connection_pool, 26379) for each in manager.sentinels]
-        return _Target("sentinel", pool.connection_class, own, addresses, pool.service_name, manager.sentinel_kwargs)
-    if isinstance(pool, ConnectionPool):
-        return _Target("", pool.connection_class, pool.connection_kwargs, [_address(pool, 6379)])
-    raise ConfigurationError(
-        "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
-        f'not {shown(client)}: RedisStore("redis://localhost")'
-    )
+        kind, service, of_sentinels = "sentinel", pool.service_name, pool.sentinel_manager.sentinel_kwargs
+        settings = {name: value for name, value in settings.items() if name != "connection_pool"}
+        addresses = [_address(each.connection_pool, 26379) for each in pool.sentinel_manager.sentinels]
+    name = settings.get("path") or ",".join([f"{host}:{port}" for host, port in addresses])
+    return Server(name, kind, connection, settings, addresses, timeout, service, of_sentinels)
 
 
 def _address(pool: Any, port: int) -> tuple[str, int]:
@@ -139,103 +154,45 @@ def _address(pool: Any, port: int) -> tuple[str, int]:
     return settings.get("host", "localhost"), int(settings.get("port", port))
 
 
-def _server(target: _Target, timeout: float, name: str | None = None) -> Server:
-    has_tls, path = issubclass(target.connection, SSLConnection), target.settings.get("path")
-    scheme = "rediss" if has_tls else "redis"
-    settings = {
-        **target.settings,
-        "socket_timeout": None,  # a take has a deadline of its own
-        "socket_connect_timeout": timeout,
-        "retry": Retry(NoBackoff(), 0),  # a retry after a timeout would charge twice
-        "retry_on_timeout": False,
-        "decode_responses": False,
-        "encoding": "utf-8",
-        "encoding_errors": "strict",
-    }
-    if target.kind:
-        settings["ssl"] = has_tls
-    client = partial(_client, target, settings, timeout)
-    client()  # raises if it does not understand a setting
-    database = target.settings.get("db") or 0
-    if name is None:
-        kind = target.kind and f"+{target.kind}"
-        hosts = ",".join([f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in target.addresses])
-        name = shown(f"unix://{path}" if path else f"{scheme}{kind}://{hosts}/{target.service or database}")
-    place = f"{target.kind} {path or sorted(target.addresses)} {target.service} {database}"
-    to_look_up = [] if path else [host for host, _ in target.addresses if host != "localhost" and not _is_address(host)]
-    return Server(name, scheme, place, target.kind == "cluster", tuple(to_look_up), client)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _client(target: _Target, settings: dict[str, Any], timeout: float) -> Client:
-    if target.kind == "cluster":
-        of_one_host = ("path", "host", "port", "db")
-        own = {name: value for name, value in settings.items() if name in _OF_CLUSTERS and name not in of_one_host}
-        own["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
-        if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
-            own.pop("retry", None)
-            own |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
-        return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in target.addresses], **own)
-    if target.kind == "sentinel":
-        half = timeout / 2  # leaves time for the second sentinel if the first does not answer
-        options = {"socket_timeout": half, "socket_connect_timeout": half, "retry": Retry(NoBackoff(), 0)}
-        of_sentinels = {**target.of_sentinels, **options}
-        manager = Sentinel(target.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
-        own = {name: value for name, value in settings.items() if name not in ("host", "port")}
-        client: _PrimaryClient = manager.master_for(target.service, redis_class=_PrimaryClient, **own)
-        client.manager = manager
-        return client
-    return Redis.from_pool(ConnectionPool(connection_class=target.connection, **settings))
-
-
-class _PrimaryClient(Redis):
-    """A client of the primary that sentinels report, which closes the connections to them as well."""
-
-    manager: Sentinel
-
-    async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close all connections."""
-        await super().aclose(close_connection_pool)
-        for sentinel in self.manager.sentinels:
-            await sentinel.aclose()
-
-
 class Connection:
-    """The client of one event loop for one server, or for all nodes of a cluster; redis-py knows which slot is where.
+    """The client of one event loop, for one server or for all nodes of a cluster."""
 
-    ``lookup`` looks up the names of the server's hosts before it is connected to.
-    """
-
-    def __init__(self, server: Server, lookup: NameLookup) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._lookup = lookup
         self.client: Any = None
         """The client, once it is open."""
-        self.turn = asyncio.Lock()
-        """For callers that take turns: redis-py opens a connection for each command that is under way."""
         self._opening: asyncio.Task[Any] | None = None
+        self._lookup: concurrent.futures.Future[None] | None = None
 
     async def open(self) -> Any:
         """Open the client. A caller that gives up does not end that: another one may come to see it done."""
         if self._opening is None or self._opening.done():
-            self._opening = self.keep(self._open())
+            self._opening = self._keep(self._open())
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Any:
-        if self._server.hosts:
-            await self._lookup.run()
-        client: Any = self._server.client()
+        if "path" not in self._server.settings:
+            await self._look_up()
+        client = self._server.client()
         if self._server.is_cluster:
             await client.initialize()
         self.client = client
         return client
+
+    async def _look_up(self) -> None:
+        """Look up the names of the hosts, one lookup at a time. Raises ``OSError`` if no host has an address.
+
+        It has a thread of its own: asyncio would do it in the executor that the app uses too, and a slow name server
+        would hold its threads.
+        """
+        if self._lookup is None or self._lookup.done():
+            self._lookup = concurrent.futures.Future()
+            self._lookup.set_running_or_notify_cancel()  # nobody who gives up ends it for the others
+            names = [host for host, _ in self._server.addresses]
+            threading.Thread(
+                target=_look_up, args=(names, self._lookup), name="asgi_ratelimit lookup", daemon=True
+            ).start()
+        await asyncio.wrap_future(self._lookup)
 
     def failed(self) -> None:
         """A call has failed: the next one opens another client.
@@ -245,13 +202,13 @@ class Connection:
         if not self._server.is_cluster:
             self.drop()
         elif self.client is not None and (self._opening is None or self._opening.done()):
-            self._opening = self.keep(self.client.nodes_manager.initialize())
+            self._opening = self._keep(self.client.nodes_manager.initialize())
 
     def drop(self) -> None:
         """Close the client in the background, as late answers may follow; the next call opens another one at once."""
-        client, self.client, self._opening, self.turn = self.client, None, None, asyncio.Lock()
+        client, self.client, self._opening = self.client, None, None
         if client is not None:
-            self.keep(client.aclose())
+            self._keep(_close(client))
 
     async def aclose(self) -> None:
         """Close the client after its answers; a server that does not answer keeps nobody waiting."""
@@ -259,43 +216,108 @@ class Connection:
         self.drop()
         await see_all_through(self)
 
-    def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run ``work`` in a task of its own, whose error nobody has to see."""
+    def _keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return keep(self, asyncio.get_running_loop().create_task(work))
 
 
-class NameLookup:
-    """Looks up the hosts of a server in a thread of its own, one at a time, before a connection is tried.
+def _look_up(names: Sequence[str], result: concurrent.futures.Future[None]) -> None:
+    errors = []
+    for name in names:
+        try:
+            socket.getaddrinfo(name, None)
+        except (OSError, UnicodeError) as error:
+            errors.append(OSError(f"{name}: {error}"))
+    if len(errors) == len(names):
+        result.set_exception(errors[0])
+    else:
+        result.set_result(None)
 
-    asyncio would look them up in the executor that the app uses too, and a slow name server would hold its threads.
+
+async def _close(client: Any) -> None:
+    """Close a client, and those to its sentinels, which redis-py leaves open."""
+    await client.aclose()
+    if isinstance(getattr(client, "connection_pool", None), SentinelConnectionPool):
+        for sentinel in client.connection_pool.sentinel_manager.sentinels:
+            await sentinel.aclose()
+
+
+class Commands:
+    """Single commands to a server on one event loop, one after the other, because redis-py has a connection for each.
+
+    Each is answered within ``timeout`` seconds of its call. A caller that is cancelled does not end its command.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._hosts = hosts
-        self._lock = threading.Lock()
-        self._result: concurrent.futures.Future[None] | None = None
+    def __init__(self, server: Server, timeout: float) -> None:
+        self.connection = Connection(server)
+        self._timeout = timeout
+        self._group: GroupCommit[Command, Any] = GroupCommit(
+            self._send, timeout=timeout, timed_out=self._timed_out, most_weight=1
+        )
 
-    async def run(self) -> None:
-        """Wait for the lookup that is under way, or a new one. Raises ``OSError`` if no host has an address."""
-        with self._lock:
-            if self._result is None or self._result.done():
-                self._result = concurrent.futures.Future()
-                self._result.set_running_or_notify_cancel()  # nobody who gives up ends it for the others
-                thread = threading.Thread(
-                    target=self._look_up, args=(self._result,), name="asgi_ratelimit lookup", daemon=True
-                )
-                thread.start()
-            result = self._result
-        await asyncio.wrap_future(result)
+    async def __call__(self, *words: str | bytes | int, node: Any = None) -> Any:
+        """The answer to a command. Raises ``StoreError``."""
+        return await asyncio.shield(keep(self, self._group.submit((words, node))))
 
-    def _look_up(self, result: concurrent.futures.Future[None]) -> None:
-        errors = []
-        for host in self._hosts:
-            try:
-                socket.getaddrinfo(host, None)
-            except (OSError, UnicodeError) as error:
-                errors.append(OSError(f"{host}: {error}"))
-        if len(errors) == len(self._hosts):
-            result.set_exception(errors[0])
-        else:
-            result.set_result(None)
+    async def aclose(self) -> None:
+        """Close the client after its answers."""
+        await self._group.drain()
+        await self.connection.aclose()
+
+    async def _send(self, batch: list[Command]) -> Sequence[Any]:
+        ((words, node),) = batch
+        try:
+            client = node or self.connection.client or await self.connection.open()
+            return [await client.execute_command(*words)]
+        except Exception as error:
+            self.connection.drop()
+            raise store_error_of(error, self._timeout) from error
+
+    def _timed_out(self) -> Exception:
+        self.connection.drop()
+        return timed_out(self._timeout)
+
+
+_OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY)\b")
+"""The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
+
+_ADVICE = (
+    (
+        r"(?i)without any password|WRONGPASS|NOAUTH|invalid username",
+        "the URL has both, redis://user:password@host:6379/0",
+    ),
+    (r"cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
+    (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
+    (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),
+    (r"SSL|while reading from .*reset by peer|closed by server", "rediss://host:6379/0 is with TLS, redis:// without"),
+    (r"\baccess .*\bkeys?\b", "the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"),
+)
+"""The errors that do not go away by themselves: how their texts are found, and what to do."""
+
+
+def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> StoreError:
+    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
+
+    ``prefix`` is the escaped prefix of the keys.
+    """
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, (TimeoutError, exceptions.TimeoutError)):
+        return timed_out(timeout)
+    text = f"MOVED {error}" if isinstance(error, exceptions.MovedError) else str(error)
+    advice = next((f": {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
+    text = f"{text.rstrip('., ')}{advice.replace('{prefix}', prefix)}"
+    if isinstance(error, exceptions.AuthenticationError):
+        return StoreError(f"Redis rejected the credentials: {text}")
+    if isinstance(error, (exceptions.ConnectionError, exceptions.RedisClusterException, OSError)):
+        return StoreUnavailable(f"Redis cannot be reached: {text}")
+    if not isinstance(error, exceptions.RedisError):
+        return StoreUnavailable(f"Redis answered what redis-py cannot read: {error!r:.200}")
+    is_out = (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, exceptions.ClusterDownError)
+    if isinstance(error, is_out) or _OUT_OF_SERVICE.search(text):
+        return StoreUnavailable(f"Redis cannot serve: {text}")
+    return StoreError(f"Redis answered with an error: {text}")
+
+
+def timed_out(timeout: float) -> StoreTimeout:
+    """The error for a call without an answer."""
+    return StoreTimeout(f"Redis did not answer within {timeout} s")

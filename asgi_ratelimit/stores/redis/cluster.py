@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ...algorithms import State
-from ...decision import Charge, Decision, Settled, Settlement, Take, granting, settlements_of, with_charges
+from ...decision import Charge, Decision, Settlement, Take, settlements_of, with_charges
 from ...errors import ConfigurationError, StoreError
 from ..base import Decisions
 from ..event_loops import keep, see_all_through
@@ -67,8 +66,9 @@ class ClusterNodes:
         if len(parts) == 1:
             return await self.node_of(charges_of(action)[0].bucket).answer(action)
         take = cast("NumberedTake", action).take
-        decisions = [await self._decision(_part(take, part, PEEK_ID)) for part in parts]
-        return Decisions((_joined(take, decisions, PEEK_ID),))
+        return Decisions(
+            (_joined(take, [await self._decision(_part(take, part, PEEK_ID)) for part in parts], PEEK_ID),)
+        )
 
     def within_slot(self, settlement: Settlement) -> Settlement:
         """A settlement that can be carried out where its bucket is: each part of an operation is forgotten there."""
@@ -92,54 +92,46 @@ class ClusterNodes:
 
     async def _take_parts(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""
-        take = asked = replace(numbered.take, max_wait=0.0)
+        take = replace(numbered.take, max_wait=0.0)
         identity, sent_us = numbered.id, self._context.denials.now_us()
-        if take.best_effort and take.operation is not None:  # what all nodes would grant cannot be repeated
-            raise ConfigurationError(
-                "best_effort with an operation needs one key on a cluster: leave out one of them, or take the keys "
-                "one after the other"
-            )
         if take.best_effort:
-            (foreseen,) = cast("Decisions", await self.answer(NumberedTake(take, PEEK_ID)))
-            if not foreseen.allowed:
-                return foreseen
-            take = replace(granting(take, foreseen.granted), best_effort=False)
-            parts = _parts_of(NumberedTake(take, identity))
+            raise ConfigurationError(
+                "best_effort on a cluster needs one key for all quotas: take from one after the other"
+            )
         decisions: list[Decision] = []
-        for at, part in enumerate(parts):
+        for part in parts:
             try:
-                decisions.append(await self._decision(_part(take, part, identity)))
+                decision = await self._decision(_part(take, part, identity))
             except StoreError:
                 await self._give_back(decisions)
                 raise
-            if not decisions[-1].allowed:
-                stored = await self._give_back(decisions[:-1])
-                others = [await self._decision(_part(take, each, PEEK_ID)) for each in parts[at + 1 :]]
-                before = [replace(each, stored=states) for each, states in zip(decisions, stored)]
-                answers = [*before, decisions[-1], *others]
-                refused, latest = _joined(asked, answers, 0), max(each.now_us for each in answers)
-                self._context.denials.note(replace(refused, now_us=latest), sent_us)  # no node's time is behind it
+            if not decision.allowed:
+                await self._give_back(decisions)
+                peeked = await self._peeked(take, parts)
+                longest = max(decision.wait_us, *[each.wait_us for each in peeked])
+                refused = replace(_joined(take, peeked, 0), allowed=False, wait_us=longest)
+                latest = max(each.now_us for each in peeked)  # no node's time is behind it
+                self._context.denials.note(replace(refused, now_us=latest), sent_us)
                 return refused
+            decisions.append(decision)
         earlier = next((each.id for each in decisions if each.repeated), identity)
-        return _joined(asked, decisions, earlier)
+        return _joined(take, decisions, earlier)
+
+    async def _peeked(self, take: Take, parts: Sequence[Sequence[Charge]]) -> list[Decision]:
+        return [await self._decision(_part(take, part, PEEK_ID)) for part in parts]
 
     async def _decision(self, part: NumberedTake) -> Decision:
         (decision,) = cast("Decisions", await self.answer(part))
         return decision
 
-    async def _give_back(self, decisions: Sequence[Decision]) -> list[list[State]]:
-        """Give back what was taken; what a node cannot take back now waits for it. Returns the states afterwards."""
-        states = []
-        for decision in decisions:
-            own = list(decision.stored)
-            settlements = [] if decision.repeated else settlements_of(decision, [0.0] * len(own))
-            for at, settlement in enumerate(settlements):
-                try:
-                    own[at] = cast("Settled", await self.answer(settlement)).state
-                except StoreError:
-                    self._context.outage.ledger.postpone(settlement)
-            states.append(own)
-        return states
+    async def _give_back(self, decisions: Sequence[Decision]) -> None:
+        """Give back what was taken; what a node cannot take back now waits for it."""
+        taken = [each for each in decisions if not each.repeated]
+        for settlement in [each for decision in taken for each in settlements_of(decision, [0] * len(decision.stored))]:
+            try:
+                await self.answer(settlement)
+            except StoreError:
+                self._context.outage.ledger.postpone(settlement)
 
 
 def _part(take: Take, charges: Sequence[Charge], identity: int) -> NumberedTake:
@@ -169,11 +161,9 @@ def _tag_of(charge: Charge) -> str:
 
 def _joined(take: Take, decisions: Sequence[Decision], identity: int) -> Decision:
     """One decision of the decisions on the parts of a take."""
-    granted = min(each.take.charges[0].cost for each in decisions) if take.best_effort else 0
-    asked = granting(take, granted) if granted else take
     states = {charge.bucket: state for each in decisions for charge, state in zip(each.take.charges, each.stored)}
     return Decision(
-        asked,
+        take,
         all(each.allowed for each in decisions),
         max(each.wait_us for each in decisions),
         [states[charge.bucket] for charge in take.charges],

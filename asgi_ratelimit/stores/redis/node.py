@@ -13,14 +13,14 @@ from ...algorithms import Booked
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Settled, Settlement
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
+from ...logs import FailureLog
 from ...quotas import SECOND_US
-from ..base import Decisions, Observers, StoreCall
+from ..base import Decisions, Observer, StoreCall
 from ..event_loops import keep
 from .batching import GroupCommit
-from .clients import CLOSE_WITHIN, Connection, NameLookup, Server
+from .clients import CLOSE_WITHIN, Connection, Server, store_error_of, timed_out
 from .denials import Denials
-from .errors import NotWritable, store_error_of, timed_out
-from .outage import MAX_SEEN, Breaker, Outage
+from .outage import Breaker, Outage
 from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode, weight_of
 
 MOST_WEIGHT = 512
@@ -31,6 +31,9 @@ REPAID_TOGETHER = 60
 
 OWN_CLOCK_TTL_MS = 3_600_000
 """The least time to live of a key when the clock is not the server's."""
+
+
+_failures = FailureLog()
 
 
 @dataclass(slots=True)
@@ -44,13 +47,7 @@ class Context:
     operation_ttl_us: float
     denials: Denials
     outage: Outage
-    lookup: NameLookup
-    observers: Observers = field(default_factory=Observers)
-    untried: str = field(init=False)
-    """The scheme of the server's URL until it has answered."""
-
-    def __post_init__(self) -> None:
-        self.untried = self.server.scheme
+    observers: list[Observer] = field(default_factory=list)
 
 
 class Node:
@@ -119,12 +116,12 @@ class Node:
         else:
             is_called = self.breaker.begin_call()
         if is_called:
-            return await asyncio.shield(self.group.submit(action))
+            return await asyncio.shield(keep(self, self.group.submit(action)))
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
         """Answer what waits, and charge Redis with the outage ledger while it answers."""
-        if len(self._context.outage.ledger) and self.breaker.begin_call():
+        if self._context.outage.ledger and self.breaker.begin_call():
             self._repay_soon()
         if self._repaying is not None:
             await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
@@ -140,7 +137,7 @@ class Node:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
         since_us, outage = monotonic_us(), self._context.outage
         entries: list[Action] = []
-        if len(outage.ledger):
+        if outage.ledger:
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
@@ -158,10 +155,17 @@ class Node:
             error = StoreTimeout("cancelled")
             raise
         finally:
-            if self._context.observers.references:
-                seconds = (monotonic_us() - since_us) / SECOND_US
-                prefix, ledger = self._context.prefix, len(outage.ledger)
-                self._context.observers.report(StoreCall(prefix, len(actions), seconds, error, outage.is_out, ledger))
+            if self._context.observers:
+                self._report(len(actions), monotonic_us() - since_us, error)
+
+    def _report(self, size: int, took_us: float, error: Exception | None) -> None:
+        outage = self._context.outage
+        call = StoreCall(self._context.prefix, size, took_us / SECOND_US, error, outage.is_out, len(outage.ledger))
+        for observer in self._context.observers:
+            try:
+                observer.store_called(call)
+            except Exception as failure:  # noqa: BLE001  # it is the user's, and may raise anything
+                _failures.report(f"the hook {observer!r} failed", failure, id(observer))
 
     async def _answers(self, parts: Sequence[Sequence[Action]], actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions, in order, from one call for each part. Raises ``StoreError`` if none was answered."""
@@ -179,11 +183,11 @@ class Node:
     async def _call(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions that one call of the script carries out. Raises ``StoreError``."""
         context, mark = self._context, getrandbits(64).to_bytes(8, "little")
-        now = b"" if context.clock is None else b"%d" % context.clock.now_us()
-        least_ttl_ms = 1 if context.clock is None else OWN_CLOCK_TTL_MS
-        sent_us = context.denials.now_us()
-        keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, context.clock)
+        own_clock = context.clock
+        now, least_ttl_ms = (b"", 1) if own_clock is None else (b"%d" % own_clock.now_us(), OWN_CLOCK_TTL_MS)
         ttl_ms = max(int(context.operation_ttl_us // 1000), 1)
+        sent_us = context.denials.now_us()
+        keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, own_clock)
         arguments = (quotas, packed, now, least_ttl_ms, ttl_ms, mark)
         try:
             client = self._connection.client or await self._connection.open()
@@ -192,9 +196,8 @@ class Node:
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
                 reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
         except Exception as error:  # redis-py raises many kinds
-            raise store_error_of(error, context.timeout, context.prefix, context.untried) from error
-        answers: list[Answer | Exception] = list(decode(actions, reply, mark, context.outage.seen))
-        context.untried = ""
+            raise store_error_of(error, context.timeout, context.prefix) from error
+        answers: list[Answer | Exception] = list(decode(actions, reply, mark))
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
@@ -202,23 +205,18 @@ class Node:
                 context.denials.note(answer[0], sent_us)
             elif context.denials.by_bucket and not (type(action) is NumberedTake and action.id == PEEK_ID):
                 context.denials.forget(charges_of(action))
-        if len(context.outage.seen) > MAX_SEEN:
-            context.outage.forget_older()
         return answers
 
     def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
-        """Close the breaker, unless Redis refused to write, and charge it with the outage ledger from now on."""
-        outage = self._context.outage
-        for answer in answers:
-            if isinstance(answer, StoreError):
-                self._failed(answer)
-                return
-        is_writable = not isinstance(self._failure, NotWritable) or any(map(_has_written, answers))
-        if is_writable and (self._failure is not None or outage.nodes):
-            self._failure = None
+        """Close the breaker, once Redis has written, and charge it with the outage ledger from now on."""
+        outage, failed = self._context.outage, [answer for answer in answers if isinstance(answer, StoreError)]
+        if failed:
+            self._failed(failed[0])
+            return
+        if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
             self.breaker.record_success()
             outage.store_is_back(self.name)
-        if len(outage.ledger):
+        if outage.ledger:
             for action, answer in zip(actions, answers):
                 if type(action) is Settlement and type(answer) is Settled:
                     outage.ledger.done(action)
@@ -231,7 +229,7 @@ class Node:
         self._connection.failed()
 
     def _timed_out(self) -> Exception:
-        failure = timed_out(self._context.timeout, self._context.untried)
+        failure = timed_out(self._context.timeout)
         self._failed(failure)
         return failure
 

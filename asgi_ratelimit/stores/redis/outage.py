@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
-from ...algorithms import Booked, decide, in_use, read, share, unused
+from ...algorithms import Booked, decide, in_use, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
@@ -27,16 +26,6 @@ DENIED_FOR_US = 1_000_000.0
 
 MOST_BUCKETS = 100_000
 """The most buckets of the outage ledger, and the most settlements that wait for Redis."""
-
-MAX_SEEN = 10_000
-"""How many recent values of buckets are remembered, besides up to as many older ones."""
-
-MEANWHILE = {
-    "local": "each process now limits by itself",
-    "allow": "every request now passes",
-    "deny": "every request is now refused",
-}
-"""What happens while the store is out, by ``on_error``."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -85,18 +74,16 @@ class OutageLedger:
     def __init__(self, in_use: Callable[[str], float]) -> None:
         self._in_use = in_use
         self._lock = threading.Lock()
-        self._sums: OrderedDict[str, Settlement] = OrderedDict()
+        self._sums: dict[str, Settlement] = {}
+        """By bucket, what has not been sent yet."""
         self._sent: dict[str, Settlement] = {}
-        self._settlements: OrderedDict[int, Settlement] = OrderedDict()
+        """By bucket, sums that were sent, be it that the answer was lost."""
+        self._settlements: dict[int, Settlement] = {}
+        """By identity, settlements that wait for Redis."""
         self._has_warned = False
 
     def __len__(self) -> int:
         return len(self._sums) + len(self._sent) + len(self._settlements)
-
-    def has_sum(self, bucket: str) -> bool:
-        """Whether something of this bucket is still to be charged."""
-        with self._lock:
-            return bucket in self._sums or bucket in self._sent
 
     def add(self, charge: Charge, units: float, now_us: float) -> None:
         """Note that units of a bucket were taken; fewer than 0 were given back, as far as they are not sent yet.
@@ -106,25 +93,18 @@ class OutageLedger:
         with self._lock:
             entry = self._sums.get(charge.bucket)
             total = units if entry is None else entry.actual + units
-            booked = Booked(now_us, now_us, 0.0, 0.0)
+            booked = entry.booked if entry is not None and units <= 0.0 else Booked(now_us, now_us, 0.0, 0.0)
             if total <= 0.0:
                 self._sums.pop(charge.bucket, None)
-            elif entry is not None:
-                entry.actual = total
-                entry.booked = booked if units > 0.0 else entry.booked
-            elif len(self._sums) < MOST_BUCKETS:
-                identity = getrandbits(52)
+            elif entry is not None or self._has_room(self._sums):
+                identity = getrandbits(52) if entry is None else entry.id
                 self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
-            else:
-                self._warn()
 
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until Redis is back."""
         with self._lock:
-            if len(self._settlements) < MOST_BUCKETS:
+            if self._has_room(self._settlements):
                 self._settlements[id(settlement)] = settlement
-            else:
-                self._warn()
 
     def of_buckets(self, buckets: Iterable[str]) -> list[Settlement]:
         """The sums of these buckets, which are being sent from now on."""
@@ -158,7 +138,9 @@ class OutageLedger:
                 del self._sent[settlement.charge.bucket]
             self._has_warned = self._has_warned and bool(len(self))
 
-    def _warn(self) -> None:
+    def _has_room(self, entries: Sized) -> bool:
+        if len(entries) < MOST_BUCKETS:
+            return True
         if not self._has_warned:
             self._has_warned = True
             logger.error(
@@ -166,15 +148,15 @@ class OutageLedger:
                 "the rate limit store when it is back",
                 MOST_BUCKETS,
             )
+        return False
 
 
 class Outage:
     """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
 
     ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share the
-    store, but never to less than one take that the whole quota can grant. It starts from the latest values that the
-    store has reported, and writes what it admits into the ledger. ``"allow"`` admits all takes, and ``"deny"`` refuses
-    all. Raises ``ConfigurationError`` for any other ``on_error``.
+    store, but never to less than one take that the whole quota can grant. It writes what it admits into the ledger.
+    ``"allow"`` admits all takes, and ``"deny"`` refuses all. Raises ``ConfigurationError`` for any other ``on_error``.
     """
 
     def __init__(self, on_error: OnError, replicas: int, clock: Clock, operation_ttl: float) -> None:
@@ -183,12 +165,9 @@ class Outage:
         self._on_error = checked_on_error(on_error)
         self._replicas = replicas
         self._clock = clock
-        self._local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
+        self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         self._whole: dict[Quota, Quota] = {}
         """The quotas that shares are of."""
-        self.seen: dict[str, bytes] = {}
-        """The values that the store has reported, updated with each reply."""
-        self._seen_before: dict[str, bytes] = {}
         self.nodes: set[str] = set()
         """The names of those that are out."""
         self.begin_ledger()
@@ -202,18 +181,6 @@ class Outage:
         """Whether the store, or a node of it, is out."""
         return bool(self.nodes)
 
-    def forget_older(self) -> None:
-        """Forget the oldest of the values that were reported."""
-        self._seen_before = self.seen.copy()
-        self.seen.clear()
-
-    async def forget(self, charges: Sequence[Charge]) -> None:
-        """Forget the buckets of these charges: the store has been reset."""
-        for charge in charges:
-            self.seen.pop(charge.bucket, None)
-            self._seen_before.pop(charge.bucket, None)
-        await self._local.reset(charges)
-
     def store_is_back(self, node: str) -> None:
         """Note that the store, or one ``node`` of it, answers again."""
         if node in self.nodes:
@@ -224,12 +191,12 @@ class Outage:
         """Note that the store, or one ``node`` of it, does not answer."""
         if node not in self.nodes:
             self.nodes.add(node)
-            text = "the rate limit store at %s is out; %s (on_error=%r, unless a limit has its own): %s"
-            logger.error(text, node, MEANWHILE[self._on_error], self._on_error, error)
+            text = "the rate limit store at %s is out, so on_error=%r decides, unless a limit has its own: %s"
+            logger.error(text, node, self._on_error, error)
 
     def earlier(self, take: Take) -> Decision | None:
         """The answer that the operation of a take has had here, which is charged by the ledger."""
-        answer = None if take.operation is None else self._local.earlier(take)
+        answer = None if take.operation is None else self.local.earlier(take)
         return None if answer is None else replace(answer, degraded=True)
 
     def decide(self, take: Take) -> Decision:
@@ -247,15 +214,7 @@ class Outage:
 
     def _decide_locally(self, take: Take, now: float) -> Decision:
         charges = tuple([self._shared(charge, take) for charge in take.charges])
-        for charge, own in zip(take.charges, charges):
-            value = self.seen.pop(charge.bucket, None) or self._seen_before.get(charge.bucket)
-            self._seen_before.pop(charge.bucket, None)
-            if value is not None and not self.ledger.has_sum(charge.bucket):  # it does not know of the sum
-                self._local.adopt(own, share(charge.quota, read(charge.quota, value, now), self._replicas))
-            held = self._local.held(charge.bucket) if own is not charge else None
-            if held is not None and held[0] != own.quota and self._whole.get(held[0]) == charge.quota:
-                self._local.adopt(own, held[1])  # a smaller share of the same quota would cut off what was used
-        decision = self._local.take((replace(take, charges=charges),))[0]
+        decision = self.local.take((replace(take, charges=charges),))[0]
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
                 if own.cost:
@@ -264,7 +223,7 @@ class Outage:
 
     async def settle(self, settlement: Settlement) -> Settled:
         """Settle a charge that was decided here: less changes what is still to be charged, more is added to it."""
-        (settled,) = await self._local.settle((settlement,))
+        (settled,) = await self.local.settle((settlement,))
         if settled.is_first:
             charge = settlement.charge
             whole = replace(charge, quota=self._whole.get(charge.quota, charge.quota))
@@ -273,18 +232,18 @@ class Outage:
 
     def _in_use(self, bucket: str) -> float:
         """The units of a bucket that this process still counts as used; no bound if it has forgotten them."""
-        held = self._local.held(bucket)
+        held = self.local.held(bucket)
         return math.inf if held is None else in_use(*held, float(self._clock.now_us()))
 
     def _shared(self, charge: Charge, take: Take) -> Charge:
         """The charge of this process's share of a quota: a take that fits the whole quota must fit the share too."""
         if self._replicas == 1:
             return charge
-        quota = charge.quota
-        own = _share(quota, self._replicas, 1.0)
+        own = _share(charge.quota, self._replicas, 1.0)
         if charge.cost > own.most and not take.best_effort:
-            own = _share(quota, self._replicas, min(charge.cost, quota.most))
-        self._whole[own] = quota
+            least = 2.0 ** math.ceil(math.log2(charge.cost))  # so that a quota has few shares
+            own = _share(charge.quota, self._replicas, min(least, charge.quota.most))
+        self._whole[own] = charge.quota
         return replace(charge, quota=own)
 
 

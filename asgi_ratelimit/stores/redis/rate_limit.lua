@@ -3,7 +3,7 @@
 --
 -- KEYS     for each take: the key of each charge's bucket, then that of its operation, if it has one;
 --          for each settlement: the key of the bucket, that of its mark, then that of the operation that is undone, if
---          there is one; for each reset: the key of the bucket
+--          there is one
 -- ARGV[1]  the quotas, 53 bytes each: B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a
 --          rolling window), burst (the number of parts, for a rolling window), rate, slow rate, slack
 -- ARGV[2]  the actions, one behind the other, little-endian:
@@ -13,7 +13,6 @@
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
 --               d milliseconds to live of the mark (0: none), d the time from which it is too late (0: never),
 --               B whether an operation is undone
---          B 3  reset
 -- ARGV[3]  the time in microseconds, or nothing for that of this server
 -- ARGV[4]  the least milliseconds to live of a bucket
 -- ARGV[5]  the milliseconds to live of an operation
@@ -24,7 +23,6 @@
 --               each charge (0: the cost); for verdict 2, d time and d id of then; then for each charge: H length, and
 --               the value that now holds
 --   settlement  B whether it is the first, d time; H length, and the value that now holds
---   reset       B 1
 --   any         B 9: Redis refused a command; H length, and the text of the error. Nothing was changed.
 -- Times and waits are in microseconds. A refusal writes nothing.
 
@@ -557,13 +555,7 @@ local function settlement()
   answer_value(value)
 end
 
-local function reset()
-  at_key = at_key + 1
-  call('DEL', keys[at_key])
-  answer('\1')
-end
-
-local ACTIONS, before = { take, settlement, reset }, 0
+local ACTIONS, before = { take, settlement }, 0
 
 local function carry_out()
   while at_byte <= #actions do

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from ...algorithms import used_units
 from ...buckets import bucket, escaped, key_in, unescaped
 from ...errors import ConfigurationError
 from ...quotas import SECOND_US
-from .clients import RedisLike, server_of
-from .errors import store_error_of
+from .clients import Commands, RedisLike, server_of
+from .documents import TIME
 
 COUNT = 1000
 """Keys that Redis looks at for one command."""
@@ -63,42 +62,31 @@ class Scan:
             raise ConfigurationError(f"most must be a whole number of at least 1, not {most!r}: most=100_000")
         tag = "*" if key is None else bucket("", key)
         pattern = f"{self._prefix}:{'*' if name is None else escaped(name)}:*{tag}"
-        client: Any = self._server.client()
+        commands = Commands(self._server, self._timeout)
         try:
+            nodes = [None]
             if self._server.is_cluster:
-                await self._within(client.initialize())
-            nodes = client.get_primaries() if self._server.is_cluster else [client]
-            return [each for node in nodes async for each in self._of_node(node, pattern, most)]
+                await commands("EVAL", TIME, 1, f"{self._prefix}:")  # opens the client, which then knows its nodes
+                nodes = commands.connection.client.get_primaries()
+            return [each for node in nodes async for each in self._of_node(commands, node, pattern, most)]
         finally:
-            await client.aclose()
+            await commands.aclose()
 
-    async def _of_node(self, client: Any, pattern: str, most: int) -> AsyncIterator[StoredBucket]:
-        cursor: Any = 0
-        while True:
-            found = client.execute_command("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
-            cursor, keys = await self._within(found)
+    async def _of_node(self, commands: Commands, node: Any, pattern: str, most: int) -> AsyncIterator[StoredBucket]:
+        cursor, is_over = 0, False
+        while not is_over:
+            options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
+            cursor, keys = await commands("SCAN", cursor, *options, node=node)
             self.looked += COUNT
-            seconds, microseconds = await self._within(client.execute_command("TIME"))
-            now_us = float(int(seconds) * 1_000_000 + int(microseconds))
+            now_us = float(await commands("EVAL", TIME, 1, f"{self._prefix}:"))
             for text in keys:
-                value = await self._within(client.execute_command("GET", text))
-                left_ms = await self._within(client.execute_command("PTTL", text))
+                value, left_ms = await commands("GET", text), await commands("PTTL", text)
                 own = text.decode(errors="replace").removeprefix(f"{self._prefix}:")
                 stored = None if value is None else stored_bucket(own, value, now_us, int(left_ms) / 1000)
                 if stored is not None:
                     yield stored
-            if int(cursor) == 0:
-                return
-            if self.looked >= most:
-                self.is_whole = False
-                return
-
-    async def _within(self, answer: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await answer
-        except Exception as error:
-            raise store_error_of(error, self._timeout, untried="" if self.looked else self._server.scheme) from error
+            is_over = int(cursor) == 0 or self.looked >= most
+        self.is_whole = self.is_whole and int(cursor) == 0
 
 
 def stored_bucket(text: str, value: bytes, now_us: float, left: float) -> StoredBucket | None:

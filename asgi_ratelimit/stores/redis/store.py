@@ -21,13 +21,13 @@ from ...errors import ConfigurationError, StoreError
 from ..base import Decisions, Observer, Store, before_closing
 from ..event_loops import drop_closed, running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
-from .clients import Connection, NameLookup, RedisLike, server_of
+from .clients import Connection, RedisLike, server_of
 from .cluster import ClusterNodes
 from .denials import Denials
 from .documents import RedisDocuments
 from .node import Context, Node
 from .outage import Outage
-from .wire import PEEK_ID, NumberedTake, Reset
+from .wire import PEEK_ID, NumberedTake
 
 
 class RedisStore(Store):
@@ -67,9 +67,8 @@ class RedisStore(Store):
         denials = Denials(clock.now_us if clock else monotonic_us)
         operation_ttl_us = checked_operation_ttl(operation_ttl)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
-        lookup = NameLookup(server.hosts)
-        self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage, lookup)
-        self._documents = RedisDocuments(self._context)
+        self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage)
+        self._documents = RedisDocuments(server, escaped(prefix), timeout)
         self._begun: Callable[[], None] | None = None
         self._ended: Callable[[], Awaitable[None]] | None = None
         self.begin_anew()
@@ -80,11 +79,10 @@ class RedisStore(Store):
 
         They are never closed here: their event loop shares the parent's registrations with the operating system.
         """
-        _of_parents.append((getattr(self, "_nodes", None), self._documents.connections))
+        _of_parents.append((getattr(self, "_nodes", None), self._documents.by_loop))
         self._nodes: dict[asyncio.AbstractEventLoop, Node | ClusterNodes] = {}
         self._ids = count(getrandbits(48) + 1)
         self._context.outage.begin_ledger()
-        self._context.lookup = NameLookup(self._context.server.hosts)
         self._documents.begin_anew()
 
     def __repr__(self) -> str:
@@ -96,18 +94,14 @@ class RedisStore(Store):
         return self._context.clock
 
     @property
-    def place(self) -> str:
-        """Stores with the same place share their buckets."""
-        return f"{self._context.prefix} {self._context.server.place}"
-
-    @property
     def documents(self) -> RedisDocuments:
         """The documents that processes share beside the buckets."""
         return self._documents
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
-        self._context.observers.add(observer)
+        """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
+        if not any(each is observer for each in self._context.observers):
+            self._context.observers.append(observer)
 
     def take(self, takes: Sequence[Take]) -> Decisions | Awaitable[list[Decision]]:
         """One decision for each take, in order; a refusal that is certain, and any in an outage, is there at once."""
@@ -140,10 +134,10 @@ class RedisStore(Store):
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
-        self._context.denials.forget(charges)
-        nodes = self._open()
-        await asyncio.gather(*[nodes.answer(Reset(charge)) for charge in charges])
-        await self._context.outage.forget(charges)
+        prefix, documents = self._context.prefix, self._documents
+        await asyncio.gather(*[documents.delete_key(f"{prefix}:{charge.bucket}") for charge in charges])
+        self._context.denials.clear()
+        await self._context.outage.local.reset(charges)
 
     async def aclose(self) -> None:
         """Close this event loop's connections, once all waiting calls are answered, and unused slots are given back.
@@ -155,7 +149,7 @@ class RedisStore(Store):
         last = before_closing.get(self)
         if last is not None:
             await last()
-        if len(self._context.outage.ledger):  # this event loop may not have used it yet
+        if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()
         nodes = self._nodes.pop(running_loop(*_NEEDS_ASYNCIO), None)
         if nodes is not None:
@@ -208,7 +202,7 @@ class RedisStore(Store):
         if nodes is None:
             drop_closed(self._nodes)
             server = self._context.server
-            connection = Connection(server, self._context.lookup)
+            connection = Connection(server)
             if server.is_cluster:
                 nodes = self._nodes[loop] = ClusterNodes(self._context, connection)
             else:

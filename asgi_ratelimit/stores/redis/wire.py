@@ -45,14 +45,6 @@ _TAKEN = struct.Struct("<Bdd")
 _REPEATED = struct.Struct("<dd")
 _SETTLED = struct.Struct("<Bd")
 _DOUBLE = struct.Struct("<d")
-_RESET = b"\x03"
-
-
-@dataclass(slots=True)
-class Reset:
-    """The order to forget the bucket of a charge."""
-
-    charge: Charge
 
 
 @dataclass(slots=True)
@@ -67,9 +59,9 @@ class NumberedTake:
     is_part: bool = False
 
 
-Action: TypeAlias = NumberedTake | Settlement | Reset
+Action: TypeAlias = NumberedTake | Settlement
 
-Answer: TypeAlias = Decisions | Settled | StoreUnavailable | None
+Answer: TypeAlias = Decisions | Settled | StoreUnavailable
 """A take and a peek are answered with one decision."""
 
 
@@ -80,8 +72,6 @@ def charges_of(action: Action) -> Sequence[Charge]:
 
 def weight_of(action: Action) -> int:
     """As how many charges of a token bucket an action counts, for the work that the script has with it."""
-    if type(action) is Reset:  # it needs no more of a charge than the bucket
-        return 1
     return sum([charge.quota.weight for charge in charges_of(action)])
 
 
@@ -95,17 +85,12 @@ def encode(
     parts: list[bytes] = []
 
     for action in actions:
-        if type(action) is Reset:
-            keys.append(f"{prefix}:{action.charge.bucket}".encode())
-            parts.append(_RESET)
-            continue
-        charges = action.take.charges if type(action) is NumberedTake else charges_of(action)
-        for charge in charges:
+        for charge in action.take.charges if isinstance(action, NumberedTake) else (action.charge,):
             if id(charge.quota) not in numbers:
                 quotas.append(_packed_quota(charge.quota, charge.quota.stamp))
                 numbers[id(charge.quota)] = len(quotas)
             keys.append(f"{prefix}:{charge.bucket}".encode())
-        if type(action) is NumberedTake:
+        if isinstance(action, NumberedTake):
             take = action.take
             flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
             flags += PEEK * (action.id == PEEK_ID)
@@ -114,26 +99,22 @@ def encode(
             if take.operation is not None:
                 parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}".encode())
-        elif type(action) is Settlement:
-            bucket, booked, undone = action.charge.bucket, action.booked, action.undone
-            keys.append(f"{prefix}:{settlement_text(bucket, action.id)}".encode())
-            if undone is not None:
-                keys.append(f"{prefix}:{operation_text(undone)}".encode())
-            ttl_us = 0.0
-            if action.until_us:
-                ttl_us = action.until_us - (clock or SystemClock()).now_us() + SKEW_US
-            ttl_ms = max(ttl_us, operation_ttl_us) // 1000 + 1 if action.id else 0  # 0: it is not remembered
-            number = numbers[id(action.charge.quota)]
-            parts.append(
-                _SETTLEMENT.pack(
-                    2, number, *booked, action.actual, action.token, ttl_ms, action.until_us, undone is not None
-                )
-            )
+            continue
+        keys.append(f"{prefix}:{settlement_text(action.charge.bucket, action.id)}".encode())
+        if action.undone is not None:
+            keys.append(f"{prefix}:{operation_text(action.undone)}".encode())
+        ttl_us = operation_ttl_us
+        if action.until_us:
+            ttl_us = max(action.until_us - (clock or SystemClock()).now_us() + SKEW_US, operation_ttl_us)
+        ttl_ms = ttl_us // 1000 + 1 if action.id else 0  # 0: it is not remembered
+        lasting = action.token, ttl_ms, action.until_us, action.undone is not None
+        number = numbers[id(action.charge.quota)]
+        parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, *lasting))
     return keys, b"".join(quotas), b"".join(parts)
 
 
-def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str, bytes]) -> list[Answer]:
-    """The answers to actions in the script's reply to the call with this mark; the values of buckets go to ``seen``.
+def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]:
+    """The answers to actions in the script's reply to the call with this mark.
 
     Raises ``StoreUnavailable`` for anything else.
     """
@@ -147,32 +128,28 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes, seen: dict[str,
             if reply[at] == FAILED:
                 text, at = _value(reply, at + 1)
                 answers.append(StoreUnavailable((text or b"").decode("utf-8", "replace")))
-            elif type(action) is NumberedTake:
-                take, stored, now, own_id = action.take, [], called_us, action.id
+            elif isinstance(action, NumberedTake):
+                take, stored, now, own_id, asked_us = action.take, [], called_us, action.id, 0.0
                 verdict, wait, granted = _TAKEN.unpack_from(reply, at)
                 at += _TAKEN.size
                 if verdict == REPEATED:
                     now, own_id = _REPEATED.unpack_from(reply, at)
-                    at += _REPEATED.size
+                    at, own_id, asked_us = at + _REPEATED.size, int(own_id), called_us
                 for charge in take.charges:
                     value, at = _value(reply, at)
                     stored.append(read(charge.quota, value, now))
-                    if value is not None:
-                        seen[charge.bucket] = value
                 if granted:
                     take = granting(take, granted)
-                allowed, is_repeated = verdict != REFUSED, verdict == REPEATED
-                own_id = int(own_id) if allowed and action.id != PEEK_ID else 0
-                asked_us = called_us if is_repeated else 0.0
-                decision = Decision(take, allowed, wait, stored, now, own_id, repeated=is_repeated, asked_us=asked_us)
+                if verdict == REFUSED or action.id == PEEK_ID:
+                    own_id = 0
+                decision = Decision(
+                    take, verdict != REFUSED, wait, stored, now, own_id, repeated=asked_us > 0.0, asked_us=asked_us
+                )
                 answers.append(Decisions((decision,)))
-            elif type(action) is Settlement:
+            else:
                 is_first, now = _SETTLED.unpack_from(reply, at)
                 value, at = _value(reply, at + _SETTLED.size)
                 answers.append(Settled(is_first == 1, now, read(action.charge.quota, value, now)))
-            else:
-                answers.append(None)
-                at += 1
     except (struct.error, IndexError, TypeError) as error:
         raise StoreUnavailable(f"Redis answered {reply!r:.100}, which makes no sense") from error
     if at != len(reply):

@@ -6,14 +6,16 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ...errors import RateLimitError
-from . import app_commands, log_commands, store_commands
+from . import offline_commands, store_commands
 from .output import warn
 
-COMMANDS = (app_commands, log_commands, store_commands)
+COMMANDS = (offline_commands, store_commands)
 """The modules of the subcommands, in the order in which the help lists them."""
 
 
@@ -28,17 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Choose rate limits, check them, and see what they do.",
         example="asgi-ratelimit routes main:app",
     )
-    parser.add_argument("--version", action="store_true", help="print the version of the package")
-    commands = parser.add_subparsers(title="commands", metavar="command")
+    release = f"asgi-ratelimit-pacer {version('asgi-ratelimit-pacer')}"
+    parser.add_argument("--version", action="version", version=release, help="print the version of the package")
+    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
     for module in COMMANDS:
         module.add_commands(commands)
-    _complete(parser)
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        with suppress(ImportError):
+            import_module("argcomplete").autocomplete(parser)
     options = parser.parse_args(arguments)
-    if options.version:
-        print(f"asgi-ratelimit-pacer {import_module('asgi_ratelimit').__version__}")
-        return 0
-    if not hasattr(options, "run"):
-        parser.error("a command is missing, and asgi-ratelimit --help lists them all")
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -60,25 +62,7 @@ class Parser(argparse.ArgumentParser):
         self.example = example
         self.set_defaults(example=example)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
-        """Parse known arguments; accept no others."""
-        options, others = super().parse_known_args(args, namespace)
-        if others:
-            quotes = "" if others[0].startswith("-") else "; a text with spaces needs quotes"
-            self.error(f"{' '.join(others)} is not expected{quotes}")
-        return options, others
-
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit."""
         warn(f"{message}: {self.example}", "error")
         self.exit(2)
-
-
-def _complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell's request for completions, if argcomplete is installed."""
-    if "_ARGCOMPLETE" in os.environ:
-        try:
-            from argcomplete import autocomplete
-        except ImportError:
-            return
-        autocomplete(parser)

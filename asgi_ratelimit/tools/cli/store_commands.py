@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
 import heapq
 import os
-import re
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -16,12 +14,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ...dashboard import Summary, summary
-from ...decision import Charge, Take
 from ...errors import ConfigurationError
 from ...inbound import Blocks
 from ...keys import header
 from ...overrides import Override, Overrides
-from ...quota_text import RESERVED_NAMES, as_quotas, parse_period
+from ...quota_text import RESERVED_NAMES, parse_period
 from ...stores import RedisStore
 from ...stores.redis.scan import Scan, StoredBucket
 from .output import Row, duration, listed, moment, print_json, print_table, progress, say, warn
@@ -35,7 +32,6 @@ MOST = 1_000_000
 SHOWN = 20
 
 _STORE = "--store redis://localhost:6379/0"
-_HASH = re.compile("[0-9a-f]{32}")
 _NO_PROGRAM = (
     "no program has reported a request on this store in the last hour: none has had one yet, or has ended before its "
     "first report without closing its store, or programs use another URL or prefix"
@@ -64,31 +60,21 @@ def add_commands(commands: Any) -> None:
         parser.set_defaults(run=partial(_run, run))
         parser.add_argument("--store", default=os.environ.get(VARIABLE), help=f"its URL (default: that in {VARIABLE})")
         parser.add_argument("--prefix", default="rl", help="the prefix of the store's keys (default: rl)")
-        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
         if "NAME" in arguments:
             parser.add_argument("name", help="the name of the rule or limiter, as routes lists it")
         if "KEY" in arguments:
             parser.add_argument("key", help="whose bucket: an address, or what the key function returns")
             parser.add_argument("--hash", action="store_true", help="the key is what a client sends, to be hashed")
-        if run in (peek, reset):
-            parser.add_argument("--quota", help="the quota, so that the store is not searched for it")
         if run is set_limit:
             parser.add_argument("quota", help='"10/minute"; or shadow, which enforces nothing; or off, for no limit')
         if "--for" in arguments:
             parser.add_argument("--for", dest="lasting", required=run is block, help='how long, such as "1 hour"')
         if run in (set_limit, unset):
-            parser.add_argument("--by", default=_user(), help="whom the history names (default: you)")
+            parser.add_argument("--by", default=os.environ.get("USER"), help="whom the history names (default: you)")
     parser = commands.choices["buckets"]
     parser.add_argument("--name", help="only those of this rule or limiter")
     parser.add_argument("--count", type=int, default=SHOWN, help=f"how many to show (default: {SHOWN})")
     parser.add_argument("--scan", type=int, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
-
-
-def _user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
-        return None
 
 
 def _run(command: Command, options: argparse.Namespace) -> int:
@@ -112,18 +98,14 @@ def _run(command: Command, options: argparse.Namespace) -> int:
 
 
 def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool) -> None:
-    """Warn of what programs have not used in the last hour: the store, the name, a key that is no hash, a block."""
-    name, key = getattr(options, "name", None), getattr(options, "key", "")
-    names = sorted({rule.name for rule in recent.rules})
-    keys = [each.key or "" for each in recent.keys if each.rule == name]
+    """Warn of what programs have not used in the last hour: the store, the name, or a block."""
+    name, names = getattr(options, "name", None), sorted({rule.name for rule in recent.rules})
     if not names:
         warn(_NO_PROGRAM)
     elif name is not None and name not in names:
         near = get_close_matches(name, names, 1)
         hint = f": did you mean {near[0]!r}?" if near else ""
         warn(f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}{hint}")
-    elif key and keys and all(map(_HASH.fullmatch, keys)) and not _HASH.fullmatch(key):
-        warn(f"the keys of {name!r} are hashes of what clients send, as header() and cookie() make them: --hash")
     elif is_block and not any(rule.has_penalty for rule in recent.rules if rule.name == name):
         warn(
             f"{name!r} has no Penalty, so it does not check for blocks, and lets the key pass: "
@@ -181,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 async def peek(store: RedisStore, options: argparse.Namespace) -> bool:
     """Print the limit that is in force, the buckets of a key, and its block."""
-    stored = await _of_key(store, options)
+    stored = await _of_key(options)
     blocked_for = await Blocks(store=store, name=options.name).blocked_for(options.key)
     override = (await Overrides(store).all()).get(options.name)
     own = next((rule.quotas for rule in (await summary(store)).rules if rule.name == options.name), "")
@@ -204,18 +186,9 @@ def _nothing(options: argparse.Namespace) -> str:
     return f"{options.key!r} has used nothing of {options.name!r}"
 
 
-async def _of_key(store: RedisStore, options: argparse.Namespace) -> list[StoredBucket]:
-    """The buckets of a key: that of the named quota, or those that a search of the whole store finds."""
-    if options.quota is None:
-        return (await _scanned(options, options.key, sys.maxsize))[0]
-    stored = []
-    for quota in as_quotas(options.quota):
-        charge = Charge(quota, options.key, 1, options.name)
-        state = (await store.peek(Take((charge,)))).states[0]
-        used = quota.most - state.remaining
-        if used:
-            stored.append(StoredBucket(charge.bucket, options.name, quota.name, options.key, used, state.reset_after))
-    return stored
+async def _of_key(options: argparse.Namespace) -> list[StoredBucket]:
+    """The buckets of a key, for which the whole store is searched."""
+    return (await _scanned(options, options.key, sys.maxsize))[0]
 
 
 async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> tuple[list[StoredBucket], Scan]:
@@ -232,7 +205,7 @@ async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> t
 
 async def reset(store: RedisStore, options: argparse.Namespace) -> bool:
     """Forget the buckets of a key."""
-    stored: list[Any] = await _of_key(store, options)
+    stored: list[Any] = await _of_key(options)
     await store.reset(stored)  # a store needs no more than the buckets
     names = [each.quota for each in stored]
     _answer(options, f"reset: {', '.join(names)}" if names else _nothing(options), reset=names)

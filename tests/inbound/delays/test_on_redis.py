@@ -78,6 +78,7 @@ async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
         await visit(site, first)
         waiting = asyncio.ensure_future(visit(site, second))
         await second.is_read.wait()  # as soon as it waits
+        await asyncio.sleep(0)  # and its take is sent
         server.stop()
         await waiting
         await store.aclose()

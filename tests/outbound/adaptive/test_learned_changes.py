@@ -35,7 +35,7 @@ def test_a_limit_that_is_learned() -> None:
     (change,) = changes_of(lambda path, number: (200, bucket_headers(4, 1)), CHANNEL, CHANNEL)
     assert (change.host, change.bucket, change.kind) == ("api.example", "abc default channels/1", "learned")
     assert (change.limit, change.remaining, change.paused_for) == (5.0, 4.0, 0.0)
-    assert change.text == "limit 5, 4 left"
+    assert change.text == "limit 5, 4 left, more in 1 s"
 
 
 def test_a_limit_that_changes() -> None:

@@ -65,13 +65,13 @@ def used(url: str, name: str, quota: str, key: str, times: int = 1, prefix: str 
 
 
 def test_peek_shows_what_a_key_has_used(redis_url: str, run: Callable[..., Any]) -> None:
-    """Under all quotas of a name, or under one that is named."""
+    """Under all quotas of a name."""
     used(redis_url, "/login", "10/day; 3/hour fixed", KEY, 2)
     code, peeked = run("peek", "/login", KEY, "--json")
     found = {each["quota"]: round(each["used"], 2) for each in peeked["buckets"]}
     assert (code, found, peeked["blocked_for"]) == (0, {"per-day": 2, "per-hour": 2}, 0)
-    code, table = run("peek", "/login", KEY, "--quota", "10/day")
-    assert (code, table.splitlines()[1].split()[:2]) == (0, ["per-day", "2"])
+    code, table = run("peek", "/login", KEY)
+    assert (code, sorted(line.split()[0] for line in table.splitlines()[-2:])) == (0, ["per-day", "per-hour"])
 
 
 def test_peek_shows_the_limit_that_is_in_force(redis_url: str, run: Callable[..., Any]) -> None:
@@ -83,20 +83,12 @@ def test_peek_shows_the_limit_that_is_in_force(redis_url: str, run: Callable[...
     assert (shown[0], shown[2].split()[0]) == ("in force: 9/minute, set by ann", "per-hour")
 
 
-def test_peek_finds_nothing(redis_url: str, run: Callable[..., Any]) -> None:
-    """Exit code 1, for another key, another name or another prefix."""
-    used(redis_url, "/login", "10/day", KEY)
-    for arguments in (("/login", "other"), ("other", KEY), ("/login", KEY, "--prefix", "shop")):
-        code, out = run("peek", *arguments)
-        assert (code, "has used nothing" in out) == (1, True)
-
-
 def test_reset_makes_a_key_as_good_as_new(redis_url: str, run: Callable[..., Any]) -> None:
-    """All of its quotas, or the one that is named; other keys stay."""
+    """All of its quotas; other keys stay."""
     used(redis_url, "/login", "10/day; 3/hour fixed", KEY)
     used(redis_url, "/login", "10/day", "other")
-    assert run("reset", "/login", KEY, "--quota", "10/day") == (0, "reset: per-day\n")
-    assert run("reset", "/login", KEY) == (0, "reset: per-hour\n")
+    code, out = run("reset", "/login", KEY)
+    assert (code, sorted(out.removeprefix("reset: ").strip().split(", "))) == (0, ["per-day", "per-hour"])
     assert run("reset", "/login", KEY, "--json") == (1, {"reset": []})
     assert [each["key"] for each in run("buckets", "--json")[1]["buckets"]] == ["other"]
 
@@ -121,31 +113,11 @@ def test_the_value_of_a_header_is_hashed(redis_url: str, run: Callable[..., Any]
     """With ``--hash``, a key is what a client sends, and all commands on keys find its bucket."""
     hashed = header("x-api-key").key_of("k1")
     used(redis_url, "/login", "10/day", hashed)
-    assert run("peek", "/login", "k1", "--hash", "--quota", "10/day")[0] == 0
+    assert run("peek", "/login", "k1", "--hash")[0] == 0
     assert run("block", "/login", "k1", "--for", "1h", "--hash") == (0, f"{hashed!r} is blocked for 1h\n")
     assert 3500 < run("peek", "/login", hashed, "--json")[1]["blocked_for"] <= 3600
     assert run("unblock", "/login", "k1", "--hash") == (0, f"{hashed!r} may pass again\n")
     assert run("reset", "/login", "k1", "--hash") == (0, "reset: per-day\n")
-
-
-@pytest.mark.parametrize("command", [["peek"], ["reset"], ["block", "--for", "1h"], ["unblock"]])
-def test_a_key_among_hashes_that_is_none(
-    redis_url: str, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where all keys of a name are hashes, the warning says so; a hash, and a key among others, has none."""
-    hashes = Rule("/", "5/minute", name="login", key=header("x-api-key"), penalty=Penalty("1 hour", after=3))
-    serve(redis_url, hashes, headers=[(b"x-api-key", b"k1")])
-    hint = "warning: the keys of 'login' are hashes of what clients send, as header() and cookie() make them: --hash\n"
-    for name, key, warning in (
-        ("login", "k1", hint),
-        ("login", "0" * 32, ""),
-        ("shop", KEY, ""),
-    ):
-        main([command[0], name, key, *command[1:], "--store", redis_url])
-        err = capsys.readouterr().err
-        assert err == warning or (not warning and "hashes" not in err)
-    main([command[0], "login", "k2", *command[1:], "--hash", "--store", redis_url])
-    assert capsys.readouterr().err == ""
 
 
 def serve(url: str, *rules: Rule, **request: Any) -> None:
@@ -178,18 +150,6 @@ def test_a_block_that_nobody_looks_for_is_warned_of(
     assert main(["block", name, KEY, "--for", "1h", "--store", redis_url]) == 0
     out, err = capsys.readouterr()
     assert (out, err[: len(warning)], bool(err)) == (BLOCKED, warning, bool(warning))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "done"),
-    [(["set", "/login", "5/s"], "'/login' is 5/s\n"), (["block", "/login", KEY, "--for", "1h"], BLOCKED)],
-)
-def test_a_store_without_programs_is_warned_of(
-    redis_url: str, arguments: list[str], done: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It may be the wrong one, or have another prefix."""
-    assert main([*arguments, "--store", redis_url]) == 0
-    assert capsys.readouterr() == (done, NO_PROGRAM)
 
 
 def test_buckets_show_who_uses_most(redis_url: str, run: Callable[..., Any]) -> None:
@@ -253,20 +213,11 @@ def test_a_prefix_under_which_nothing_is_stored_is_told(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("command", [["peek", "shpo", KEY], ["reset", "shpo", KEY], ["buckets", "--name", "shpo"]])
-def test_a_name_without_buckets_is_told(redis_url: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """If nobody has used it in the last hour."""
-    serve(redis_url)
-    main([*command, "--store", redis_url])
-    assert capsys.readouterr().err == f"{NOT_USED.format('shpo')} 'shop': did you mean 'shop'?\n"
-
-
 WRONG = [
     (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
-    (["peek", "a", "b", "--store", "memory://"], "is not a URL of a Redis"),
+    (["peek", "a", "b", "--store", "memory://"], "is not the URL of a store"),
     (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
-    (["peek", "a", "b", "--store", "http://localhost"], "is not a URL of a Redis"),
-    (["peek", "a", "b", "--store", "redis://localhost:1/0", "--quota", "5"], "'5'"),
+    (["peek", "a", "b", "--store", "http://localhost"], "is not the URL of a store"),
     (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "'long'"),
     (["set", "a", "5/s", "--for", "long", "--store", "redis://localhost:1/0"], "'long'"),
     (["set", "a", "often", "--store", "redis://localhost:1/0"], "'often'"),

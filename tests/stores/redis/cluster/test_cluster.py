@@ -169,16 +169,6 @@ async def test_a_refund_reaches_every_node(store: RedisStore, cluster: RedisClus
     assert await left(store, SHARED, shared) == 2
 
 
-async def test_a_best_effort_is_what_all_can_give(store: RedisStore, cluster: RedisCluster) -> None:
-    """And that much is taken from each."""
-    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
-    decision = await take(store, *of(own, HOURLY, cost=8), *of(shared, SHARED, cost=8), best_effort=True)
-    assert (decision.allowed, decision.granted) == (True, 5)
-    assert [state.remaining for state in decision.states] == [5, 0]
-    again = await take(store, *of(own, HOURLY, cost=8), *of(shared, SHARED, cost=8), best_effort=True)
-    assert (again.allowed, again.granted) == (False, 0)
-
-
 async def test_a_reset_reaches_every_node(store: RedisStore, cluster: RedisCluster) -> None:
     """All buckets of the charges are as never used."""
     own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]

@@ -109,7 +109,8 @@ async def test_a_ticket_is_used_once(limiter: Limiter, key: dict[str, str], is_o
     assert [state.remaining for state in (await limiter.peek(keys)).states] == [8, 3]
 
 
-async def test_a_best_effort_over_several_slots_is_no_operation(limiter: Limiter, key: dict[str, str]) -> None:
-    """What it would grant depends on all nodes, so that it could not be repeated: it says so."""
-    with pytest.raises(ConfigurationError, match="best_effort with an operation needs one key"):
-        await limiter.rate_limit(key, 2, best_effort=True, operation="id")
+async def test_a_best_effort_needs_one_key(limiter: Limiter, key: dict[str, str]) -> None:
+    """What it would grant depends on several nodes; charges of one key are on one."""
+    with pytest.raises(ConfigurationError, match="best_effort on a cluster needs one key"):
+        await limiter.rate_limit(key, 20, best_effort=True)
+    assert (await limiter.rate_limit("key", 20, best_effort=True)).granted == 5

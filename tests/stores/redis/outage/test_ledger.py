@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import pack
 from asgi_ratelimit.decision import Charge, Take, settlements_of
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
@@ -36,12 +35,8 @@ class Fleet:
         return self.outages[0]
 
     def take(self, charge: Charge) -> float:
-        """Take from the store, which reports its values to all processes; returns the units that it granted."""
+        """Take from the store; returns the units that it granted."""
         (decision,) = self.store.take((Take((charge,)),))
-        held = self.store.held(charge.bucket)
-        if held is not None:
-            for each in self.outages:
-                each.seen[charge.bucket] = pack(*held)
         return self._noted(decision.granted)
 
     def take_without(self, charge: Charge, process: int = 0) -> float:
@@ -122,34 +117,20 @@ def test_a_bucket_that_this_process_has_forgotten(kind: Callable[..., Quota]) ->
     """All that was taken of it is charged."""
     fleet, charge = Fleet(), Charge(kind(10, 3600.0), "key", 4)
     fleet.take_without(charge)
-    run_in_place(fleet.outage._local.reset([charge]))
+    run_in_place(fleet.outage.local.reset([charge]))
     fleet.repay()
     assert fleet.left(charge) == 6
 
 
-@EACH_KIND
-def test_a_value_that_was_reported_before_the_sum_was_charged(kind: Callable[..., Quota]) -> None:
-    """A full Redis can still refuse, and its answer does not know what was taken here."""
-    fleet, charge = Fleet(), Charge(kind(10, 3600.0), "key")
-    fleet.take(replace(charge, cost=2))
-    value = fleet.outage.seen[charge.bucket]
-    assert fleet.take_without(replace(charge, cost=8))
-    fleet.outage.seen[charge.bucket] = value
-    assert not fleet.take_without(charge)
-    fleet.repay()
-    assert fleet.left(charge) == 0
-
-
 @pytest.mark.parametrize("quota", [TokenBucket(8, 60.0), FixedWindow(8, 60.0)], ids=["bucket", "fixed"])
 def test_a_large_take_of_a_small_share(quota: Quota) -> None:
-    """It is granted as a whole, and small ones wait until its units have come back at the rate of the share."""
+    """It is granted as a whole, small ones wait until it is back below the share, and all of it is charged."""
     fleet = Fleet(replicas=4)
     assert fleet.take_without(Charge(quota, "key", 8)) == 8
-    fleet.clock.advance(60.0)  # two units come back
     for _ in range(3):
         assert not fleet.take_without(Charge(quota, "key"))
     fleet.repay()
-    assert fleet.left(Charge(quota, "key")) == 2
+    assert fleet.left(Charge(quota, "key")) == 0
 
 
 def test_a_rolling_window_counts_from_the_last_take_on() -> None:
@@ -171,10 +152,7 @@ STEPS = st.lists(
 @up_to(2_000)
 @given(STEPS, st.sampled_from([1, 2]), st.sampled_from([1.0, 0.5]), st.integers(0, 1))
 def test_outages_are_no_second_quota(steps: list[str | int | float], replicas: int, factor: float, first: int) -> None:
-    """In no interval, whatever happens in which order; only a process that does not know what others took adds a share.
-
-    One process knows all, and grants what Redis would grant.
-    """
+    """In no interval, whatever happens in which order: a share for each process is all that they add."""
     quota = TokenBucket(6, 1.0, burst_allowance_factor=factor if replicas == 1 else 1.0)
     fleet, is_out, process = Fleet(replicas), False, first
     for step in steps:
@@ -190,5 +168,4 @@ def test_outages_are_no_second_quota(steps: list[str | int | float], replicas: i
         else:
             fleet.repay()
             is_out = step == "out"
-    shares = quota.burst if replicas > 1 else 0.0
-    fleet.require_promise(quota.burst + shares, quota.limit)
+    fleet.require_promise(2 * quota.burst, quota.limit)

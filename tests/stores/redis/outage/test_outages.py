@@ -86,25 +86,6 @@ async def until_served(limiter: Limiter) -> None:
     pytest.fail("Redis is not probed again")
 
 
-@pytest.mark.parametrize("quota", ["20/day fixed", "20/day rolling", "20/day"])
-async def test_a_second_outage_begins_where_redis_was(server: RedisServer, quota: str) -> None:
-    """What Redis has decided since the first outage counts in the second one."""
-    async with limiter_on(server.url, quota) as limiter:
-
-        async def admitted(count: int) -> int:
-            return sum([bool(await limiter.rate_limit("key")) for _ in range(count)])
-
-        taken = await admitted(2)
-        for count in (2, 50):
-            with redis.Redis.from_url(server.url) as client:
-                client.config_set("maxmemory", "1")
-                taken += await admitted(count)
-                client.config_set("maxmemory", "0")
-            await until_served(limiter)
-            taken += await admitted(12)
-    assert 19 <= taken <= 20
-
-
 @pytest.mark.parametrize("on_error", ["local", "allow", "deny"])
 async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: str) -> None:
     """It is tried whether it can write, also where nothing is to be charged."""

@@ -16,10 +16,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigurationError
-from ...quotas import SECOND_US
-from . import lines as formats
-from .lines import UNREADABLE, Fields, LoggedRequest, ParseLine
+from ..errors import ConfigurationError
+from ..quotas import SECOND_US
+from . import log_lines as formats
+from .log_lines import UNREADABLE, Fields, LoggedRequest, ParseLine
 
 STDIN = "-"
 LONGEST = 1 << 14
@@ -88,34 +88,25 @@ class LogReader:
     def in_order(self, logs: Sequence[Iterable[LoggedRequest]]) -> Iterator[LoggedRequest]:
         """The requests of logs in the order of their times: a server logs them when they are answered.
 
-        Those in whole seconds are spread over their second. One that came more than a window too late gets the time of
-        the latest before it.
+        Those in whole seconds are spread over their second.
         """
-        last = 0.0
-        for block in self._blocks(heapq.merge(*logs, key=_time_of)):
-            requests = block
-            if block and not any(each[0] % SECOND_US for each in block):
-                self.in_whole_seconds = True
-                requests = list(_spread(block))
-            if requests and requests[0][0] < last:  # the rest of a second that fills more than a window
-                requests = [(max(last, each[0]), *each[1:]) for each in requests]
-            last = requests[-1][0] if requests else last
-            yield from requests
+        ordered = self._sorted(heapq.merge(*logs, key=_time_of))
+        first = list(islice(ordered, LOOKS))
+        self.in_whole_seconds = bool(first) and not any(each[0] % SECOND_US for each in first)
+        ordered = chain(first, ordered)
+        yield from _spread(ordered) if self.in_whole_seconds else ordered
 
-    def _blocks(self, requests: Iterator[LoggedRequest]) -> Iterator[list[LoggedRequest]]:
-        """The requests in blocks, in order, and with one second in two blocks only if it fills more than a window."""
-        pending, latest = list[LoggedRequest](), 0.0
-        while read := list(islice(requests, WINDOW)):
-            pending = sorted([*pending, *read], key=_time_of)
+    def _sorted(self, requests: Iterator[LoggedRequest]) -> Iterator[LoggedRequest]:
+        """The requests in order; one that comes a window too late gets the time of the latest before it."""
+        pending, latest = list(islice(requests, WINDOW)), 0.0
+        while pending:
+            pending = sorted([*pending, *islice(requests, WINDOW)], key=_time_of)
             late = bisect_left(pending, latest, key=_time_of)
             self.late += late
             pending[:late] = [(latest, *each[1:]) for each in pending[:late]]
-            half = len(pending) // 2
-            latest = pending[half][0] // SECOND_US * SECOND_US
-            ready = bisect_left(pending, latest, key=_time_of) or (half if half >= WINDOW else 0)
-            yield pending[:ready]
-            del pending[:ready]
-        yield pending
+            yield from pending[:WINDOW]
+            latest = pending[:WINDOW][-1][0]
+            del pending[:WINDOW]
 
     def _requests(self, name: str) -> Iterator[LoggedRequest]:
         lines = lines_of(name)
@@ -214,17 +205,20 @@ def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
 _time_of, _key_of = itemgetter(0), itemgetter(1)
 
 
-def _spread(requests: Sequence[LoggedRequest]) -> Iterator[LoggedRequest]:
+def _spread(requests: Iterable[LoggedRequest]) -> Iterator[LoggedRequest]:
     """Spread requests in whole seconds over their seconds: evenly, except for those of one key in a quiet second.
 
-    There, consecutive ones with one key, such as a page and what it loads, come at about one time.
+    There, consecutive ones with one key, such as a page and what it loads, come at about one time. What fills more than
+    a window in one second comes at the end of that.
     """
+    latest = 0.0
     for at, group in groupby(requests, key=_time_of):
-        same = list(group)
-        by_key = len(same) <= QUIET
-        runs = [list(run) for _, run in groupby(same, key=_key_of)] if by_key else [[each] for each in same]
-        step = SECOND_US / len(runs)
-        for number, run in enumerate(runs):
-            within = min(step, RUN_US) / len(run)
-            for place, (_, key, method, path) in enumerate(run):
-                yield at + (number * step + place * within) // 1.0, key, method, path
+        while same := list(islice(group, WINDOW)):
+            by_key = len(same) <= QUIET
+            runs = [list(run) for _, run in groupby(same, key=_key_of)] if by_key else [[each] for each in same]
+            step = SECOND_US / len(runs)
+            for number, run in enumerate(runs):
+                within = min(step, RUN_US) / len(run)
+                for place, (_, key, method, path) in enumerate(run):
+                    latest = max(latest, at + (number * step + place * within) // 1.0)
+                    yield latest, key, method, path

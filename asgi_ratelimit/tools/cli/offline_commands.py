@@ -1,4 +1,4 @@
-"""The commands ``what-if`` and ``suggest``, which read logs."""
+"""The commands that need no store: ``routes`` and ``check`` on an app, ``what-if`` and ``suggest`` on logs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,32 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from ...buckets import as_bytes, digest
+from ...decision import checked_cost
+from ...inbound.config import Tier
+from ...inbound.functions import takes
 from ...inbound.plan import RuleTable
-from ..logs import LogReader, fields_of
-from ..replay import Replay, limits_of, limits_of_file
-from ..suggest import KINDS, QUANTILES, SHARES, suggest, times_of
-from .app_commands import add_folder
+from ...quota_text import as_text, explain, parse_quotas
+from ...quotas import Quota
+from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
+from ..log_lines import fields_of
+from ..log_reading import LogReader
+from ..replay import KINDS, QUANTILES, SHARES, Replay, limits_of, limits_of_file, suggest, times_of
 from .output import Row, counted, listed, moment, print_json, print_table, progress, say, share, warn
 
+_ROUTES = "asgi-ratelimit routes main:app"
+_CHECK = 'asgi-ratelimit check main:app, or asgi-ratelimit check "10/s burst 20; 1000/hour"'
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
+_IS_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch
 
 SHORT = 10.0
 """Seconds of a period, below which fractions of seconds matter."""
@@ -30,6 +43,17 @@ SHOWN = 10
 
 def add_commands(commands: Any) -> None:
     """Add the commands."""
+    for name, run, what, example in (
+        ("check", check, "explain the quotas of a text, a file or an app, and find what is wrong", _CHECK),
+        ("routes", routes, "list every route of an app with the limits that apply to it", _ROUTES),
+    ):
+        parser = commands.add_parser(name, help=what, example=example)
+        parser.set_defaults(run=run)
+        parser.add_argument("app", help="an app as module:attribute; for check, also quotas or a file (limits.toml)")
+        parser.add_argument("--app-dir", default=".", help="the folder of the module (default: here)")
+        parser.add_argument("--factory", action="store_true", help="the attribute is a function that makes the app")
+    parser.add_argument("--require", action="store_true", help="fail if a route has no limit and no rule that exempts")
+    commands.choices["check"].add_argument("--cost", type=float, default=1, help="units of a request (default: 1)")
     for name, run, what, rule, example in (
         ("what-if", what_if, "replay a log under limits, and show who would have been refused", "/login 5/s", _WHAT_IF),
         ("suggest", suggest_limits, "propose limits by what the clients in a log use", "POST /login", _SUGGEST),
@@ -40,7 +64,6 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("--key", default="client", help="whose a request is: client, user, all, or field:NAME")
         parser.add_argument("--field", action="append", default=[], help="a field of a log of JSON, such as time=ts")
         parser.add_argument("--rule", action="append", default=[], help=f'such as "{rule}"; may be repeated')
-        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--refuse", action="append", help='a share of clients, such as "1%%"; may be repeated')
     parser.add_argument("--kind", default="bucket", choices=KINDS, help="of quota: bucket (default), rolling or fixed")
     parser = commands.choices["what-if"]
@@ -48,6 +71,94 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
     parser.add_argument("--top", type=int, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
     parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
+
+
+# On an app
+
+
+def routes(options: argparse.Namespace) -> int:
+    """Print the routes; exit code 1 for a route without limits under ``--require``."""
+    covered = coverage(load_app(options, _ROUTES))
+    if options.json:
+        print_json([asdict(each) for each in covered])
+    else:
+        print_table(("methods", "path", "limits"), [_row(each) for each in covered])
+    unlimited = [each.path for each in covered if not each.is_covered]
+    if options.require and unlimited:
+        warn(f"without a limit: {', '.join(unlimited)}", "error")
+    return int(options.require and bool(unlimited))
+
+
+def _row(covered: Covered) -> tuple[str, str, str]:
+    methods = "WEBSOCKET" if covered.is_websocket else ",".join(covered.methods) or "ANY"
+    limits = " + ".join(covered.limits) or ("exempt" if covered.is_exempt else "NONE")
+    limits += "".join([f" (no key has come: {text})" for text in covered.without_key])
+    return methods, covered.path, limits
+
+
+def check(options: argparse.Namespace) -> int:
+    """Explain limits, and print what is wrong with them; exit code 1 if anything is."""
+    is_file = options.app.endswith(".toml")
+    if is_file or _IS_APP(options.app):
+        add_folder(options.app_dir)
+        rules, problems = rules_of_file(options.app) if is_file else rules_of(load_app(options, _CHECK))
+        limits = [_explained(rule.name, quotas_as_text(rule), rule.quota, rule.messages) for rule in rules]
+    else:
+        quotas = parse_quotas(options.app)
+        limits, problems = [_explained("", as_text(quotas), quotas)], [*findings(quotas, checked_cost(options.cost))]
+    if options.json:
+        print_json({"limits": limits, "findings": problems})
+        return int(bool(problems))
+    for limit in limits:
+        name = f"{limit['name']}: {limit['quotas']}\n" if limit["name"] else ""
+        say(name + "\n".join([*limit["explained"], ""]))
+    say("\n".join([f"finding: {each}" for each in problems]) or "no findings")
+    return int(bool(problems))
+
+
+def _explained(name: str, text: str, quotas: Any, messages: Sequence[Quota] = ()) -> dict[str, Any]:
+    explained = []
+    if isinstance(quotas, Tier):
+        explained = [f"{tier}: {each}" for tier, given in quotas.quotas.items() for each in explain(given).splitlines()]
+    elif quotas and not callable(quotas):
+        explained = explain(quotas).splitlines()
+    if messages:
+        explained += [f"Messages: {each}" for each in explain(messages).splitlines()]
+    return {"name": name, "quotas": text, "explained": explained}
+
+
+def load_app(options: argparse.Namespace, example: str) -> Any:
+    """The app at ``options.app``, as ``module:attribute``. Raises ``ValueError`` where there is none."""
+    module, _, attribute = options.app.partition(":")
+    try:
+        if not module or not attribute or module.endswith(".py"):
+            raise ValueError("it must be a module, not a file, and a colon and an attribute")
+        add_folder(options.app_dir)
+        app: Any = import_module(module)
+        for name in attribute.split("."):
+            app = getattr(app, name)
+        app = app() if options.factory and callable(app) and takes(app, 0) else app
+        if not callable(app) or not takes(app, 3):
+            hint = "; a function that makes one needs --factory"
+            raise ValueError(f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send{hint}")
+        return app
+    except (ImportError, AttributeError, ValueError) as error:
+        start = " ".join(example.split()[:2])
+        mend = f"{start} {options.app} --app-dir src" if isinstance(error, ModuleNotFoundError) else example
+        raise ValueError(f"no app at {options.app!r}: {error}: {mend}") from error
+    except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
+        place = extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
+        raised = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{where}"
+        raise ValueError(f"no app at {options.app!r}: {raised}: {example}") from error
+
+
+def add_folder(folder: str) -> None:
+    """Let modules in a folder be imported."""
+    sys.path.insert(0, str(Path(folder).resolve()))
+
+
+# On logs
 
 
 def _reader(options: argparse.Namespace, limits: RuleTable) -> LogReader:
@@ -67,7 +178,10 @@ def what_if(options: argparse.Namespace) -> int:
             asyncio.run(replay.run(reader.requests()))
     finally:
         logger.setLevel(level)
-    report = replay.report(options.top, _hashed() if options.hide_keys else str)
+    report = replay.report(options.top)
+    salt = secrets.token_bytes(16)  # so that nobody can compare the hashes with those of other runs
+    for each in [each for rule in report["rules"] for each in rule["top"] if options.hide_keys]:
+        each["key"] = digest(salt + as_bytes(each["key"]))[:12]
     report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
     if replay.keyless:
         warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
@@ -90,12 +204,6 @@ def _limits(options: argparse.Namespace) -> RuleTable:
         return limits_of(options.quota, options.rule)
     add_folder(".")  # for the functions that the file names
     return limits_of_file(options.config)
-
-
-def _hashed() -> Callable[[str], str]:
-    """A hash function whose results nobody can compare with those of other runs."""
-    salt = secrets.token_bytes(16)
-    return lambda key: digest(salt + as_bytes(key))[:12]
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from functools import lru_cache, partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from ...errors import ConfigurationError
-from ...keys.addresses import client_key, parse_address
-from ...quotas import SECOND_US
+from ..errors import ConfigurationError
+from ..keys.addresses import client_key, parse_address
+from ..quotas import SECOND_US
 
 LoggedRequest: TypeAlias = tuple[float, str, str, str]
 """The time in whole microseconds, the key (whose request it is), the method, and the path without its query.

@@ -1,0 +1,201 @@
+"""What an answer says: texts by source, in headers, their parameters and the body, and the numbers and times in texts.
+
+Whatever an answer contains, reading it takes time that grows no faster than its size, and raises no exception.
+An unreadable text is ``None``. No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any, TypeAlias
+
+from ..profiles.definitions import Sign, Sources, Unit, each_source
+
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
+"""A mapping, such as ``httpx.Headers``, or pairs; names in any case."""
+
+MAX_HEADERS = 256
+"""The most lines of headers that are read."""
+
+LONGEST_VALUE = 4096
+"""The most characters of the value of a header that is read, after all of its lines have been joined."""
+
+LONGEST_TEXT = 100
+"""The most characters of a number, a time, or the name of a header."""
+
+MAX_NUMBER = 1e15
+"""A larger number is none."""
+
+MAX_PARTS = 64
+"""The most parameters of a header, names that ``{name}`` stands for, and items of a list in a body."""
+
+EPOCH_SECONDS = 1e9
+"""From here on, a time without a unit is in seconds since 1970 ..."""
+
+EPOCH_MILLISECONDS = 1e11
+"""... and from here on in milliseconds. Anything smaller is seconds from now."""
+
+
+class Answer:
+    """The headers and the body of an answer, to be read by source. A ``body`` is the value of its JSON.
+
+    ``headers`` are by name, in lower case.
+    """
+
+    __slots__ = ("_body", "headers")
+
+    def __init__(self, headers: Headers, body: object) -> None:
+        self.headers = _by_name(headers)
+        self._body = body
+
+    def text(self, sources: Sources, name: str = "") -> str | None:
+        """The text of the first source that has one, with ``{name}`` filled in."""
+        return next(iter(self.texts(sources, name)), None)
+
+    def texts(self, sources: Sources, name: str = "") -> list[str]:
+        """The texts of each source."""
+        texts: list[str] = []
+        for source in each_source(sources):
+            path = str(source).replace("{name}", name)
+            header, _, parameter = path.partition("#")
+            text = self.headers.get(header, "")
+            if not isinstance(source, str):
+                texts.append(path)
+            elif path.startswith("body:"):
+                texts += _texts_in(self._body, path[5:])
+            else:
+                texts.append(_parameters(text).get(parameter, "") if parameter else text)
+        return list(filter(None, texts))
+
+    def has(self, sign: Sign, name: str = "") -> bool:
+        """Whether a source has a text, in any case; ``*`` at an end of the text stands for any other text."""
+        texts = self.texts(sign[0], name)
+        return any(fnmatchcase(text.lower(), sign[1].lower()) for text in texts) if sign[1] else not texts
+
+    def names(self, templates: Iterable[str]) -> list[str]:
+        """What ``{name}`` stands for in any of these sources, in their order."""
+        names: list[str] = []
+        for template in templates:
+            header, _, parameter = template.partition("#")
+            before, _, after = header.partition("{name}")
+            if parameter == "{name}":
+                names += _parameters(self.headers.get(header, ""))
+            else:
+                starting = [each.removeprefix(before) for each in self.headers if each.startswith(before)]
+                names += [each.removesuffix(after) for each in starting if each.endswith(after)]
+        return list(dict.fromkeys(filter(None, names)))[:MAX_PARTS]
+
+
+def _by_name(headers: Headers) -> dict[str, str]:
+    """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
+    lines: dict[str, list[str]] = {}
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    for name, value in islice(pairs, MAX_HEADERS):
+        lines.setdefault(_decoded(name).lower(), []).append(_decoded(value))
+    joined = {name: ", ".join(values) for name, values in lines.items() if len(name) <= LONGEST_TEXT}
+    return {name: value.strip() for name, value in joined.items() if len(value) <= LONGEST_VALUE}
+
+
+def _decoded(text: str | bytes) -> str:
+    return text.decode("latin-1") if isinstance(text, bytes) else text
+
+
+_PAIR = re.compile(r"(?:^|[;,])([^=;,]*)[=;]([^;,]*)")
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """``total=100; remaining=99`` by name, ``reads;159,writes;12`` by name, or ``32/40`` by position."""
+    pairs = _PAIR.findall(text) or enumerate(text.split("/"))
+    return {str(name).strip().lower(): value.strip() for name, value in islice(pairs, MAX_PARTS)}
+
+
+def _texts_in(body: object, path: str) -> list[str]:
+    """The texts, numbers and truth values at a dotted path in a body."""
+    nodes: list[Any] = [body]
+    for step in path.split("."):
+        if step == "*":
+            children = [child for node in nodes if isinstance(node, list) for child in node[:MAX_PARTS]]
+        else:
+            children = [node[step] for node in nodes if isinstance(node, dict) and step in node]
+        nodes = children[:MAX_PARTS]
+    return [str(node)[:LONGEST_VALUE] for node in nodes if isinstance(node, str | int | float)]
+
+
+_NUMBER = re.compile(r"([+-]?[0-9]{1,20}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,2})?)[ ]*(?:;.*)?")
+_DURATION = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{0,15})?(?:d|h|ms|m|s|us|µs|ns))+")
+_PART_OF_DURATION = re.compile(r"([0-9.]+)([a-zµ]+)")
+_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_TO_THE_MINUTE = re.compile(r"[^:]*:[0-9]{2}(?![0-9:]).*")
+_JAVASCRIPT = re.compile(r"[A-Za-z]{3} ([A-Za-z]{3} [0-9]{1,2}) ([0-9]{4}) ([0-9:]{8}) (?:GMT|UTC)([+-][0-9]{4}).*")
+
+
+def number(text: str | None) -> float | None:
+    """A decimal number, perhaps with the parameters of a structured field: ``76;w=21600``."""
+    match = _NUMBER.fullmatch(text.strip()) if text and len(text) <= LONGEST_TEXT else None
+    return float(match[1]) if match and abs(float(match[1])) <= MAX_NUMBER else None
+
+
+def duration(text: str) -> float | None:
+    """Seconds of a duration in Go's form: ``1s``, ``6m0s``, ``20ms``, ``1h2.5s``."""
+    text = text.strip()
+    if len(text) > LONGEST_TEXT or not _DURATION.fullmatch(text):
+        return None
+    return sum(float(units) * _SECONDS[unit] for units, unit in _PART_OF_DURATION.findall(text))
+
+
+def unix_time(text: str | None) -> float | None:
+    """The Unix time of a date: ISO 8601, an HTTP-date in any of its three forms, or JavaScript's form.
+
+    A date of ISO 8601 to the minute is the end of that minute. A date without a time zone is in UTC.
+    """
+    text = (text or "").strip()
+    if not text or len(text) > LONGEST_TEXT:
+        return None
+    is_iso = text[0].isdigit()
+    try:
+        if is_iso:
+            at = datetime.fromisoformat(re.sub(r" (?=[+-])", "", text).upper())
+        else:
+            at = parsedate_to_datetime(_JAVASCRIPT.sub(r"\1 \3 \2 \4", text))
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+        return at.timestamp() + (60.0 if is_iso and _TO_THE_MINUTE.fullmatch(text) else 0.0)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
+
+
+def seconds_until(text: str, unit: Unit, server_now: float | None) -> float | None:
+    """Seconds from now until a time in a unit, 0 for a time in the past; ``None`` if it is unknown.
+
+    ``server_now`` is the present by the clock that wrote the time: without it, only times from now on are known.
+    """
+    value = number(text)
+    if unit == "auto":
+        if value is None:
+            value = duration(text)
+        elif value >= EPOCH_SECONDS:
+            unit = "epoch" if value < EPOCH_MILLISECONDS else "epoch-ms"
+        if value is None:
+            value, unit = unix_time(text), "epoch"
+    if value is None:
+        return None
+    seconds = value / 1000.0 if unit.endswith("ms") else value
+    if unit.startswith("epoch"):
+        return None if server_now is None else max(seconds - server_now, 0.0)
+    return seconds if seconds >= 0 else None
+
+
+_WAITS: dict[str, Unit] = {"retry-after-ms": "ms", "x-ms-retry-after-ms": "ms", "retry-after": "auto"}
+
+
+def asked_waits(headers: Mapping[str, str], server_now: float | None) -> list[float]:
+    """The waits that a refusal asks for, in seconds: those in milliseconds, which are more exact, come first.
+
+    The names of ``headers`` are in lower case.
+    """
+    waits = [seconds_until(headers[name], unit, server_now) for name, unit in _WAITS.items() if name in headers]
+    return [wait for wait in waits if wait is not None]

@@ -1,1 +1,0 @@
-"""Apps behind other limiters, each beside its port to this package."""
