@@ -240,42 +240,37 @@ class RuleTable:
         path: str = "/" if not self.rules else route_path(scope) if scope.get("root_path") else scope["path"]
         if path[-1:] == "\n":
             path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")
-        if method == "OPTIONS" and any(name == b"access-control-request-method" for name, _ in scope["headers"]):
-            return self._plan_for_preflight(path)
-        if len(path) + len(method) > LONGEST_CACHED:
-            return self._matched(path, method)
-        return self._cached(path, method)
+        asks = method == "OPTIONS" and any(name == b"access-control-request-method" for name, _ in scope["headers"])
+        matched = self._matched if len(path) + len(method) > LONGEST_CACHED else self._cached
+        return matched(path, method, asks)
 
     def exempts(self, scope: Scope) -> bool:
         """Whether a rule exempts a request with this scope."""
         if self._root:
             scope = {**scope, "root_path": self._root}
-        final = self._final(route_path(scope), scope.get("method", "").upper())
+        final = self._final(self.rules, route_path(scope), scope.get("method", "").upper())
         return final is not None and not final.quota
 
-    def _matched(self, path: str, method: str) -> Plan | None:
-        """The plan of the rules that match: a rule charges the path in any of the ways in which apps read it."""
+    def _matched(self, path: str, method: str, asks: bool) -> Plan | None:
+        """The plan of the rules that match: a rule charges the path in any of the ways in which apps read it.
+
+        A CORS preflight, which ``asks`` and which a browser sends by itself, has only rules that name its method.
+        """
+        rules = [rule for rule in self.rules if rule.methods or not asks]
         paths, method = readings(path), method.upper()
-        final = self._final(path, method)
-        matching = [rule for rule in self.rules if any(rule.matches(each, method) for each in paths)]
-        if final is None:
-            matching = [*self._own, *matching]
-        else:
+        final = self._final(rules, path, method)
+        matching = [rule for rule in rules if any(rule.matches(each, method) for each in paths)]
+        if final is not None:
             matching = [rule for rule in matching if rule is final or rule.shadow]
+        elif not asks:
+            matching = [*self._own, *matching]
         charging = _charging(matching)
         return self._plan_of(charging) if charging else None
 
-    def _final(self, path: str, method: str) -> CompiledRule | None:
+    def _final(self, rules: Sequence[CompiledRule], path: str, method: str) -> CompiledRule | None:
         """The first rule that decides alone, also where the app reads the path as normalised."""
-        final = [rule for rule in self.rules if rule.is_final and rule.matches(path, method)]
+        final = [rule for rule in rules if rule.is_final and rule.matches(path, method)]
         return next((rule for rule in final if rule.matches(normalised(path), method)), None)
-
-    def _plan_for_preflight(self, path: str) -> Plan | None:
-        """The plan of a CORS preflight, which a browser sends by itself: it has only rules that name OPTIONS."""
-        named = [rule for rule in self.rules if rule.methods and rule.matches(path, "OPTIONS")]
-        final = next((rule for rule in named if rule.is_final), None)
-        charging = _charging([rule for rule in named if final in (None, rule) or rule.shadow])
-        return self._plan_of(charging) if charging else None
 
 
 def _charging(rules: Iterable[CompiledRule]) -> tuple[CompiledRule, ...]:

@@ -88,6 +88,8 @@ def attacks_by_method() -> Iterator[Attack]:
     for method, other in (("GET", "HEAD"), ("POST", "post"), ("Get", "head")):
         both = [http(method=each) for each in (method.upper(), other)]
         yield Attack("another spelling of a method", rule("/", methods=[method]), both)
+    by_rule = rule("/login", methods=["OPTIONS"])
+    yield Attack("a preflight of another spelling", by_rule, paths("/login", "//login", method="OPTIONS", headers=ASKS))
     for request in (
         http(method="OPTIONS"),
         http(method="OPTIONS", headers=ASKS[:1]),
