@@ -26,7 +26,7 @@ from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimi
 from asgi_ratelimit.inbound.checks import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import PAGE, warn_once
-from tests.support.asgi import Peer, ask, crash, http, ok
+from tests.support.asgi import Peer, ask, crash, http
 from tests.support.names import named
 from tests.support.server import ROOT, Uvicorn
 from tests.support.store_elsewhere import StoreElsewhere
@@ -236,12 +236,6 @@ async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptur
     assert await warned(caplog, rule("/users/{name}"), routes=[route]) == []
 
 
-async def test_an_app_of_an_unknown_kind_may_have_any_route(caplog: pytest.LogCaptureFixture) -> None:
-    """So may one below a mount."""
-    await ask(RateLimitMiddleware(ok, rules=[Rule("/any/thing", "1/s")]))
-    assert await warned(caplog, rule("/static/app.css"), routes=[Mount("/static", ok)]) == []
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -264,12 +258,6 @@ async def test_a_rule_behind_a_final_one(
 
 
 # All of them
-
-
-async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Also if several apps have the same mistake."""
-    for _ in range(3):
-        assert await warned(caplog, rule("/nowhere")) == ["a-rule-that-never-applies"]
 
 
 EVADED = "a-key-that-clients-leave-out"
@@ -326,35 +314,6 @@ def test_the_app_comes_first(wrong: Any) -> None:
     mend = f"the first argument is an app of ASGI, not {wrong!r}: RateLimitMiddleware(app, "
     with pytest.raises(ConfigurationError, match=re.escape(mend)):
         RateLimitMiddleware(wrong)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "why"),
-    [
-        ((), {"quota": "5/minute"}, "missing 1 required positional argument: 'app'"),
-        ((ok, "5/minute", "10/hour"), {}, "4 were given"),
-        ((ok,), {"limit": "5/minute"}, "unexpected keyword argument 'limit'"),
-    ],
-    ids=["no app", "two quotas", "another name"],
-)
-def test_arguments_that_do_not_fit(
-    arguments: tuple[Any, ...], options: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The error says what is wrong, and shows both right ways; it is logged like any other."""
-    with pytest.raises(ConfigurationError, match=f"{re.escape(why)}.*: app.add_middleware") as raised:
-        RateLimitMiddleware(*arguments, **options)
-    assert str(raised.value) in caplog.text
-
-
-def test_an_error_of_a_function_is_not_one_of_the_arguments() -> None:
-    """What the constructor calls may raise ``TypeError``, which is raised as it is."""
-
-    def names() -> Any:
-        raise TypeError("mine")
-        yield
-
-    with pytest.raises(TypeError, match="mine"):
-        RateLimitMiddleware(ok, rules=names())
 
 
 def test_a_middleware_instead_of_its_class() -> None:
