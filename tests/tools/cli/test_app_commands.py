@@ -200,7 +200,7 @@ At most 500 at once, earned back at 500 per hour; in any hour up to 1000 may pas
 /nowhere: 5/second
 At most 5 at once, earned back at 5 per second; in any second up to 10 may pass.
 
-finding: Rule('/nowhere', '5/s', name='/nowhere') matches no route of the app: is its path complete?
+finding: Rule('/nowhere', '5/s', name='/nowhere') matches no route of the app: are its path and methods complete?
 finding: /reports: a cost of 5 never passes '3/second', which gives at most 3 at once
 """
 
