@@ -104,20 +104,13 @@ async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pyte
 # Workers
 
 
-@pytest.mark.parametrize("store", [None, "memory://"])
-async def test_dependencies_in_memory_with_several_workers(
-    store: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("store", "is_told"), [(None, True), ("memory://", True), (StoreElsewhere(MemoryStore()), False)], ids=range(3)
+)
+async def test_dependencies_with_several_workers(
+    store: Any, is_told: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are warned of as a middleware is."""
+    """They are warned of as a middleware is, if they are in the memory of each worker."""
     monkeypatch.setenv("WEB_CONCURRENCY", "3")
     await statuses(an_app(store=store))
-    assert "each of 3 workers has a memory store of its own" in caplog.text
-
-
-async def test_dependencies_on_a_shared_store_with_several_workers(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None of them is in the memory of a worker, whatever the store of an app would be by default."""
-    monkeypatch.setenv("WEB_CONCURRENCY", "3")
-    await statuses(an_app(store=StoreElsewhere(MemoryStore())))
-    assert "a-memory-store-with-several-workers" not in caplog.text
+    assert ("each of 3 workers has a memory store of its own" in caplog.text) is is_told

@@ -227,15 +227,6 @@ async def test_a_cost_may_be_any_kind_of_number(cost: Any) -> None:
         assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=8;t=6'
 
 
-async def test_a_key_may_be_an_int() -> None:
-    """It counts as its text."""
-    app = limited(ok, key=lambda request: int(request.query_params["id"]))
-    ids = [http(query_string=b"id=%d" % number) for number in (7, 7, 8)]
-    assert [(await ask(app, each)).headers["ratelimit"][:16] for each in ids] == [
-        f'"per-minute";r={left}' for left in (9, 8, 9)
-    ]
-
-
 async def test_a_function_is_called_once_for_each_request() -> None:
     """However many rules use it: with a request, or the connection of a handshake."""
     seen = []

@@ -31,7 +31,6 @@ from asgi_ratelimit import (
     TokenBucket,
 )
 from asgi_ratelimit.dashboard import summary
-from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.stores.name_owners import owned
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import coverage
@@ -126,16 +125,6 @@ async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
 
     assert await statuses(an_app(), "/a/acme/1/", "/b/", "/b/") == [200, 200, 429]
     assert await statuses(an_app(), "/a/beta/2/", "/a/acme/1/") == [429, 429]
-
-
-async def test_failures_within_a_mount_have_its_name() -> None:
-    """Those of lists and of ``on_limited`` as well, which belong to no rule."""
-    seen: list[Failure] = []
-    options: dict[str, Any] = {"hooks": [failures(seen.append)], "on_limited": lambda request, decision: 1 / 0}
-    inner = limiting(a_store(), deny=lambda request: 1 / 0, **options)
-    app = Starlette(routes=[Mount("/a", routes=[Route("/x", hello)], middleware=inner)])
-    assert await statuses(app, "/a/x", "/a/x") == [200, 429]
-    assert [(each.name, each.failed) for each in seen[1:]] == [("default /a", "deny"), ("default /a", "on_limited")]
 
 
 # Hosts, and routes of one path
