@@ -6,10 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport, Limiter, MemoryStore, RedisStore, Store
+from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store
 from asgi_ratelimit.counts.minutes import MINUTES
 from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
@@ -79,29 +78,3 @@ async def test_a_process_whose_clock_is_wrong(redis_url: str, hours: int, is_rea
     assert sum(map(sum, read.seconds.values())) == 1
     assert read.now == pytest.approx(time.time(), abs=60)
     await asyncio.gather(wrong.aclose(), right.aclose())
-
-
-async def test_long_keys_are_told_apart(clock: SteppedClock) -> None:
-    """Of a key that is stored as a hash, there is no key, but a bucket."""
-    store = MemoryStore(clock=clock)
-    await take(store, key="é" * 100)
-    await take(store, key="été")
-    keys = (await summary(store)).keys
-    assert sorted([key.key or "" for key in keys]) == ["", "été"]
-    assert len({key.bucket for key in keys}) == 2
-
-
-async def test_what_a_transport_has_learned(clock: SteppedClock) -> None:
-    """A process publishes it with its counts, and so do callers that wait for slots."""
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        headers = {"x-ratelimit-limit": "60", "x-ratelimit-remaining": "58", "x-ratelimit-reset": "30"}
-        return httpx.Response(200, headers=headers)
-
-    transport = AdaptiveTransport(httpx.MockTransport(answer))
-    async with httpx.AsyncClient(transport=transport) as client:
-        await client.get("http://api.example/things")
-        store = MemoryStore(clock=clock)
-        await take(store)
-    learned = [row for row in (await summary(store)).learned if row.host == "api.example"]
-    assert [row.limit for row in learned] == [60]

@@ -16,12 +16,10 @@ from asgi_ratelimit import (
     Limiter,
     MemoryStore,
     PacedTransport,
-    PaceTimeout,
     Penalty,
     RateLimit,
     RateLimitMiddleware,
     Rule,
-    pace,
 )
 from asgi_ratelimit.hooks import Event
 from tests.support.asgi import ask, http, limited, ok, starlette
@@ -107,17 +105,6 @@ async def test_events_of_dependencies_tell_the_route() -> None:
     assert all(event.latency is not None and event.latency > 0 for event in events)
 
 
-async def test_the_latency_of_the_store() -> None:
-    """In seconds; the first of several decisions in one answer has it, and nobody has waited."""
-    events: list[Event] = []
-    app = limited(ok, rules=[Rule("/", "1/minute", shadow=True)], hooks=[events.append])
-    first, shadow = await events_of(app, events, http())
-    assert first.latency is not None
-    assert 0 < first.latency < 60
-    assert shadow.latency is None
-    assert first.waited is None
-
-
 def test_a_request_that_has_waited() -> None:
     """The event says how long; those that pass at once, or are refused at once, have not."""
     events: list[Event] = []
@@ -146,28 +133,6 @@ async def test_events_of_a_limiter_are_about_no_request() -> None:
         (False, True),
     ]
     assert [(event.method, event.path, event.route, event.request) for event in events] == [(None,) * 4] * 4
-
-
-async def test_events_of_pace() -> None:
-    """With and without ``async``, and where it would take too long."""
-    events: list[Event] = []
-
-    @pace("1000/s", name="calls", hooks=[events.append])
-    async def call() -> None: ...
-
-    @pace("1/minute", name="slow", max_delay=0, hooks=[events.append])
-    def slow() -> None: ...
-
-    await call()
-    slow()
-    with pytest.raises(PaceTimeout):
-        slow()
-    assert [(event.rule, event.result) for event in events] == [
-        ("calls", "allowed"),
-        ("slow", "allowed"),
-        ("slow", "refused"),
-    ]
-    assert all(event.waited is not None for event in events)
 
 
 @pytest.mark.parametrize("quota", ["1000/s", "1/minute"], ids=["sent", "too late"])

@@ -48,20 +48,6 @@ async def test_a_limit_changes_and_comes_back(shared: Shared, caplog: pytest.Log
     await until(lambda: [line for line in caplog.messages if "->" in line] == lines)
 
 
-async def test_one_quota_keeps_its_name_and_what_was_used() -> None:
-    """Also where the override has another period; several are named after theirs."""
-    store = MemoryStore()
-    overrides, limiter = Overrides(store), Limiter("5/hour", store=store, name="api")
-    await limiter.rate_limit("key", 5)
-    await overrides.set("api", "6/day")
-    assert [quota.name for quota in limiter.quotas] == ["per-hour"]
-    decision = await limiter.rate_limit("key", 6)
-    assert not decision
-    assert decision.remaining <= 5
-    await overrides.set("api", "6/day; 7/minute")
-    assert [quota.name for quota in limiter.quotas] == ["per-day", "per-minute"]
-
-
 async def test_costs_and_keys_by_name_under_an_override() -> None:
     """Those that the override has no quota for are not charged, and none fails that was right before."""
     store = MemoryStore()
@@ -155,18 +141,6 @@ async def test_paced_calls(kind: Callable[[Store], Call]) -> None:
         await overrides.unset("mail")
 
 
-async def test_tickets_outlive_overrides() -> None:
-    """One that was booked under a quota is redeemed under another, and cancelled under none."""
-    store = MemoryStore()
-    overrides, limiter = Overrides(store), Limiter("2/hour", store=store)
-    first, second = await limiter.reserve("key"), await limiter.reserve("key")
-    await overrides.set("default", "5/day; 10/week")
-    assert await limiter.redeem(first)
-    await overrides.set("default", "off")
-    await limiter.cancel(second)
-    assert (await limiter.reserve("key")).delay == 0.0
-
-
 async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody has to ask for it."""
     store = MemoryStore(clock=clock)
@@ -233,3 +207,17 @@ async def test_an_override_that_names_no_quota_of_a_call_is_logged(
     await overrides.set("model", eval(example, QUOTAS))
     decisions = [await limiter.rate_limit("other", {"requests": 1, "tokens": 10}) for _ in range(5)]
     assert [bool(decision) for decision in decisions] == [True] * 3 + [False] * 2
+
+
+async def test_one_quota_keeps_its_name_and_what_was_used() -> None:
+    """Also where the override has another period; several are named after theirs."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter("5/hour", store=store, name="api")
+    await limiter.rate_limit("key", 5)
+    await overrides.set("api", "6/day")
+    assert [quota.name for quota in limiter.quotas] == ["per-hour"]
+    decision = await limiter.rate_limit("key", 6)
+    assert not decision
+    assert decision.remaining <= 5
+    await overrides.set("api", "6/day; 7/minute")
+    assert [quota.name for quota in limiter.quotas] == ["per-day", "per-minute"]
