@@ -70,6 +70,15 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     assert len(part["outbound"]) == 200
 
 
+async def test_the_worst_keys_are_published(clock: SteppedClock) -> None:
+    """Of many, those with the most refusals, and then those with the most requests."""
+    store = MemoryStore(clock=clock)
+    for number in range(100):
+        await take(store, times=5 - number % 5, key=f"key {number}")
+    keys = (await summary(store)).keys
+    assert [(key.requests, key.refused) for key in keys] == [(5, 2)] * 20 + [(4, 1)] * 20
+
+
 async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:
     """Under several rules, it is one request: refused, or else what a shadow rule says, or else admitted."""
     store = MemoryStore(clock=clock)

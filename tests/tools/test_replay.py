@@ -111,6 +111,13 @@ def test_counts_are_by_rule_and_key() -> None:
     assert report["rules"][1]["top"] == [{"key": "192.0.2.1", "requests": 5, "refused": 3, "first": first}]
 
 
+def test_penalties_block() -> None:
+    """A key that was refused again and again is refused while its quota would let it pass, and not later."""
+    sent = [(second * 1_000_000.0, "k", "/a") for second in (0, 0, 0, 0, 2, 5)]
+    replay = replayed(table_of(None, [RULES["penalty"]]), sent)
+    assert (replay.requests, replay.refused) == (6, 3)
+
+
 def test_requests_that_may_wait_do() -> None:
     """They are counted as delayed where their slot is near enough."""
     rule = Rule("/a", "1/s burst 1", name="/a", max_delay=2.0)
