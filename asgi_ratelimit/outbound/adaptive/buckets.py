@@ -377,8 +377,9 @@ class ReportedBucket(PioneerBucket):
             return None
         rate = Rate(self.limit, _rounded(period_us / SECOND_US), self.refill > 0.0, burst)
         shared = self.shared_rate
-        is_alike = shared is not None and shared._replace(period=rate.period) == rate
-        return shared if is_alike and rate.period <= shared.period * (1.0 + EQUAL) else rate
+        if shared is None or shared._replace(period=rate.period) != rate:
+            return rate
+        return shared if rate.period <= shared.period * (1.0 + EQUAL) else rate
 
     def _learn_size(self, report: ServerLimit, is_refused: bool) -> None:
         limit = math.inf if report.limit is None else report.limit

@@ -95,10 +95,8 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, 
         keys.append(f"{prefix}:{settlement_text(action.charge.bucket, action.id)}".encode())
         if action.undone is not None:
             keys.append(f"{prefix}:{operation_text(action.undone)}".encode())
-        number, flags = (
-            numbers[id(action.charge.quota)],
-            UNDONE * (action.undone is not None) + FORGOTTEN * (not action.id),
-        )
+        number = numbers[id(action.charge.quota)]
+        flags = UNDONE * (action.undone is not None) + FORGOTTEN * (action.id == 0)
         parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, action.token, action.until_us, flags))
     return keys, b"".join(quotas), b"".join(parts)
 
