@@ -61,14 +61,6 @@ async def test_where_nobody_may_pass_nobody_waits() -> None:
     assert [event.decision.delay for event in seen] == [0.0] * 2
 
 
-async def test_where_everybody_may_pass_nobody_waits() -> None:
-    """All are let in."""
-    visitors = [Visitor() for _ in range(4)]
-    seen = await visited(*visitors, on_error="allow")
-    assert [visitor.status for visitor in visitors] == [200] * 4
-    assert [event.decision.delay for event in seen] == [0.0] * 4
-
-
 async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
     """The quotas that are taken when the slot has come are not, so nobody may pass."""
     with RedisServer() as server:
