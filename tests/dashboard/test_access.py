@@ -168,7 +168,6 @@ async def test_the_cookie_is_for_this_page_alone() -> None:
     assert "Secure" in secure
 
 
-<<<<<<< HEAD
 async def test_passwords_cannot_be_tried_at_will() -> None:
     """An address that was denied too often is refused, whatever it sends then; who is let in costs nothing."""
 
@@ -186,7 +185,8 @@ async def test_passwords_cannot_be_tried_at_will() -> None:
         assert await statuses(*["right"] * 50) == [200] * 50
         assert await statuses(*map(str, range(30))) == [401] * 20 + [429] * 10
         assert await statuses("right") == [429]
-=======
+
+
 async def test_a_token_is_of_one_browser() -> None:
     """The token of somebody else's page is refused, and so is one without its cookie."""
     store = MemoryStore()
@@ -197,4 +197,3 @@ async def test_a_token_is_of_one_browser() -> None:
         await token_of(other)
         assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
     assert await Overrides(store).all() == {}
->>>>>>> 0395caa8 (Overrides are applied in one place; tests of tools and pages in fewer lines)

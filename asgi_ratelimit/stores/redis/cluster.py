@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from ...decision import Decision, Settlement, Take, settlements_of
+from ...decision import Charge, Decision, Settlement, Take, undoing, with_charges
 from ...errors import ConfigurationError, StoreError
 from ..base import Decisions
 from ..event_loops import keep, see_all_through
@@ -132,13 +133,11 @@ class ClusterNodes:
         return decision
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        """Give back what was taken; what a node cannot take back now waits for it."""
-        for decision in [each for each in decisions if not each.repeated]:
-            for settlement in settlements_of(decision, [0] * len(decision.stored)):
-                try:
+        """Give back what was taken, which leaves nothing; what a node cannot take back now stays charged."""
+        for decision in decisions:
+            for settlement in [] if decision.repeated else undoing(decision):
+                with suppress(StoreError):
                     await self.answer(settlement)
-                except StoreError:
-                    self._context.outage.ledger.postpone(settlement)
 
 
 def _parts_of(take: Take) -> list[Take]:

@@ -42,17 +42,3 @@ def test_what_is_no_number_of_requests_is_refused(max_waiting: Any) -> None:
     wrong = f"max_waiting must be a whole number of requests, at least 1, not {max_waiting!r}: max_waiting=1000"
     with pytest.raises(ConfigurationError, match=re.escape(wrong)):
         RateLimitMiddleware(ok, "5/s", max_waiting=max_waiting)
-
-
-def test_a_middleware_that_limits_nothing_has_nothing_to_wait_for() -> None:
-    """Its max_delay is not that of dependencies, and the error shows theirs."""
-    for rules in (), [Rule("/health", None)]:
-        with pytest.raises(ConfigurationError, match=r'RateLimit\("5/minute", max_delay=2\.0\)'):
-            RateLimitMiddleware(ok, rules=rules, max_delay=2.0)
-    RateLimitMiddleware(ok, max_waiting=5)
-
-
-def test_a_rule_without_a_quota_has_nothing_to_wait_for() -> None:
-    """The error shows one that has."""
-    with pytest.raises(ConfigurationError, match=r'max_delay=2\.0 without a quota .* quota="10/s", max_delay='):
-        RateLimitMiddleware(ok, rules=[Rule("/health", None, max_delay=2.0)])
