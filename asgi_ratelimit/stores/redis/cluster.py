@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from ...decision import Charge, Decision, Settlement, Take, undoing, with_charges
+from ...decision import Decision, Settlement, Take, undoing
 from ...errors import ConfigurationError, StoreError
 from ..base import Decisions
 from ..event_loops import keep, see_all_through
