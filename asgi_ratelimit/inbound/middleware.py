@@ -44,7 +44,7 @@ from .penalties import ListFunction, Lists, Penalty
 from .plan import RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
 from .routes import RouteTemplates, place_of, root_of
-from .rules import Rule, checked_rules, message_quotas, owned_quotas
+from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
 from .settling import Settling
 from .websockets import Throttled
 
@@ -96,7 +96,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = checked_app(app)
         listed = checked_rules(rules)
-        own = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
         self._options = own if self._file is None else self._file.options
         observers = Hooks(hooks)

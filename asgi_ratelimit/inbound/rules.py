@@ -108,12 +108,19 @@ class Rule:
     max_delay: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("quota", "messages"):
+            object.__setattr__(self, name, repeatable(getattr(self, name)))
         _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:
         explicit = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
         options = [f"{each.name}={getattr(self, each.name)!r}" for each in explicit]
         return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
+
+
+def repeatable(quota: Any) -> Any:
+    """A quota argument; an iterator, which can be read only once, as a tuple."""
+    return tuple(quota) if isinstance(quota, Iterator) else quota
 
 
 def _require_nothing_of_charges(rule: Rule) -> None:

@@ -85,8 +85,9 @@ def is_dependency(value: object) -> bool:
 
 
 def lacks_its_call(value: object) -> bool:
-    """Whether this is a class, or FastAPI's ``Depends`` itself or its like, which is not imported here."""
-    return isinstance(value, type) or (isfunction(value) and value.__module__ == "fastapi.param_functions")
+    """Whether this is a class, ``combine`` or its like, or FastAPI's ``Depends``, which is not imported here."""
+    modules = ("asgi_ratelimit.keys.combine", "fastapi.param_functions")
+    return isinstance(value, type) or (isfunction(value) and value.__module__ in modules)
 
 
 def checked_name(name: str, example: str, pattern: str = "(?s).+") -> str:

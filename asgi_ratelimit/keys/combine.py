@@ -96,7 +96,7 @@ def _made_of(keys: tuple[Any, ...], is_first: bool, example: str) -> KeyFunction
     if not keys:
         raise ConfigurationError(f"a key is made of one key or more, not of nothing: {example}")
     for part in keys:
-        if not callable(part) or lacks_its_call(part) or part in (combine, first_of):
+        if not callable(part) or lacks_its_call(part):
             raise ConfigurationError(f"a part of a key is a key function with its call, not {part!r}: {example}")
     made = _ScopeParts if all(isinstance(part, ScopeKey) for part in keys) else _MixedParts
     return made(keys, is_first)

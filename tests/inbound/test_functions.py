@@ -58,6 +58,7 @@ KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/min
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"key": client_ip}, f"key is a function of the connection, not {client_ip!r}: {KEY}"),
     ({"key": Depends}, "not Depends(dependency, use_cache, "),
+    ({"key": combine}, "not combine(keys): key=client_ip()"),
     ({"key": "ip"}, f"not 'ip': {KEY}"),
     ({"key": lambda: "k"}, "not <lambda>(): key=client_ip()"),
     ({"key": lambda one, two: "k"}, "not <lambda>(one, two): key=client_ip()"),
