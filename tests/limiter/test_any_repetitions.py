@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout
+from asgi_ratelimit.waiting.waiter import PaceTimeout
 from tests.support.repeating import NotingStore, ProcessStore
 
 

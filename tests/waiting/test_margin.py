@@ -10,8 +10,9 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
+from asgi_ratelimit.waiting.drivers import run_async
 from asgi_ratelimit.waiting.spacing import CallSpacing
+from asgi_ratelimit.waiting.waiter import SlotWaiter
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
 

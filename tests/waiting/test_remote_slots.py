@@ -15,7 +15,8 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
+from asgi_ratelimit.waiting.drivers import run_async
+from asgi_ratelimit.waiting.waiter import SlotWaiter
 from tests.support.callers import run_callers
 
 INF = float("inf")
