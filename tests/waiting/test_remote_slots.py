@@ -54,6 +54,19 @@ async def later(seconds: float, call: Coroutine[Any, Any, Decision]) -> Decision
     return await call
 
 
+def test_a_slot_within_max_wait_is_used_however_late_its_answer_comes() -> None:
+    """The store has found it near enough."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> Decision:
+        await wait_for_slot(store)
+        return await run_async(SlotWaiter(store).wait(Take((Charge(EVEN, "key"),), 0.08)))
+
+    assert clock.run(main()).ready_at == pytest.approx(0.11)
+    assert clock.now == pytest.approx(0.13)
+
+
 def test_a_caller_that_is_cancelled_twice_gives_its_slot_back_once() -> None:
     """The second time while it gives the slot back, which goes on."""
     clock = SteppedClock(0)
