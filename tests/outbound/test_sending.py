@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import Charge, MemoryStore, PaceTimeout, RedisStore, Take, parse_quotas
+from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting.drivers import background_loop, run_async, run_sync
@@ -62,11 +62,6 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
 
 
 # Answers of the store that come late
-
-
-def take_of(quota: str) -> Take:
-    """The take of a request."""
-    return Take((Charge(parse_quotas(quota, default_burst=1)[0], "one.example", 1, "outbound"),))
 
 
 @pytest.mark.parametrize("late", [0.05, 0.1, 0.15, 0.35])
