@@ -27,7 +27,7 @@ from .logs import FailureLog
 from .quotas import SECOND_US, Quota
 from .stores import Store
 from .stores.base import StoreCall
-from .waiting import background_loop
+from .waiting.drivers import background_loop
 
 __all__ = [
     "ChangeHook",

@@ -28,7 +28,8 @@ from ..errors import ConfigurationError, StoreError
 from ..quotas import MAX_PERIOD, SECOND_US
 from ..stores import Store, settle_all
 from ..stores.event_loops import keep, running_loop
-from ..waiting import GiveBack, PaceTimeout, SlotWaiter, run_async
+from ..waiting.drivers import GiveBack, run_async
+from ..waiting.waiter import PaceTimeout, SlotWaiter
 
 MAX_WAITING: Final = 1000
 """How many requests may wait at a time by default."""

@@ -13,7 +13,7 @@ from asgi_ratelimit.counts.minutes import document_of, part_of
 from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import outbound_sources
+from asgi_ratelimit.waiting.waiter import outbound_sources
 from tests.support.asgi import ask, ok
 
 pytestmark = pytest.mark.anyio
