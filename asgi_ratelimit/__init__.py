@@ -25,7 +25,7 @@ from .overrides import Change, Override, Overrides
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, Store, open_store
-from .waiting import PaceTimeout
+from .waiting.waiter import PaceTimeout
 
 if TYPE_CHECKING:
     from .stores.redis import RedisStore

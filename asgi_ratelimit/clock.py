@@ -13,7 +13,6 @@ class Clock(Protocol):
 
     def now_us(self) -> int:
         """The time now, in microseconds since the Unix epoch."""
-        ...
 
 
 class SystemClock:

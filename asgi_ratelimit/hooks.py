@@ -27,7 +27,7 @@ from .logs import FailureLog
 from .quotas import SECOND_US, Quota
 from .stores import Store
 from .stores.base import StoreCall
-from .waiting import background_loop
+from .waiting.drivers import background_loop
 
 __all__ = [
     "ChangeHook",
@@ -177,9 +177,6 @@ class failures:  # noqa: N801  # a function to its users
             raise ConfigurationError(f"a hook is a function of a Failure, not {function!r}: hooks=[failures(print)]")
         self.failed = function
 
-    def __repr__(self) -> str:
-        return f"failures({self.failed!r})"
-
     def __call__(self, event: Event) -> None:
         """Ignore decisions."""
 
@@ -241,11 +238,7 @@ class log_refusals:  # noqa: N801  # a function to its users
             raise ConfigurationError(f"level must be one of logging, not {level!r}: log_refusals(level=logging.INFO)")
         self._level = level
         self._keys = checked_flag("keys", keys)
-        self._every = every
         self._log = FailureLog(every * SECOND_US, monotonic_us if clock is None else clock.now_us)
-
-    def __repr__(self) -> str:
-        return f"log_refusals(level={self._level}, keys={self._keys}, every={self._every:g})"
 
     def __call__(self, event: Event) -> None:
         """Log a refusal, unless its rule had a line less than ``every`` seconds ago."""

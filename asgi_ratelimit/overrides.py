@@ -10,6 +10,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from threading import RLock
 from typing import Any, Self, TypeAlias
@@ -254,31 +255,25 @@ class Watch(Repeating):
         return {name: text for each in list(self._subscribers) for name, text in each.limit_texts().items()}
 
     def received(self, content: bytes | None) -> None:
-        """Apply a document that a process of this store has written. Raises ``ValueError`` for anything else."""
+        """Apply a document that a process of this store has written; one that cannot be read changes nothing."""
         with self._lock:
-            if content != self._content:
-                document = unpacked(content)
-                if self._in_process and document.version < self._document.version:
-                    return  # another thread was faster, and nobody reads it again
-                self._document, self._content = document, content
+            try:
+                document = self._document if content == self._content else unpacked(content)
+                if not self._in_process or document.version >= self._document.version:
+                    self._document, self._content = document, content  # another thread was not faster
+            except ValueError as error:
+                self._failures.report("the overrides cannot be read, and stay as they are", error)
             self._update()
         self.start()
 
     async def run(self) -> float:
         """Read the document, and apply the changes."""
-        before = self._content
-        try:
+        before = content = self._content
+        with suppress(StoreError):  # the store logs it; the current overrides stay
             if not self._in_process:
                 await self.time.look()
                 content = await self._documents.read(NAME)
-                if before is self._content:  # otherwise this process knows more by now
-                    self.received(content)
-        except StoreError:
-            """The store logs it; the current overrides stay."""
-        except ValueError as error:
-            self._failures.report("the overrides cannot be read, and stay as they are", error)
-        with self._lock:
-            self._update()
+        self.received(content if before is self._content else self._content)  # this process may know more by now
         return max(min(self._next_end() - self.now, EVERY), _SHORTEST)
 
     def reset(self) -> None:
@@ -453,9 +448,6 @@ class Overrides:
         self._owns_store = isinstance(given, str)
         self._watch = watch_of(self._store)
         self._documents = self._store.documents
-
-    def __repr__(self) -> str:
-        return f"Overrides({self._store!r})"
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
         """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.

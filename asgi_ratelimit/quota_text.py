@@ -20,9 +20,6 @@ EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling"
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""
 
-_EXAMPLE_OF_OBJECT = re.compile(r": \w+\(.*\)$")
-"""The end of an error about a quota, which shows how to build one."""
-
 _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
 
@@ -87,8 +84,7 @@ class _Parser:
         try:
             return kind(limit, period, *more)
         except QuotaError as error:
-            problem = _EXAMPLE_OF_OBJECT.sub("", str(error))
-            raise QuotaError(f"{self.text!r}: {problem}. Valid examples: {EXAMPLES}.") from error
+            raise QuotaError(f"{self.text!r}: {error}. Valid examples: {EXAMPLES}.") from error
 
     @property
     def word(self) -> str:

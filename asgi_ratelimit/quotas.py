@@ -169,10 +169,8 @@ def _wrong(quota: Quota, name: str, expected: str) -> QuotaError:
 
 
 def _checked_period_us(quota: Quota) -> float:
-    """The period in microseconds, which must be whole for a window."""
+    """The period in whole microseconds, rounded up."""
     _require(quota, "period", 1e-6, MAX_PERIOD, "seconds from 0.000001 to 400 days")
-    if not isinstance(quota, TokenBucket) and not _is_whole(quota.period * SECOND_US):
-        raise _wrong(quota, "period", "whole microseconds")
     return whole_us(quota.period)
 
 
@@ -195,12 +193,7 @@ def _slack_of(units: float) -> float:
 def whole_us(seconds: float) -> float:
     """Seconds as whole microseconds, rounded up, so that no rate comes out too high."""
     exact = seconds * SECOND_US
-    return float(round(exact) if _is_whole(exact) else math.ceil(exact))
-
-
-def _is_whole(number: float) -> bool:
-    """Whether a number is whole, up to the precision of a double."""
-    return abs(number - round(number)) < 1e-3 + number / 2**50
+    return float(math.ceil(exact - 1e-3 - exact / 2**50))  # up to the precision of a double
 
 
 def fitting_parts(period_us: float, most: int = 60) -> int:

@@ -27,7 +27,8 @@ from ..stores import ByStore, Store
 from ..stores.base import before_closing, reference
 from ..stores.documents import shared_time
 from ..stores.name_owners import owned
-from ..waiting import Row, outbound_sources, run_in_place
+from ..waiting.drivers import run_in_place
+from ..waiting.waiter import Row, outbound_sources
 from .minutes import MINUTES, NONE, Minute, RuleCounts, WaitTimes, added, document_of
 from .repeating import Repeating
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..logs import FailureLog
 from ..stores.event_loops import keep
-from ..waiting import background_loop, reset_in_child
+from ..waiting.drivers import background_loop, reset_in_child
 
 EVERY = 0.9
 """Seconds between two runs, so that a change is known everywhere within a second."""

@@ -95,14 +95,11 @@ def _by_name(headers: Headers) -> dict[str, str]:
     """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
     lines: dict[str, list[str]] = {}
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    for name, value in islice(pairs, MAX_HEADERS):
-        lines.setdefault(_decoded(name).lower(), []).append(_decoded(value))
+    for pair in islice(pairs, MAX_HEADERS):
+        name, value = [text.decode("latin-1") if isinstance(text, bytes) else text for text in pair]
+        lines.setdefault(name.lower(), []).append(value)
     joined = {name: ", ".join(values) for name, values in lines.items() if len(name) <= LONGEST_TEXT}
     return {name: value.strip() for name, value in joined.items() if len(value) <= LONGEST_VALUE}
-
-
-def _decoded(text: str | bytes) -> str:
-    return text.decode("latin-1") if isinstance(text, bytes) else text
 
 
 _PAIR = re.compile(r"(?:^|[;,])([^=;,]*)[=;]([^;,]*)")

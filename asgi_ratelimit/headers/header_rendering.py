@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
-from itertools import chain, count
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -92,14 +91,12 @@ def both(decisions: Sequence[Decision], pk: Partition | None = None) -> list[Hea
     return [*draft(decisions, pk), *legacy(decisions)]
 
 
-DIALECTS: dict[str, Dialect] = {"draft-10": draft, "legacy": legacy, "both": both}
+DIALECTS: dict[str | None, Dialect | None] = {"draft-10": draft, "legacy": legacy, "both": both, None: None}
 
 
 def dialect(name: str | None) -> Dialect | None:
     """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for an unknown name."""
-    if name is None:
-        return None
-    if not isinstance(name, str) or name not in DIALECTS:
+    if name not in list(DIALECTS):  # a list may be asked for anything, even for what has no hash
         raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
     return DIALECTS[name]
 
@@ -113,15 +110,16 @@ def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
-    charges = [charge for decision in decisions for charge in decision.take.charges]
-    own = [charge.quota.name for charge in charges]
-    if len(set(own)) == len(own):
-        return own
     distinct: list[str] = []
-    for charge in charges:
-        longer = f"{_printable(charge.name or DEFAULT_NAME)} {charge.quota.name}"
-        each = chain([charge.quota.name, longer], (f"{longer} {n}" for n in count(2)))
-        distinct.append(next(name for name in each if name not in distinct))
+    for charge in (charge for decision in decisions for charge in decision.take.charges):
+        name = charge.quota.name
+        if name in distinct:
+            name = longer = f"{_printable(charge.name or DEFAULT_NAME)} {name}"
+            number = 2
+            while name in distinct:
+                name = f"{longer} {number}"
+                number += 1
+        distinct.append(name)
     return distinct
 
 
@@ -218,9 +216,10 @@ class HeaderOptions:
 
     def __post_init__(self) -> None:
         dialect(self.dialect)
-        if self.near_limit is not None:
-            _require_fraction("near_limit", self.near_limit)
-        _require_fraction("spread", self.spread)
+        for name, value in (("near_limit", self.near_limit), ("spread", self.spread)):
+            is_part = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+            if not is_part and not (name == "near_limit" and value is None):
+                raise ConfigurationError(f"{name} is a part from 0 to 1, not {value!r}: {EXAMPLE}")
         secret = self.partition_secret
         if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
             raise ConfigurationError(f"partition_secret is a text that is not empty, not {secret!r}")
@@ -259,8 +258,3 @@ def _with_near_limit(base: Dialect | None, near: float, decisions: Sequence[Deci
     states = [state for decision in decisions for state in decision.states]
     is_near = any(state.remaining <= near * state.quota.most for state in states)
     return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers
-
-
-def _require_fraction(what: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ConfigurationError(f"{what} is a part from 0 to 1, not {value!r}: {EXAMPLE}")

@@ -33,48 +33,35 @@ class Item(NamedTuple):
 
 
 _BARE_ITEM = r"""(?:
-    (?P<number> -?[0-9]{1,12}\.[0-9]{1,3} | -?[0-9]{1,15} )
-    | "(?P<string> (?: [\x20-\x21\x23-\x5b\x5d-\x7e] | \\["\\] )* )"
-    | (?P<other>
-        : (?: [A-Za-z0-9+/]{4} )* (?: [A-Za-z0-9+/]{2,3} ={0,2} )? :  # bytes
-        | \?[01] | @-?[0-9]{1,15}  # a truth value, or a date
-        | %"(?: [\x20-\x21\x23-\x24\x26-\x7e] | %[0-9a-f]{2} )*"  # a string of other characters
-        | [A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*  # a token
-    )
+    -?[0-9]{1,12}\.[0-9]{1,3} | -?[0-9]{1,15}
+    | "(?: [\x20-\x21\x23-\x5b\x5d-\x7e] | \\["\\] )*+"
+    | : (?: [A-Za-z0-9+/]{4} )* (?: [A-Za-z0-9+/]{2,3} ={0,2} )? :  # bytes
+    | \?[01] | @-?[0-9]{1,15}  # a truth value, or a date
+    | %"(?: [\x20-\x21\x23-\x24\x26-\x7e] | %[0-9a-f]{2} )*+"  # a string of other characters
+    | [A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*+  # a token
 )"""
-_VALUE = re.compile(_BARE_ITEM, re.VERBOSE)
-_PARAMETER = re.compile(rf"; [ ]* (?P<key> [a-z*][a-z0-9_.*-]* ) (?: = {_BARE_ITEM} )?", re.VERBOSE)
-_END = re.compile(r"[ \t]*(?:(?P<comma>,)[ \t]*|\Z)")
+_KEY = r"; [ ]* ([a-z*][a-z0-9_.*-]*+)"
+_PARAMETER = re.compile(rf"{_KEY} (?: = ({_BARE_ITEM}) )?", re.VERBOSE)
+_COMMA = r"(?: \A | (?!\A) [ \t]*+,[ \t]*+ )"
+_ITEM = re.compile(rf"{_COMMA} ({_BARE_ITEM}) ( (?: {_KEY} (?: = {_BARE_ITEM} )? )*+ )", re.VERBOSE)
 
 
 def parse_list(text: str | None) -> list[Item]:
     """The items of a list; none if there is an error anywhere, or an inner list, which no header of limits has."""
     text = (text or "").strip(" ")
     items: list[Item] = []
-    at, is_more = 0, bool(text)
-    while is_more and len(items) < MAX_ITEMS:
-        value = _VALUE.match(text, at)
-        if value is None:
-            return []
-        parameters: dict[str, BareItem] = {}
-        at = value.end()
-        while parameter := _PARAMETER.match(text, at):
-            parameters[parameter["key"]] = _read(parameter)
-            at = parameter.end()
-        end = _END.match(text, at)
-        if end is None:
-            return []
-        items.append(Item(_read(value), parameters))
-        at, is_more = end.end(), end["comma"] is not None
-    return items
+    end = 0
+    while len(items) < MAX_ITEMS and (match := _ITEM.match(text, end)):
+        parameters = {name: _read(value or "?1") for name, value in _PARAMETER.findall(match[2])}
+        items.append(Item(_read(match[1]), parameters))
+        end = match.end()
+    return items if end == len(text) or len(items) == MAX_ITEMS else []
 
 
-def _read(match: re.Match[str]) -> BareItem:
-    if match["number"]:
-        return float(match["number"])
-    if match["string"] is not None:
-        return re.sub(r"\\(.)", r"\1", match["string"])
-    return match["other"] or "?1"  # a parameter without a value is true
+def _read(text: str) -> BareItem:
+    if text[0] == '"':
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return float(text) if text[0] in "-0123456789" else text
 
 
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:

@@ -28,7 +28,8 @@ from ..errors import ConfigurationError, StoreError
 from ..quotas import MAX_PERIOD, SECOND_US
 from ..stores import Store, settle_all
 from ..stores.event_loops import keep, running_loop
-from ..waiting import GiveBack, PaceTimeout, SlotWaiter, run_async
+from ..waiting.drivers import GiveBack, run_async
+from ..waiting.waiter import PaceTimeout, SlotWaiter
 
 MAX_WAITING: Final = 1000
 """How many requests may wait at a time by default."""
@@ -53,15 +54,14 @@ Taken: TypeAlias = tuple[Store, Decision]
 
 def checked_max_delay(seconds: float) -> float:
     """Seconds from 0 to 400 days; ``ConfigurationError`` otherwise."""
-    is_number = isinstance(seconds, (int, float, Real)) and not isinstance(seconds, bool)
-    if is_number and 0 <= seconds <= MAX_PERIOD:  # false for NaN, too
+    if isinstance(seconds, Real) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_PERIOD:  # false for NaN, too
         return float(seconds)
     raise ConfigurationError(f"max_delay must be seconds from 0 to 400 days, not {seconds!r}: max_delay=2.0")
 
 
 def checked_max_waiting(count: int) -> int:
     """A number of requests, at least 1; ``ConfigurationError`` otherwise."""
-    if isinstance(count, (int, Integral)) and not isinstance(count, bool) and count >= 1:
+    if isinstance(count, Integral) and not isinstance(count, bool) and count >= 1:
         return int(count)
     raise ConfigurationError(
         f"max_waiting must be a whole number of requests, at least 1, not {count!r}: max_waiting=1000, "

@@ -134,11 +134,9 @@ class RateLimit:
 
         Raises ``ConfigurationError`` for no limits, and for limits in different stores or at odds with each other.
         """
-        wrong = [limit for limit in limits if not isinstance(limit, RateLimit)]
-        if wrong:
-            raise ConfigurationError(f"limits that are taken together are of RateLimit, not {wrong[0]!r}: {_TOGETHER}")
-        if len({id(limit._own and limit._own.store) for limit in limits}) != 1:
-            raise ConfigurationError(f"limits that are taken together are at least one, in one store: {_TOGETHER}")
+        are_limits = all(isinstance(limit, RateLimit) for limit in limits)
+        if not are_limits or len({id(limit._own and limit._own.store) for limit in limits}) != 1:
+            raise ConfigurationError(f"limits of RateLimit in one store are taken together, not {limits}: {_TOGETHER}")
         together = copy(limits[0])
         together._set_rules([rule for limit in limits for rule in limit.rules])
         require_agreement([rule for rule in together.rules if rule.name != UNNAMED])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
 
@@ -40,6 +41,7 @@ _USUAL = HeaderOptions()
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
+@dataclass(slots=True, eq=False)
 class Refusal:
     """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
@@ -47,18 +49,14 @@ class Refusal:
     A handshake is closed if the server cannot answer it.
     """
 
-    def __init__(
-        self,
-        on_limited: OnLimited | None = None,
-        options: HeaderOptions = _USUAL,
-        name: str = DEFAULT_NAME,
-        failures: Failures | None = None,
-    ) -> None:
-        self.on_limited = checked_on_limited(on_limited)
-        self.options = options
-        self.name = name
-        """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
-        self._failures = Failures() if failures is None else failures
+    on_limited: OnLimited | None = None
+    options: HeaderOptions = _USUAL
+    name: str = DEFAULT_NAME
+    """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
+    failures: Failures = field(default_factory=Failures)
+
+    def __post_init__(self) -> None:
+        checked_on_limited(self.on_limited)
 
     async def answer(
         self,
@@ -90,7 +88,7 @@ class Refusal:
             return None if answer is None else _as_app(answer)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             name = None if on_limited is self.on_limited else refusing_name(decision)
-            self._failures.report(name or self.name, "on_limited", "the usual answer is given", error)
+            self.failures.report(name or self.name, "on_limited", "the usual answer is given", error)
             return None
 
 
@@ -126,9 +124,9 @@ def adding(headers: list[Header], send: Send) -> Send:
 
     async def adding_send(message: Message) -> None:
         if message["type"] in STARTS:
-            own = [(name, value) for name, value in message.get("headers", ())]
+            own = list(message.get("headers", ()))
             own_names = {name.lower() for name, _ in own}
-            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in own_names)]}
+            message = {**message, "headers": own + [each for each in headers if each[0] not in own_names]}
         await send(message)
 
     return adding_send

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -25,6 +26,7 @@ _REJECTED = 403
 """The status with which servers answer a handshake that is closed before it was accepted."""
 
 
+@dataclass(slots=True, eq=False)
 class Settling:
     """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
 
@@ -32,21 +34,21 @@ class Settling:
     an answer stays charged.
     """
 
-    def __init__(self, app: ASGIApp, store: Store, plan: Plan, decisions: Sequence[Decision]) -> None:
-        self._app = app
-        self._store = store
-        self._plan = plan
-        self._decisions = decisions
-        self._status: int | None = None
-        self._raw_headers: Iterable[tuple[bytes, bytes]] = ()
-        self._sent = 0
-        self._is_head = self._is_settled = False
-        self._send: Send
+    app: ASGIApp
+    store: Store
+    plan: Plan
+    decisions: Sequence[Decision]
+    _status: int | None = None
+    _raw_headers: Iterable[tuple[bytes, bytes]] = ()
+    _sent: int = 0
+    _is_head: bool = False
+    _is_settled: bool = False
+    _send: Send = field(init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._is_head, self._send = scope.get("method") == "HEAD", send
         try:
-            await self._app(scope, receive, self._settling_send)
+            await self.app(scope, receive, self._settling_send)
         except Exception as error:
             if self._status is None:
                 self._status = error.status_code if isinstance(error, HTTPException) else 500
@@ -70,7 +72,7 @@ class Settling:
         if kind in STARTS and message.get("status", FINAL) >= FINAL:
             self._status = message.get("status", _SWITCHING)
             self._raw_headers = message.get("headers", ())
-            return not self._plan.settles_by_bytes
+            return not self.plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
             self._status = _REJECTED
             return True
@@ -88,15 +90,15 @@ class Settling:
     def _settle(self) -> Awaitable[None]:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        if self._store.in_process and self._plan.settles_at_once:
+        if self.store.in_process and self.plan.settles_at_once:
             return self._settle_decisions()
-        return see_through([self._store], self._settle_decisions)
+        return see_through([self.store], self._settle_decisions)
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the rule of its name, whose function is called once."""
-        rules = self._plan.settling
+        rules = self.plan.settling
         actual: dict[str | None, float | None] = {}
-        for decision in self._decisions:
+        for decision in self.decisions:
             costs: list[float | None] = []
             for charge in decision.charges:
                 rule = rules.get(charge.name)
@@ -104,7 +106,7 @@ class Settling:
                     actual[charge.name] = await self._actual_cost(rule)
                 costs.append(actual.get(charge.name))
             with suppress(StoreError):  # which the store has logged; the charge stands
-                await settle(self._store, decision, costs)
+                await settle(self.store, decision, costs)
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""

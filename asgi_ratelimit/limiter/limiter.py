@@ -24,7 +24,8 @@ from ..stores import Decisions, Store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.opening import as_store
-from ..waiting import CallStore, Flow, PaceTimeout, background_loop, run_async, run_in_place, run_sync
+from ..waiting.drivers import CallStore, Flow, background_loop, run_async, run_in_place, run_sync
+from ..waiting.waiter import PaceTimeout
 from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units
 from .spending import Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket

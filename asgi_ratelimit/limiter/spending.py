@@ -12,7 +12,8 @@ from typing import TypeAlias
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
 from ..stores import settle
-from ..waiting import Flow, GiveBack, SlotWaiter, pace_timeout, run_async, run_sync, too_late
+from ..waiting.drivers import Flow, GiveBack, run_async, run_sync
+from ..waiting.waiter import SlotWaiter, pace_timeout, too_late
 from .charges import Cost, actual_units, charged_units, settled_units
 
 Wait: TypeAlias = Callable[[Take], Flow[Decision]]

@@ -93,12 +93,8 @@ class MetricsHook:
     a key, a path, or anything else that clients choose.
     """
 
-    def __init__(self, bind: Callable[[Instrument], Bind], description: str) -> None:
-        self._description = description
+    def __init__(self, bind: Callable[[Instrument], Bind]) -> None:
         self._series = {each.short_name: (each, bind(each), dict[Labels, Any]()) for each in INSTRUMENTS}
-
-    def __repr__(self) -> str:
-        return self._description
 
     def __call__(self, event: Event) -> None:
         """Count a decision."""
@@ -140,12 +136,12 @@ _hooks: WeakKeyDictionary[Any, MetricsHook] = WeakKeyDictionary()
 _lock = Lock()
 
 
-def _hook_of(library: object, bind: Callable[[Instrument], Bind], description: str) -> MetricsHook:
+def _hook_of(library: object, bind: Callable[[Instrument], Bind]) -> MetricsHook:
     """The hook of a registry or provider: always the same one, so that the numbers of all its users add up."""
     with _lock:
         hook = _hooks.get(library)
         if hook is None:
-            hook = _hooks[library] = MetricsHook(bind, description)
+            hook = _hooks[library] = MetricsHook(bind)
         return hook
 
 
@@ -178,7 +174,7 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
         verb = {"gauge": "set", "histogram": "observe"}.get(instrument.kind, "inc")
         return lambda labels: getattr(metric.labels(*labels) if labels else metric, verb)
 
-    return _hook_of(registry, bind, "prometheus()")
+    return _hook_of(registry, bind)
 
 
 @shows_use("opentelemetry(meter_provider)")
@@ -207,4 +203,4 @@ def opentelemetry(meter_provider: MeterProvider | None = None) -> Hook:
         record = getattr(made, verbs[instrument.kind])
         return lambda labels: partial(record, attributes=dict(zip(instrument.labels, labels)))
 
-    return _hook_of(provider, bind, "opentelemetry()")
+    return _hook_of(provider, bind)

@@ -19,7 +19,8 @@ from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 from ..stores import Store
 from ..stores.name_owners import register
-from ..waiting import Flow, SlotWaiter, run_async, run_sync
+from ..waiting.drivers import Flow, run_async, run_sync
+from ..waiting.waiter import SlotWaiter
 
 P = ParamSpec("P")
 R = TypeVar("R")

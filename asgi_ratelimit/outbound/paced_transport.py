@@ -11,7 +11,7 @@ from ..hooks import Hook
 from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting import background_loop, run_async, run_sync
+from ..waiting.drivers import background_loop, run_async, run_sync
 from .pace_decorator import reads_with_margin, register_name
 from .sending.exchange import unpaced
 from .sending.request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler

@@ -139,14 +139,15 @@ class ByStore(WeakKeyDictionary[Any, T]):
                 value = self[store] = make(store)
             return value
 
-    def living(self) -> list[T]:
-        """The values of all stores that live."""
-        stores = [each() for each in self.keyrefs()]  # other threads may add some
-        return [self[store] for store in stores if store is not None]
-
 
 before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
 """A function that is awaited before a store closes its connections, if it has any; it must not refer to the store."""
+
+
+def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
+    """All keys that live, and their values; other threads may add some meanwhile."""
+    keys = [each() for each in values.keyrefs()]
+    return [(key, values[key]) for key in keys if key is not None]
 
 
 def reference(target: Any) -> Callable[[], object]:

@@ -30,39 +30,36 @@ class MemoryDocuments:
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
         self.lock = Lock()
-        self._values: dict[str, tuple[bytes | dict[str, bytes], float]] = {}
-        """By name, the content or the contents of the parts, and when they expire."""
+        self._values: dict[str, tuple[dict[str, bytes], float]] = {}
+        """By name, the contents of the parts, that of a document under an empty name, and when they expire."""
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
-        with self.lock:
-            return cast("bytes | None", self._living(name))
+        return (await self.read_parts(name)).get("")
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
         until_us = math.inf if seconds is None else self._now_us() + seconds * SECOND_US
         with self.lock:
-            self._values[name] = content, until_us
+            self._values[name] = {"": content}, until_us
 
     async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
         """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
         with self.lock:
-            is_old = self._living(name) == old
+            is_old = self._living(name).get("") == old
             if is_old:
-                self._values[name] = new, math.inf
+                self._values[name] = {"": new}, math.inf
             return is_old
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
         with self.lock:
-            return dict(cast("dict[str, bytes] | None", self._living(name)) or {})
+            return dict(self._living(name))
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
         """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
-        until_us = self._now_us() + seconds * SECOND_US
         with self.lock:
-            parts = cast("dict[str, bytes] | None", self._living(name)) or {}
-            self._values[name] = {**parts, part: content}, until_us
+            self._values[name] = {**self._living(name), part: content}, self._now_us() + seconds * SECOND_US
 
     async def now_us(self) -> float:
         """The time by which they expire, in microseconds since the Unix epoch."""
@@ -71,12 +68,12 @@ class MemoryDocuments:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def _living(self, name: str) -> bytes | dict[str, bytes] | None:
+    def _living(self, name: str) -> dict[str, bytes]:
         """What a name has; all that has expired is deleted, because nobody may ask for its name again."""
         now = self._now_us()
         for each in [each for each, (_, until_us) in self._values.items() if until_us <= now]:
             del self._values[each]
-        return self._values.get(name, (None, 0.0))[0]
+        return self._values.get(name, ({}, 0.0))[0]
 
 
 LOOK_EVERY_US = 60_000_000.0
@@ -87,10 +84,9 @@ class SharedTime:
     """The time by the clock of a store, or by that of its server if the store has no clock of its own."""
 
     def __init__(self, store: Store) -> None:
-        clock = getattr(store, "clock", None)
-        self._own_us = (clock or SystemClock()).now_us
+        self._own_us = (store.clock or SystemClock()).now_us
         self._documents = documents(store)
-        self._is_elsewhere = not store.in_process and clock is None
+        self._is_elsewhere = not store.in_process and store.clock is None
         self._ahead_us = 0.0
         self._looked_us = -math.inf
 
@@ -104,10 +100,8 @@ class SharedTime:
             return
         before_us = self._own_us()
         server_us = await self._documents.now_us()
-        after_us = self._own_us()
+        self._ahead_us = server_us - (before_us + self._own_us()) / 2.0
         self._looked_us = monotonic_us()
-        is_equal = before_us <= server_us <= after_us
-        self._ahead_us = 0.0 if is_equal else server_us - (before_us + after_us) / 2.0
 
 
 _times: ByStore[SharedTime] = ByStore()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import ConfigurationError
@@ -28,14 +29,23 @@ def running_loop(what: str, instead: str) -> AbstractEventLoop:
         ) from None
 
 
-def drop_closed(by_loop: dict[AbstractEventLoop, T]) -> None:
-    """Drop the values of closed event loops.
+class ByLoop(dict[AbstractEventLoop, T]):
+    """What each event loop of asyncio has of its own, as loops cannot share connections."""
 
-    Another thread may add one meanwhile, so the dictionary itself must not be iterated over.
-    """
-    for loop in list(by_loop):
-        if loop.is_closed():
-            by_loop.pop(loop, None)
+    def of_running(self, make: Callable[[], T]) -> T:
+        """That of the running event loop, which is made at its first use. Raises ``ConfigurationError`` without one."""
+        instead = "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)"
+        loop = running_loop("a store on Redis with async", instead)
+        if loop not in self:
+            self.drop_closed()
+            self[loop] = make()
+        return self[loop]
+
+    def drop_closed(self) -> None:
+        """Drop what closed event loops had; another thread may add a loop meanwhile."""
+        for loop in list(self):
+            if loop.is_closed():
+                self.pop(loop, None)
 
 
 _under_way: dict[asyncio.Future[Any], int] = {}

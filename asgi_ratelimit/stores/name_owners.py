@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from ..errors import ConfigurationError
 from ..quota_text import readable
 from ..quotas import Quota
-from .base import ByStore, Store
+from .base import ByStore, Store, living
 
 Uses: TypeAlias = dict[tuple[str, str], tuple[Quota, bool]]
 """By the names of a limit and of a quota, that quota, and whether ``owned`` yields it."""
@@ -37,7 +37,7 @@ def register(
     owners = _owners.made(store, lambda store: WeakKeyDictionary())
     new: Uses = {(name, quota.name): (quota, False) for name, quota in unlisted}
     new |= {(name, quota.name): (quota, True) for name, quota in quotas}
-    for other, uses in _living(owners):
+    for other, uses in living(owners):
         for names in uses.keys() & new.keys():
             before, quota = uses[names][0], new[names][0]
             if before != quota and other is not owner and not is_peer(other):
@@ -52,13 +52,6 @@ def register(
 def owned(store: Store) -> Iterator[tuple[str, Quota]]:
     """The quotas that living owners use on a store, each under the name of its limit."""
     listed: dict[tuple[str, str], Quota] = {}
-    for _, uses in _living(_owners.get(store, WeakKeyDictionary())):
+    for _, uses in living(_owners[store]) if store in _owners else ():
         listed = {names: quota for names, (quota, is_listed) in uses.items() if is_listed} | listed
     return iter([(name, quota) for (name, _), quota in listed.items()])
-
-
-def _living(owners: WeakKeyDictionary[object, Uses]) -> Iterator[tuple[object, Uses]]:
-    for reference in owners.keyrefs():  # a copy, as other threads may add owners
-        owner = reference()
-        if owner is not None and owner in owners:
-            yield owner, owners[owner]

@@ -54,8 +54,8 @@ class LogReader:
 
     ``names`` are files, plain or in gzip; ``-`` is the standard input. ``key`` says whose a request is: ``client``,
     ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are names of fields in such a log; with
-    ``needs_method``, there must be one for the method. ``advance`` is called with the number of
-    lines that have been read since the last call.
+    ``needs_method``, there must be one for the method. ``advance`` is called with the number of lines
+    that have been read, now and then.
     """
 
     names: Sequence[str]
@@ -114,8 +114,9 @@ class LogReader:
         parse, read, unreadable, problem = self._parser(first), 0, 0, ""
         for line in chain(first, lines):
             read += 1
-            if read % STEP == 0:
-                self.advance(STEP)
+            self.lines += 1
+            if self.lines % STEP == 0:
+                self.advance(self.lines)
             try:
                 request = parse(line)
             except UNREADABLE as error:
@@ -126,7 +127,6 @@ class LogReader:
                     raise ConfigurationError(_nothing_in(name, first, problem)) from error
             else:
                 yield request
-        self.lines += read
         self.unreadable += unreadable
         if unreadable * 2 > read:
             raise ConfigurationError(

@@ -26,7 +26,8 @@ from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US
-from ..stores import ByStore, CameBack, Store, settle, settle_all, when_units_come_back
+from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
+from ..stores.base import living
 from .concurrency import ConcurrencyLimit, ReturningUnits
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, run_in_place, sleep
 from .queues import LATE_US, Queues, Slot, Waiter, key_of, slot_of
@@ -141,7 +142,7 @@ class SlotWaiter:
         async def taking() -> Decision:
             (decision,) = await self.store.take((take,))
             if step.is_left and decision.allowed and take.operation is None:
-                await settle(self.store, decision, [0.0] * len(take.charges), is_unused=True)
+                await settle_all(self.store, undoing(decision), is_unused=True)
             return decision
 
         step = Finish(self.store, taking)
@@ -368,7 +369,7 @@ class _Registry(ByStore[Waiters]):
 
     def outbound_rows(self) -> Iterator[Row]:
         """How many callers of this process wait for slots, by the name of their limiter."""
-        counts = sum([waiters.slots.counts() for waiters in self.living()], Counter[str]())
+        counts = sum([waiters.slots.counts() for _, waiters in living(self)], Counter[str]())
         for name, waiting in sorted(counts.items()):
             yield {"name": name, "waiting": waiting}
 

@@ -11,11 +11,10 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
+from asgi_ratelimit import MemoryStore, PaceTimeout
 from asgi_ratelimit.clients import PacedMiddleware
 from asgi_ratelimit.testing import SteppedClock
 from tests.clients.service import BODY, LINES, Settled
-from tests.support.names import named
 
 pytestmark = pytest.mark.anyio
 
@@ -198,18 +197,3 @@ async def test_several_sessions_share_one(service: str, redis_url: str) -> None:
         async with aiohttp.ClientSession(middlewares=[middleware]) as session:
             with pytest.raises(PaceTimeout):
                 await get(session, f"{service}/whole")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"quota": "10/fortnight"}, QuotaError),
-        ({"retries": -1}, ConfigurationError),
-        ({"max_delay": -1}, ValueError),
-    ],
-    ids=named,
-)
-def test_arguments_are_checked_at_once(wrong: dict[str, Any], error: type[Exception]) -> None:
-    """Not at the first request."""
-    with pytest.raises(error):
-        PacedMiddleware(**{"quota": "10/s", **wrong})

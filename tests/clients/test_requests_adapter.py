@@ -10,11 +10,10 @@ import pytest
 import requests
 from requests.adapters import HTTPAdapter
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
+from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout
 from asgi_ratelimit.clients import PacedAdapter
 from asgi_ratelimit.testing import SteppedClock
 from tests.clients.service import BODY, LINES, Settled
-from tests.support.names import named
 
 
 class Session(requests.Session):
@@ -155,18 +154,3 @@ def test_the_wrapped_adapter_gets_all_options_and_is_closed(service: str) -> Non
         session.get(f"{service}/whole", timeout=7, verify=False)
     (_, options), closed = adapter.options
     assert (options["timeout"], options["verify"], closed) == (7, False, "closed")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"quota": "10/fortnight"}, QuotaError),
-        ({"retries": -1}, ConfigurationError),
-        ({"max_delay": -1}, ValueError),
-    ],
-    ids=named,
-)
-def test_arguments_are_checked_at_once(wrong: dict[str, Any], error: type[Exception]) -> None:
-    """Not at the first request."""
-    with pytest.raises(error):
-        PacedAdapter(HTTPAdapter(), **{"quota": "10/s", **wrong})

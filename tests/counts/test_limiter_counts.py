@@ -118,20 +118,6 @@ async def test_each_decision_counts_once_under_its_name(clock: SteppedClock) -> 
     assert await seen(store) == {**dict.fromkeys(by_name, (1, 2, 1)), "two": (0, 0, 0)}
 
 
-def test_in_memory_without_an_event_loop() -> None:
-    """A program that never has one, or a new one for each call, reads all that was counted."""
-    store = MemoryStore()
-    limiter, waiting = SyncLimiter("2/hour", store=store, name="sync"), Limiter("2/hour", store=store, name="runs")
-    for _ in range(3):
-        limiter.rate_limit("ann")
-        asyncio.run(waiting.rate_limit("ann"))
-    assert asyncio.run(seen(store)) == {"sync": (2, 1, 0), "runs": (2, 1, 0)}
-    for _ in range(2):
-        limiter.rate_limit("ann")
-        asyncio.run(waiting.rate_limit("ann"))
-    assert asyncio.run(seen(store)) == {"sync": (2, 3, 0), "runs": (2, 3, 0)}
-
-
 def test_on_redis_another_process_sees_it(redis_url: str) -> None:
     """Of callers without async, of one event loop for each call, and of transports, while they are in use."""
     store = RedisStore(redis_url, timeout=30, on_error="deny")
@@ -191,26 +177,6 @@ def test_a_forked_child_publishes_its_own(redis_url: str) -> None:
     assert (code, printed) == (0, "0\n"), complaints
     assert "Traceback" not in complaints
     assert seen_at(redis_url) == {"mails": (33, 0, 0)}
-
-
-def test_nothing_is_started_before_it_is_needed() -> None:
-    """No thread at import, nor for what is in memory alone; a program may end at any time without a complaint."""
-    program = """
-        import asyncio, threading
-        from asgi_ratelimit import Limiter, MemoryStore, RedisStore, SyncLimiter, pace
-
-        @pace("1000/s", store=RedisStore("redis://127.0.0.1:1"))
-        def never() -> None: ...
-
-        @pace("1000/s")
-        def call() -> None: ...
-
-        call()
-        SyncLimiter("5/hour").rate_limit("ann")
-        asyncio.run(Limiter("5/hour").rate_limit("ann"))
-        print(threading.active_count())
-    """
-    assert outcome_of(program, "") == (0, "1\n", "")
 
 
 @pytest.mark.anyio

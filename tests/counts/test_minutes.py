@@ -130,12 +130,6 @@ def test_a_part_with_texts_that_are_none_is_left_out(hostile: dict[str, Any]) ->
     assert part_of(part(**hostile), 7) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"{}\n", b"[]\n", b"[" * 100_000 + b"\n", b"\xff\n"])
-def test_what_is_no_part_is_left_out(content: bytes) -> None:
-    """Whatever it is."""
-    assert part_of(content, 7) is None
-
-
 def test_rows_that_are_not_right_are_left_out() -> None:
     """The counts of the process stay."""
     queue = {"name": "mails", "waiting": 3}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, StoreTimeout
+from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, Rule, StoreTimeout
 from asgi_ratelimit.counts.minutes import document_of, part_of
 from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import outbound_sources
-from tests.support.asgi import Peer, ask, http, ok
+from asgi_ratelimit.waiting.waiter import outbound_sources
+from tests.support.asgi import ask, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -32,39 +30,6 @@ async def published(store: MemoryStore) -> tuple[int, int]:
     """How many were admitted and refused, as anybody can read it."""
     rules = [rule for rule in (await summary(store)).rules if rule.name == "mails"]
     return (rules[0].admitted, rules[0].refused) if rules else (0, 0)
-
-
-async def until(read: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Read again and again, until that is as expected."""
-    async with asyncio.timeout(60):
-        while await read() != expected:  # noqa: ASYNC110  # another process would not say so either
-            await asyncio.sleep(0.05)  # another process would not say so either
-
-
-async def test_a_process_publishes_by_itself() -> None:
-    """Within seconds of a request, its decision is in the store."""
-    store = MemoryStore()
-    app = RateLimitMiddleware(ok, "1/minute", store=store, name="mails")
-    for _ in range(3):
-        peer = Peer()
-        await app(http(), peer.receive, peer.send)
-    await until(lambda: published(store), (1, 2))
-
-
-async def test_an_app_publishes_at_its_shutdown(redis_url: str) -> None:
-    """A middleware does so at the end of the lifespan, when it closes the store."""
-    store = RedisStore(redis_url, timeout=30)
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await take(store)
-        await send({"type": "lifespan.shutdown.complete"})
-
-    peer = Peer([{"type": "lifespan.shutdown"}])
-    await RateLimitMiddleware(app, "1/s", store=store)({"type": "lifespan"}, peer.receive, peer.send)
-    other = RedisStore(redis_url, timeout=30)
-    assert await published(other) == (1, 0)
-    await other.aclose()
 
 
 async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> None:
@@ -103,6 +68,15 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     assert len(content) < 100_000
     assert part["rules"] == {"mails": [1, 0, 0, 0, 0]}
     assert len(part["outbound"]) == 200
+
+
+async def test_the_worst_keys_are_published(clock: SteppedClock) -> None:
+    """Of many, those with the most refusals, and then those with the most requests."""
+    store = MemoryStore(clock=clock)
+    for number in range(100):
+        await take(store, times=5 - number % 5, key=f"key {number}")
+    keys = (await summary(store)).keys
+    assert [(key.requests, key.refused) for key in keys] == [(5, 2)] * 20 + [(4, 1)] * 20
 
 
 async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Scope
 
-from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.counts.minutes import BOUNDS_NS, WaitTimes
 from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
 from asgi_ratelimit.decision import OnError
@@ -56,25 +56,6 @@ async def test_what_is_decided_without_the_store(on_error: OnError, counted: tup
     await ask(RateLimitMiddleware(ok, "2/minute", store=store, name="api"), times=3)
     assert numbers(store, "api") == counted
     await store.aclose()
-
-
-async def test_a_block_counts_as_a_refusal(store: Store) -> None:
-    """A blocked request is refused by the rule whose penalty it is."""
-    app = RateLimitMiddleware(ok, "1/hour", store=store, name="api", penalty=Penalty("1 day"))
-    await ask(app, times=6)
-    assert numbers(store, "api") == (1, 5, 0, 0, 0)
-
-
-async def test_a_function_that_fails(clock: SteppedClock) -> None:
-    """A key function that raises is counted for its rule, beside the decision."""
-
-    def key(connection: object) -> str:
-        raise KeyError("x-api-key")
-
-    store = MemoryStore(clock=clock)
-    app = RateLimitMiddleware(ok, "10/minute", key=key, store=store, name="api")
-    await ask(app, times=2)
-    assert numbers(store, "api") == (2, 0, 0, 0, 2)
 
 
 async def test_what_is_remembered_is_bounded(clock: SteppedClock) -> None:

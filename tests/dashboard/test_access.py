@@ -135,18 +135,6 @@ async def test_a_form_without_the_token_does_nothing(token: str | None) -> None:
     assert await Overrides(store).all() == {}
 
 
-async def test_a_token_is_of_one_browser() -> None:
-    """The token of somebody else's page is refused, and so is one without its cookie."""
-    store = MemoryStore()
-    app = app_with_page(store)
-    async with visitor(app) as one, visitor(app) as other:
-        headers = {"x-limits-token": await token_of(one), "origin": ORIGIN}
-        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
-        await token_of(other)
-        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
-    assert await Overrides(store).all() == {}
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
 async def test_only_a_post_changes_anything(method: str) -> None:
     """A link changes nothing."""
@@ -197,3 +185,15 @@ async def test_passwords_cannot_be_tried_at_will() -> None:
         assert await statuses(*["right"] * 50) == [200] * 50
         assert await statuses(*map(str, range(30))) == [401] * 20 + [429] * 10
         assert await statuses("right") == [429]
+
+
+async def test_a_token_is_of_one_browser() -> None:
+    """The token of somebody else's page is refused, and so is one without its cookie."""
+    store = MemoryStore()
+    app = app_with_page(store)
+    async with visitor(app) as one, visitor(app) as other:
+        headers = {"x-limits-token": await token_of(one), "origin": ORIGIN}
+        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
+        await token_of(other)
+        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 403
+    assert await Overrides(store).all() == {}

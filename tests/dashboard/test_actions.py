@@ -135,15 +135,3 @@ async def test_a_limit_that_is_set_applies_at_once(store: Store) -> None:
     assert (rule["quotas"], rule["override"]["quota"]) == ("2/minute", "5/minute")
     assert [(change["name"], change["by"]) for change in state["history"]] == [("login", "admin")]
     assert (rule["admitted"], rule["refused"]) == (5, 2)
-
-
-async def test_a_limit_that_only_counts_is_shadowed(store: Store) -> None:
-    """Its refusals are counted, and refuse nobody."""
-    async with visitor(app_with_page(store)) as client:
-        await client.get("/login")
-        await send_form(client, "set", rule="login", quota="shadow")
-        statuses = [(await client.get("/login")).status_code for _ in range(4)]
-        state = await state_of(client, store)
-    (rule,) = (rule for rule in state["rules"] if rule["name"] == "login")
-    assert statuses == [200] * 4
-    assert (rule["admitted"], rule["refused"], rule["shadowed"]) == (2, 0, 3)

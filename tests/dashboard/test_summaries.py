@@ -1,20 +1,24 @@
-"""Summaries: what several processes have published, added up."""
+"""Summaries: what several processes have published, added up; and what another limit would have refused."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from asgi_ratelimit import AdaptiveTransport, Limiter, MemoryStore, RedisStore, Store
-from asgi_ratelimit.counts.minutes import MINUTES
+from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, parse_quotas
+from asgi_ratelimit.counts.minutes import ALL, MINUTES, Recording
 from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
+from asgi_ratelimit.dashboard.summaries import estimate
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.clocks import wrong_clock
+from tests.support.replaying import admitted_at
 
 pytestmark = pytest.mark.anyio
 
@@ -81,27 +85,36 @@ async def test_a_process_whose_clock_is_wrong(redis_url: str, hours: int, is_rea
     await asyncio.gather(wrong.aclose(), right.aclose())
 
 
-async def test_long_keys_are_told_apart(clock: SteppedClock) -> None:
-    """Of a key that is stored as a hash, there is no key, but a bucket."""
-    store = MemoryStore(clock=clock)
-    await take(store, key="é" * 100)
-    await take(store, key="été")
-    keys = (await summary(store)).keys
-    assert sorted([key.key or "" for key in keys]) == ["", "été"]
-    assert len({key.bucket for key in keys}) == 2
+MINUTE = 30_000_000
 
 
-async def test_what_a_transport_has_learned(clock: SteppedClock) -> None:
-    """A process publishes it with its counts, and so do callers that wait for slots."""
+def recorded(requests: dict[str, list[int]], below: int = ALL) -> list[tuple[int, Recording]]:
+    """Recordings of requests, by client and in seconds from the start of a minute; one request in each second."""
+    minutes: dict[int, Recording] = {}
+    for client, seconds in requests.items():
+        for second in seconds:
+            recording = minutes.setdefault(MINUTE + second // 60, Recording(below))
+            recording.add(second % 60, Counter({client: 1}), 10**9)
+    return list(minutes.items())
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        headers = {"x-ratelimit-limit": "60", "x-ratelimit-remaining": "58", "x-ratelimit-reset": "30"}
-        return httpx.Response(200, headers=headers)
 
-    transport = AdaptiveTransport(httpx.MockTransport(answer))
-    async with httpx.AsyncClient(transport=transport) as client:
-        await client.get("http://api.example/things")
-        store = MemoryStore(clock=clock)
-        await take(store)
-    learned = [row for row in (await summary(store)).learned if row.host == "api.example"]
-    assert [row.limit for row in learned] == [60]
+@given(
+    st.sets(st.integers(0, 1800), min_size=1), st.sampled_from(["3/minute", "5 per 10 seconds fixed", "4/hour rolling"])
+)
+def test_one_request_a_second_is_decided_exactly(seconds: set[int], text: str) -> None:
+    """For a client that is recorded whole, and does not send twice in a second, it is what the limit does."""
+    quotas = parse_quotas(text)
+    times = sorted(seconds)
+    exact = admitted_at(quotas, [MINUTE * 60.0 + second for second in times]).count(None)
+    found = estimate(recorded({"ann": times}), quotas)
+    assert (found.requests, found.refused, found.share) == (len(times), exact, 1.0)
+
+
+def test_recordings_with_different_bounds() -> None:
+    """A client counts only where every recording is sure to have it."""
+    every = recorded({str(number): [0] for number in range(1000)})
+    half = recorded({str(number): [60] for number in range(1000)}, ALL // 2)
+    found = estimate([*every, *half], parse_quotas("1/hour"))
+    assert found.share == 0.5
+    assert found.requests == 2 * found.clients
+    assert found.refused == found.refused_clients == found.clients

@@ -188,7 +188,7 @@ ODD |= {
     ),
 }
 
-DISCORD_BUCKET = full(limit=5, remaining=0, reset_after=1.25, bucket="abcd1234")
+DISCORD_BUCKET = ServerLimit(limit=5, remaining=0, reset_after=1.25, bucket="abcd1234")
 GITHUB = under("x-ratelimit-", limit=5000, remaining=4000, reset=IN_1800_S, used=1000, resource="core")
 GITHUB_LIMIT = ServerLimit(limit=5000, remaining=4000, reset_after=1800, bucket="core")
 PLATFORMS = {
@@ -207,7 +207,7 @@ PLATFORMS = {
         status=429,
         headers={"via": "1.1 google", "retry-after": "1337", **under("x-ratelimit-", remaining=9, scope="shared")},
         body={"message": "The resource is being rate limited.", "retry_after": 1336.57, "global": False},
-        limits=[full(remaining=9)],
+        limits=[ServerLimit(remaining=9)],
         wait=1336.57,
         scope="shared",
     ),

@@ -72,4 +72,4 @@ def test_other_types_do_no_harm() -> None:
 
 def test_a_list_is_read_in_part() -> None:
     """A server cannot keep its client busy with a list that is longer than any of limits."""
-    assert len(parse_list("1, " * 1_000)) == len(parse_list(", ".join("1" * 1_000))) == MAX_ITEMS
+    assert len(parse_list(", ".join("1" * 1_000))) == MAX_ITEMS

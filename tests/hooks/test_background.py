@@ -6,15 +6,14 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter, hooks
-from asgi_ratelimit.hooks import Event, Failure, failures
-from tests.support.asgi import Peer, ask, limited, ok
+from asgi_ratelimit import Limiter, RateLimitMiddleware, SyncLimiter, hooks
+from asgi_ratelimit.hooks import Event
+from tests.support.asgi import Peer, ask, ok
 from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -141,46 +140,6 @@ def test_without_an_event_loop_they_run_in_the_background() -> None:
         limiter.acquire("alice")
     assert len(recorder.events) == 2
     assert threading.get_ident() not in recorder.threads
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_transport_sees_them_through(is_async: bool) -> None:
-    """When it is closed, with and without ``async``, also where the store is not its own and stays open."""
-    recorder = Recorder()
-
-    async def slow(event: Event) -> None:
-        await asyncio.sleep(0.1)  # as one that sends the event somewhere
-        await recorder(event)
-
-    answers = httpx.MockTransport(lambda request: httpx.Response(200))
-    transport = PacedTransport(answers, "100/s", store=MemoryStore(), hooks=[slow])
-    if is_async:
-        async with httpx.AsyncClient(transport=transport) as client:
-            await client.get("http://test/")
-    else:
-        await asyncio.to_thread(get_with, transport)
-    assert len(recorder.events) == 1
-
-
-def get_with(transport: PacedTransport) -> None:
-    with httpx.Client(transport=transport) as client:
-        client.get("http://test/")
-
-
-async def test_failures_may_be_counted_asynchronously() -> None:
-    """As with any other hook."""
-    counted: list[Failure] = []
-
-    async def count(failure: Failure) -> None:
-        counted.append(failure)
-
-    def key(request: Any) -> str:
-        raise KeyError("user")
-
-    hook: Callable[[Failure], Awaitable[None]] = count
-    await ask(limited(ok, key=key, hooks=[failures(hook)]))
-    await until(lambda: counted)
-    assert counted[0].failed == "key"
 
 
 FORKING = """

@@ -1,9 +1,10 @@
-"""Events: what a hook is told of each decision."""
+"""Hooks: they are called with every decision, change none, and are told of the request."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import re
+from typing import Annotated, Any
 
 import httpx
 import pytest
@@ -13,7 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from asgi_ratelimit import (
+    ConfigurationError,
     Limiter,
+    Limits,
     MemoryStore,
     PacedTransport,
     PaceTimeout,
@@ -21,9 +24,9 @@ from asgi_ratelimit import (
     RateLimit,
     RateLimitMiddleware,
     Rule,
-    pace,
+    limits,
 )
-from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
 from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
 
@@ -107,17 +110,6 @@ async def test_events_of_dependencies_tell_the_route() -> None:
     assert all(event.latency is not None and event.latency > 0 for event in events)
 
 
-async def test_the_latency_of_the_store() -> None:
-    """In seconds; the first of several decisions in one answer has it, and nobody has waited."""
-    events: list[Event] = []
-    app = limited(ok, rules=[Rule("/", "1/minute", shadow=True)], hooks=[events.append])
-    first, shadow = await events_of(app, events, http())
-    assert first.latency is not None
-    assert 0 < first.latency < 60
-    assert shadow.latency is None
-    assert first.waited is None
-
-
 def test_a_request_that_has_waited() -> None:
     """The event says how long; those that pass at once, or are refused at once, have not."""
     events: list[Event] = []
@@ -148,28 +140,6 @@ async def test_events_of_a_limiter_are_about_no_request() -> None:
     assert [(event.method, event.path, event.route, event.request) for event in events] == [(None,) * 4] * 4
 
 
-async def test_events_of_pace() -> None:
-    """With and without ``async``, and where it would take too long."""
-    events: list[Event] = []
-
-    @pace("1000/s", name="calls", hooks=[events.append])
-    async def call() -> None: ...
-
-    @pace("1/minute", name="slow", max_delay=0, hooks=[events.append])
-    def slow() -> None: ...
-
-    await call()
-    slow()
-    with pytest.raises(PaceTimeout):
-        slow()
-    assert [(event.rule, event.result) for event in events] == [
-        ("calls", "allowed"),
-        ("slow", "allowed"),
-        ("slow", "refused"),
-    ]
-    assert all(event.waited is not None for event in events)
-
-
 @pytest.mark.parametrize("quota", ["1000/s", "1/minute"], ids=["sent", "too late"])
 async def test_events_of_a_transport(quota: str) -> None:
     """One for each request, with the time that it has waited."""
@@ -195,3 +165,100 @@ async def test_an_event_of_a_block() -> None:
         ("login", "penalty-block", "refused"),
         ("login", "penalty-block", "refused"),
     ]
+
+
+async def test_a_hook_is_called_with_decisions_inside_the_app() -> None:
+    """Those of a dependency, and those of charges that an endpoint makes."""
+    events: list[Event] = []
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, "10/minute", hooks=[events.append])
+
+    @app.get("/", dependencies=[Depends(RateLimit("5/minute"))])
+    async def endpoint(request: Annotated[Limits, Depends(limits)]) -> None:
+        await request.charge(4)
+        await request.charge(4)
+
+    assert (await ask(app)).status == 429
+    assert [event.decision.allowed for event in events] == [True, True, True, False]
+
+
+async def test_a_limiter_calls_its_hooks_with_every_take() -> None:
+    """Limiting, pacing, spending, and a spending that times out; peeking and refunding are no decisions."""
+    events: list[Event] = []
+    limiter = Limiter("1/hour", name="jobs", hooks=[events.append])
+    first = await limiter.rate_limit("alice")
+    assert await limiter.peek("alice") not in [event.decision for event in events]
+    await limiter.refund(first)
+    async with limiter.spend("alice", 1):
+        pass
+    with pytest.raises(PaceTimeout) as caught:
+        await limiter.spend("alice", 1, max_delay=1).__aenter__()
+    refused = await limiter.pace("alice", max_delay=1)
+    assert [event.name for event in events] == ["jobs"] * 4
+    assert [event.decision.allowed for event in events] == [True, True, False, False]
+    assert events[2].decision is caught.value.decision
+    assert events[3].decision is refused
+
+
+class Seen:
+    """A hook that is made by a call."""
+
+    def __call__(self, event: Event) -> None: ...
+
+
+@pytest.mark.parametrize("hook", [log_refusals, Seen])
+def test_a_hook_that_lacks_its_call_is_refused_at_start_up(hook: Any) -> None:
+    """It would make a new hook of each event, and count nothing."""
+    with pytest.raises(ConfigurationError, match=rf"lacks its call: hooks=\[{hook.__name__}\(\)\]"):
+        RateLimitMiddleware(ok, "1/s", hooks=[hook])
+
+
+@pytest.mark.parametrize("hook", ["print", None, 7])
+def test_a_hook_that_is_not_callable_is_refused_at_start_up(hook: Any) -> None:
+    """The error quotes it, and shows a valid one."""
+    with pytest.raises(ConfigurationError, match="a hook is a function"):
+        RateLimitMiddleware(ok, "1/s", hooks=[hook])
+
+
+@pytest.mark.parametrize("hooks", [None, 5, print], ids=["none", "a number", "a function"])
+def test_hooks_that_are_not_several_are_refused_at_start_up(hooks: Any) -> None:
+    """The error quotes the value, and shows a valid one."""
+    with pytest.raises(ConfigurationError, match=rf"not {re.escape(repr(hooks))}: hooks=\[print\]"):
+        RateLimitMiddleware(ok, "1/s", hooks=hooks)
+
+
+async def test_hooks_for_failures_that_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """The request passes, the other hooks are called, and the error is logged."""
+    counted: list[Failure] = []
+
+    class Gauge:
+        """A hook for both, whose text changes with each call."""
+
+        calls = 0
+
+        def __repr__(self) -> str:
+            return f"Gauge({self.calls})"
+
+        def __call__(self, event: Event) -> None:
+            self.calls += 1
+            raise LookupError(f"no such gauge: {event.name}")
+
+        def failed(self, failure: Failure) -> None:
+            counted.append(failure)
+            raise LookupError("no such counter")
+
+    def key(request: Any) -> str:
+        raise KeyError("user")
+
+    app = limited(ok, key=key, hooks=[Gauge(), failures(counted.append)])
+    assert [(await ask(app)).status for _ in range(3)] == [200] * 3
+    assert len(counted) == 6
+    assert counted[0] == Failure("default", "key", counted[0].error)
+    assert len([message for message in caplog.messages if "no such gauge" in message]) == 1
+    assert len([message for message in caplog.messages if "no such counter" in message]) == 1
+
+
+def test_a_hook_for_failures_that_is_not_callable_is_refused() -> None:
+    """At once, with a valid one."""
+    with pytest.raises(ConfigurationError, match=r"not 7: hooks=\[failures\(print\)\]"):
+        failures(7)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -22,9 +22,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import (
-    Charge,
     ConfigurationError,
-    Decision,
     Limiter,
     Limits,
     MemoryStore,
@@ -33,13 +31,11 @@ from asgi_ratelimit import (
     RateLimitMiddleware,
     RedisStore,
     Rule,
-    Take,
-    TokenBucket,
     limits,
 )
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import CLIENT, Peer, ask, http, ok, websocket
+from tests.support.asgi import CLIENT, Peer, ask, http, websocket
 from tests.support.late_stores import SlowStore
 
 pytestmark = pytest.mark.anyio
@@ -109,13 +105,6 @@ async def test_who_comes_again_as_told_passes(kind: Any, redis_url: str) -> None
     await store.aclose()
 
 
-async def test_who_never_passes_is_not_told_to_come_again() -> None:
-    """Where all that the request is charged is above the burst."""
-    peer = await ask(an_app(lambda request: request.charge(9.5)))
-    assert peer.status == 429
-    assert "retry-after" not in peer.headers
-
-
 async def test_a_charge_is_all_or_nothing() -> None:
     """Over all rules that applied to the request, and none that did not."""
     rules = [Rule("/", "5/hour", name="hourly"), Rule("/other", "1/hour", name="other")]
@@ -123,38 +112,6 @@ async def test_a_charge_is_all_or_nothing() -> None:
     peer = await ask(app)
     assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-hour"])
     assert left(peer) == [9, 4]
-
-
-class BusyStore(MemoryStore):
-    """While it decides on a cost of 5, another request takes a unit from the bucket of ``other``, 20 seconds later."""
-
-    other: MemoryStore
-    charge: Charge
-
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        if takes[0].charges[0].cost == 5:
-            self.clock.advance(20)  # type: ignore[attr-defined]
-            await self.other.take([Take((self.charge,))])
-        return await super().take(takes)
-
-
-async def test_a_charge_in_two_stores_is_given_back_exactly() -> None:
-    """What one store took for a charge that the other one refuses, although others come in between."""
-    clock = SteppedClock()
-    one, two = MemoryStore(clock=clock), BusyStore(clock=clock)
-    two.other, two.charge = one, Charge(TokenBucket(60, 60), CLIENT[0])
-    app = FastAPI()
-
-    @app.get("/", dependencies=[Depends(RateLimit("2/hour", store=two))])
-    async def charge(request: Request) -> bool:
-        clock.advance(1)
-        return await limits(request).charge(5, required=False)
-
-    app.add_middleware(RateLimitMiddleware, quota="60/minute", store=one)
-    for _ in range(40):
-        await one.take([Take((two.charge,))])
-    assert (await ask(app)).body == b"false"
-    assert (await one.peek(Take((two.charge,)))).remaining == 60 - (40 + 1 - 1 - 20 + 1)
 
 
 @pytest.mark.parametrize("name", ["uploads", "per-hour"])
@@ -179,15 +136,6 @@ async def test_a_name_that_no_limit_has_is_logged(verb: str, caplog: pytest.LogC
     assert left(await ask(app)) == [9, 7]
     assert f"{verb}(name='{verb}-uplods') changes nothing: no limit has this name" in caplog.text
     assert "'default', 'per-minute', 'uploads', 'per-hour'" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["other", "per-day", "tiered"])
-async def test_a_name_of_a_limit_that_does_not_apply_is_not_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is to be charged there, by the name of a rule nor by that of its quota."""
-    rules = [Rule("/other", "8/day", name="other"), Rule("/", lambda request: None, name="tiered")]
-    app = an_app(lambda request: request.charge(3, name=name), rules=rules)
-    assert left(await ask(app)) == [9]
-    assert "changes nothing" not in caplog.text
 
 
 async def test_a_charge_need_not_be_required() -> None:
@@ -229,14 +177,6 @@ async def test_a_refused_charge_is_the_answer_in_any_framework(status: int, stre
     assert "x-own" not in peer.headers
 
 
-async def test_a_refused_charge_is_answered_by_the_rule_s_own() -> None:
-    """By ``on_limited`` of the rule that refused it."""
-    rule = Rule("/", "20/minute", only=True, on_limited=lambda connection, decision: {"slow": "down"})
-    app = RateLimitMiddleware(a_framework(500), rules=[rule], store=MemoryStore(clock=SteppedClock()))
-    peer = await ask(app)
-    assert (peer.status, peer.body) == (429, b'{"slow":"down"}')
-
-
 @pytest.mark.parametrize(
     ("extensions", "sent"),
     [({}, "websocket.close"), ({"websocket.http.response": {}}, "websocket.http.response.start")],
@@ -276,17 +216,6 @@ async def test_a_handler_of_the_app_answers_a_refused_charge() -> None:
         app = an_app(lambda request: request.charge(100))
         app.add_exception_handler(kind, lambda request, error: PlainTextResponse("own", 418))
         assert (await ask(app)).status == 418
-
-
-@pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), "2"])
-async def test_a_charge_must_be_a_cost(cost: Any) -> None:
-    """A finite number above 0."""
-
-    async def endpoint(request: Limits) -> None:
-        with pytest.raises(ValueError, match="cost must be"):
-            await request.charge(cost)
-
-    assert left(await ask(an_app(endpoint))) == [9]
 
 
 USES = {
@@ -351,11 +280,6 @@ async def test_a_part_may_be_given_back() -> None:
     assert [left(await ask(app)) for _ in range(3)] == [[7], [6], [5]]
 
 
-async def test_nothing_may_be_given_back() -> None:
-    """As where an estimate was right."""
-    assert [left(await ask(an_app(lambda request: request.refund(0)))) for _ in range(2)] == [[9], [9]]
-
-
 async def test_a_charge_that_is_cancelled_is_given_back() -> None:
     """Its endpoint never learns whether it was charged."""
     store = SlowStore()
@@ -372,12 +296,6 @@ async def test_a_charge_that_is_cancelled_is_given_back() -> None:
     app = Starlette(routes=[Route("/", answer)], middleware=[Middleware(RateLimitMiddleware, "10/day", store=store)])
     await ask(app, http())
     assert (await Limiter("10/day", store=store).peek(CLIENT[0])).remaining == 10
-
-
-async def test_of_one_rule_may_be_given_back() -> None:
-    """The others stay charged."""
-    app = an_app(lambda request: request.refund(name="b"), rules=[Rule("/", "20/hour", name="b")])
-    assert [left(await ask(app)) for _ in range(2)] == [[9, 19], [8, 19]]
 
 
 async def test_what_it_really_was_may_be_said() -> None:
@@ -467,18 +385,6 @@ def test_without_any_limits_it_says_so() -> None:
         limits(HTTPConnection(http()))
 
 
-async def test_a_plain_app_may_charge() -> None:
-    """Where no framework answers the refusal, the middleware does."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await limits(HTTPConnection(scope)).charge(100)
-        await ok(scope, receive, send)
-
-    peer = await ask(RateLimitMiddleware(app, "10/minute"))
-    assert (peer.status, len(peer.starts)) == (429, 1)
-    assert "ratelimit" in peer.headers
-
-
 async def test_charges_reach_all_limits_of_a_request() -> None:
     """Those further in and further out, each in its own store."""
     inner = MemoryStore(clock=SteppedClock())
@@ -491,14 +397,6 @@ async def test_charges_reach_all_limits_of_a_request() -> None:
     outer = MemoryStore(clock=SteppedClock())
     app = Starlette(routes=[route], middleware=[Middleware(RateLimitMiddleware, "10/minute", store=outer)])
     assert left(await ask(app)) == [7, 17]
-
-
-async def test_a_charge_is_one_call_to_redis(redis_url: str) -> None:
-    """For all rules together."""
-    store = RedisStore(redis_url, timeout=20)
-    app = an_app(lambda request: request.charge(2), "10/day", rules=[Rule("/", "20/week")], store=store)
-    assert left(await ask(app)) == [7, 17]
-    await store.aclose()
 
 
 # With FastAPI

@@ -38,18 +38,6 @@ async def test_an_earlier_dependency_is_reported_as_it_is_after_the_refusal(
     assert [peer.headers["ratelimit"] for peer in peers[1:]] == expected
 
 
-async def test_a_limit_that_is_as_good_as_new_has_nothing_to_wait_for(store: Store) -> None:
-    """All of it is left again."""
-    app = FastAPI()
-    limits = [RateLimit("5/hour", name="one", store=store), RateLimit("2/hour", name="two", cost=3, store=store)]
-
-    @app.get("/", dependencies=[Depends(limit) for limit in limits])
-    async def endpoint() -> None:
-        pass
-
-    assert (await ask(app)).headers["ratelimit"] == '"per-hour";r=5;t=0, "two per-hour";r=2;t=0'
-
-
 async def test_the_middleware_is_reported_as_it_is_after_the_refusal(store: Store) -> None:
     """Of a limit of a mount within it; and the next request that passes says the same."""
     inner = Mount("/in", ok, middleware=[Middleware(RateLimitMiddleware, quota="1/hour", store=store)])

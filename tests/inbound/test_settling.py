@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import CancelScope, lowlevel, sleep_forever
+from anyio import lowlevel, sleep_forever
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, limits
+from asgi_ratelimit import (
+    ConfigurationError,
+    Limiter,
+    MemoryStore,
+    Penalty,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    limits,
+)
 from asgi_ratelimit.decision import Settled, Settlement
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import START, Peer, ask, crash, http, limited, sends, websocket
@@ -63,14 +72,6 @@ class SettledApp:
         """What is left, as reported to a request that costs nothing in the end."""
         seen = (await self.ask(answering(body=b""))).headers["ratelimit"]
         return int(seen.split(";r=")[1].partition(";")[0]) + 1
-
-
-async def test_what_succeeds_costs_nothing() -> None:
-    """Where only failures count: three wrong passwords are one too many, any number of right ones is not."""
-    login = SettledApp(failures, "3/minute")
-    assert [(await login.ask(answering(200))).status for _ in range(10)] == [200] * 10
-    assert [(await login.ask(answering(401))).status for _ in range(4)] == [401, 401, 401, 429]
-    assert (await login.ask(answering(200))).status == 429
 
 
 @pytest.mark.parametrize(("cost", "left"), [(b"4", 6), (b"1", 9), (b"0", 10), (b"2.5", 7), (None, 9)])
@@ -168,13 +169,6 @@ async def test_an_http_exception_has_its_status() -> None:
     assert seen == [418]
 
 
-async def test_an_error_midway_has_settled_by_then() -> None:
-    """By the status that was sent, once."""
-    seen: list[int] = []
-    await crash(SettledApp(lambda status, headers: seen.append(status)).app(fails_midway), http())
-    assert seen == [200]
-
-
 async def test_bytes_that_were_sent_count_where_an_answer_breaks_off() -> None:
     """Two thousand of them are two units."""
     seen: list[tuple[int, int]] = []
@@ -230,46 +224,6 @@ async def test_a_client_that_goes_midway_pays_for_what_was_sent() -> None:
     assert await rule.left() == 7
 
 
-async def test_a_cancelled_request_settles_on_redis(redis_url: str) -> None:
-    """Where settling has to wait for an answer, it is not cancelled with the request."""
-    reached = asyncio.Event()
-
-    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        await send(START)
-        await send({"type": "http.response.body", "body": b"x" * 3000, "more_body": True})
-        reached.set()
-        await asyncio.Event().wait()
-
-    store = RedisStore(redis_url, timeout=20)
-    rule = Rule("/", "10/day", settle=kilobytes)
-    task = asyncio.create_task(ask(RateLimitMiddleware(slow, rules=[rule], store=store)))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    peer = await ask(RateLimitMiddleware(answering(), rules=[rule], store=store))
-    assert peer.headers["ratelimit"].startswith('"per-day";r=6')
-    await store.aclose()
-
-
-async def test_a_scope_that_is_cancelled_settles_on_redis(redis_url: str) -> None:
-    """Frameworks cancel the scope of a client that has disconnected: every await in it is cancelled again."""
-
-    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        await send(START)
-        await send({"type": "http.response.body", "body": b"x" * 3000, "more_body": True})
-        within.cancel()
-        await sleep_forever()
-
-    store = RedisStore(redis_url, timeout=20)
-    rule = Rule("/", "10/day", settle=kilobytes)
-    with CancelScope() as within:
-        await ask(RateLimitMiddleware(slow, rules=[rule], store=store))
-    peer = await ask(RateLimitMiddleware(answering(), rules=[rule], store=store))
-    assert peer.headers["ratelimit"].startswith('"per-day";r=6')
-    await store.aclose()
-
-
 async def test_an_app_that_sends_nothing_has_been_charged() -> None:
     """Without an answer there is no outcome."""
     rule = SettledApp(failures)
@@ -280,15 +234,6 @@ async def test_an_app_that_sends_nothing_has_been_charged() -> None:
 # What is settled
 
 
-async def test_only_the_rule_that_settles_is_settled() -> None:
-    """The others are charged as they were, in the same take."""
-    app = limited(answering(), "20/minute", rules=[Rule("/", "10/minute", settle=failures, name="failures")])
-    for left in (19, 18):
-        seen = (await ask(app)).headers["ratelimit"]
-        assert seen.startswith(f'"per-minute";r={left};')
-        assert '"failures per-minute";r=9;' in seen
-
-
 async def test_two_rules_settle_each_by_its_own() -> None:
     """One by the status, the other by the bytes, at the end of the answer."""
     rules = [Rule("/", "10/minute", settle=failures, name="a"), Rule("/", "20/minute", settle=kilobytes, name="b")]
@@ -297,39 +242,12 @@ async def test_two_rules_settle_each_by_its_own() -> None:
     assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6, "b per-minute";r=14;t=3'
 
 
-@pytest.mark.parametrize("order", [1, -1])
-async def test_rules_of_one_name_settle_by_the_one_that_can(order: int) -> None:
-    """Whichever comes first: the request is charged once, and settled as the rule with ``settle`` says."""
-    rules = [Rule("/", "10/minute", name="api"), Rule("/{rest:path}", "10/minute", name="api", settle=failures)]
-    app = limited(answering(), None, rules=rules[::order])
-    assert [(await ask(app)).headers["ratelimit"] for _ in range(2)] == ['"per-minute";r=9;t=6'] * 2
-
-
-async def test_a_shadow_rule_settles_too() -> None:
-    """A rule in shadow counts as it would if it were enforced."""
-    seen = []
-    shadow = Rule("/", "1/minute", settle=failures, shadow=True)
-    app = limited(answering(), None, rules=[shadow], hooks=[seen.append])
-    for _ in range(3):
-        await ask(app)
-    assert [event.decision.allowed for event in seen] == [True] * 3
-
-
 async def test_a_refused_request_is_not_settled() -> None:
     """It was charged nothing, and its answer is not the app's."""
     seen: list[int] = []
     rule = SettledApp(lambda status, headers: seen.append(status), "1/minute")
     assert [(await rule.ask(answering())).status for _ in range(2)] == [200, 429]
     assert seen == [200]
-
-
-async def test_a_handshake_settles_too() -> None:
-    """By 101 if it was accepted, or by the status of its refusal."""
-    seen: list[int] = []
-    rule = SettledApp(lambda status, headers: seen.append(status))
-    await rule.ask(sends({"type": "websocket.accept"}, {"type": "websocket.close"}), websocket())
-    await rule.ask(sends({"type": "websocket.http.response.start", "status": 403, "headers": []}), websocket())
-    assert seen == [101, 403]
 
 
 @pytest.mark.parametrize("takes_bytes", [False, True])
@@ -345,15 +263,6 @@ async def test_a_handshake_that_the_app_closes_is_a_403(takes_bytes: bool) -> No
     assert seen == [403, 101]
 
 
-async def test_a_rejected_handshake_is_given_back() -> None:
-    """By a function for which only those cost something that are accepted."""
-    rule = SettledApp(lambda status, headers: 1 if status == 101 else 0, "1/minute")
-    for _ in range(3):
-        await rule.ask(sends({"type": "websocket.close"}), websocket())
-    accepting = sends({"type": "websocket.accept"})
-    assert [bool((await rule.ask(accepting, websocket())).starts) for _ in range(2)] == [True, False]
-
-
 @pytest.mark.parametrize("takes_bytes", [False, True])
 async def test_a_status_of_1xx_is_no_answer(takes_bytes: bool) -> None:
     """It passes as it is; the answer after it has the headers, and counts."""
@@ -367,19 +276,6 @@ async def test_a_status_of_1xx_is_no_answer(takes_bytes: bool) -> None:
     assert peer.sent[0] == hints
     assert peer.starts[1]["headers"][0] == (b"ratelimit-policy", b'"per-minute";q=10;w=60')
     assert seen == [200]
-
-
-async def test_settling_within_other_limits() -> None:
-    """A limit of a route or a mount settles by itself."""
-
-    async def login(request: Request) -> Response:
-        return PlainTextResponse("", 401 if "wrong" in request.query_params else 200)
-
-    store = MemoryStore(clock=SteppedClock())
-    inner = Middleware(RateLimitMiddleware, rules=[Rule("/login", "1/minute", settle=failures)], store=store)
-    app = limited(Starlette(routes=[Route("/login", login, middleware=[inner])]))
-    scopes = [http("/login"), http("/login"), http("/login", query_string=b"wrong"), http("/login")]
-    assert [(await ask(app, scope)).status for scope in scopes] == [200, 200, 401, 429]
 
 
 # What goes wrong
@@ -484,18 +380,108 @@ def test_a_wrong_settle_function_raises_at_start_up(settle: Any) -> None:
         limited(answering(), rules=[Rule("/", "1/s", settle=settle)])
 
 
-async def test_mounted_apps_settle(redis_url: str) -> None:
-    """Over Redis, and through the routing of a real framework."""
+# What users of other limiters rely on
 
-    async def login(request: Request) -> Response:
-        return PlainTextResponse("", int(request.path_params["status"]))
 
-    store = RedisStore(redis_url, timeout=20)
-    rule = Rule("/auth/login/{status:int}", "2/hour", settle=failures)
-    inner = Starlette(routes=[Route("/login/{status:int}", login)])
-    app = Starlette(
-        routes=[Mount("/auth", inner)], middleware=[Middleware(RateLimitMiddleware, rules=[rule], store=store)]
-    )
-    statuses = [(await ask(app, http(f"/auth/login/{n}"))).status for n in (200, 200, 200, 401, 200, 401, 200)]
-    assert statuses == [200, 200, 200, 401, 200, 401, 429]
-    await store.aclose()
+async def by_query(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the status in the query."""
+    await answering(int(scope["query_string"]))(scope, receive, send)
+
+
+async def statuses(app: Any, *asked: int, path: str = "/") -> list[int]:
+    return [(await ask(app, http(path, query_string=b"%d" % status))).status for status in asked]
+
+
+async def test_only_failures_count() -> None:
+    """Any number of successes pass before the last failure that may be, with a cost that is held meanwhile as well."""
+    app = SettledApp(failures, "3/minute").app(by_query)
+    assert await statuses(app, *[200] * 9, 400, 200, 500, 404, 200) == [200] * 9 + [400, 200, 500, 404, 429]
+    app = SettledApp(lambda status, headers: 3 * failures(status, headers), cost=5).app(by_query)
+    assert await statuses(app, *[200] * 3, 400, 400, 200) == [200] * 3 + [400, 400, 429]
+
+
+async def test_failures_of_routes_that_share_a_limit_add_up() -> None:
+    """By its name."""
+    rules = [Rule(path, "2/minute", settle=failures, name="x") for path in ("/a", "/b")]
+    app = limited(by_query, None, rules=rules)
+    assert await statuses(app, 200, 400, path="/a") + await statuses(app, 400, 200, path="/b") == [200, 400, 400, 429]
+
+
+async def test_what_is_given_back_after_its_window_is_not_given_to_the_next() -> None:
+    """A slow request that succeeds in a later window makes that one no larger."""
+    answer, rule = asyncio.Event(), SettledApp(failures, "2/minute fixed")
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer.wait()
+        await answering()(scope, receive, send)
+
+    waiting = asyncio.create_task(rule.ask(slow))
+    await asyncio.sleep(0)
+    rule.store.clock.advance(60)  # type: ignore[union-attr]  # a SteppedClock
+    assert await statuses(rule.app(by_query), 400) == [400]
+    answer.set()
+    assert (await waiting).status == 200
+    assert await statuses(rule.app(by_query), 400, 400) == [400, 429]
+
+
+async def test_a_client_that_fails_again_and_again_is_blocked() -> None:
+    """A limit on failures, and a penalty for who goes on at it."""
+    rule = SettledApp(failures, "2/minute", penalty=Penalty("1 hour"), name="x")
+    app = rule.app(by_query)
+    assert await statuses(app, *[200] * 5, 401, 401, 401) == [200] * 5 + [401, 401, 429]
+    for passed, status in ((1800, 429), (1800, 200)):
+        rule.store.clock.advance(passed)  # type: ignore[union-attr]  # a SteppedClock
+        assert await statuses(app, 200) == [status]
+
+
+# Files that the server sends by itself
+
+
+SENDFILE = {"http.response.pathsend": {}, "http.response.zerocopysend": {}}
+FILE = {"type": "http.response.zerocopysend", "file": -1}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of 5000 bytes."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 5000)
+    return path
+
+
+async def sent_by(app: Any, scope: Scope | None = None) -> list[int]:
+    """The bytes that a settle function sees of the answer of an app."""
+    seen: list[int] = []
+    await ask(SettledApp(lambda status, headers, sent: seen.append(sent)).app(app), scope)
+    return seen
+
+
+@pytest.mark.parametrize("extensions", [{}, SENDFILE], ids=["bodies", "files"])
+async def test_a_file_of_starlette_costs_the_same_on_every_server(path: Path, extensions: Any) -> None:
+    """Whether or not the server offers to read it by itself."""
+
+    async def download(request: Request) -> Response:
+        return FileResponse(path)
+
+    scope = http(extensions=extensions, asgi={"version": "3.0", "spec_version": "2.4"})
+    assert await sent_by(Starlette(routes=[Route("/", download)]), scope) == [5000]
+
+
+@pytest.mark.parametrize(("length", "counted"), [(b"3000", 3000), (b"0", 0), (b"", 0), (b"-1", 0), (b"\xb2", 0)])
+async def test_the_declared_length_of_a_file_counts(length: bytes, counted: int) -> None:
+    """The server sends as much as the start of the answer says."""
+    start = {**START, "headers": [(b"content-length", length)]}
+    assert await sent_by(sends(start, {"type": "http.response.pathsend", "path": "/none"})) == [counted]
+
+
+async def test_parts_of_files_and_bodies_add_up() -> None:
+    """It is settled with the last of them, once."""
+    head = {"type": "http.response.body", "body": b"x" * 10, "more_body": True}
+    parts = [{**FILE, "count": 2000, "more_body": True}, {**FILE, "count": 5000, "more_body": False}]
+    assert await sent_by(sends(START, head, *parts)) == [7010]
+
+
+async def test_an_answer_to_head_has_no_bytes() -> None:
+    """Servers send none there, whatever the app says."""
+    for body in {**FILE, "count": 5000}, {"type": "http.response.body", "body": b"x" * 5000}:
+        assert await sent_by(sends(START, body), http(method="HEAD")) == [0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout
+from asgi_ratelimit.waiting.waiter import PaceTimeout
 from tests.support.repeating import NotingStore, ProcessStore
 
 
@@ -85,18 +85,3 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
     if not any(caller.spends for caller in callers):
         assert not shared.given_back
         assert len(shared.charged) <= len({caller.operation for caller in callers})
-
-
-@given(st.lists(CALLERS, max_size=8), QUOTAS, LATENCIES)
-def test_callers_that_repeat_never_give_back(callers: list[Caller], quota: Quota, latency: float) -> None:
-    """Whatever callers of other processes do, what the first one has booked stays booked."""
-    clock = SteppedClock(0)
-    shared = NotingStore(clock)
-    limiters = [Limiter(quota, store=ProcessStore(shared, latency)) for _ in range(3)]
-
-    async def main() -> set[int]:
-        booked = [await Limiter(quota, store=shared).pace("key", operation=operation) for operation in "xab"]
-        await play(clock, limiters, callers)
-        return {decision.id for decision in booked}
-
-    assert not clock.run(main()) & set(shared.given_back)

@@ -12,7 +12,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout
+from asgi_ratelimit.waiting.waiter import PaceTimeout
 from tests.support.repeating import ProcessStore
 
 EVEN = TokenBucket(1, 60, burst=1)

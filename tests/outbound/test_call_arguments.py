@@ -39,17 +39,6 @@ def test_costs_come_from_arguments(store: CountingStore, clock: SteppedClock) ->
     assert [fetch(1), fetch(1, 2, 3), fetch(1)] == [10.0, 10.1, 10.4]
 
 
-def test_each_quota_may_have_its_own_key(store: CountingStore, clock: SteppedClock) -> None:
-    """In a mapping by the quota's name."""
-    quotas = [TokenBucket(1, burst=1, name="guild"), TokenBucket(10, burst=1, name="all")]
-
-    @pace(quotas, store=store, key={"guild": lambda guild: guild, "all": "everybody"})
-    def call(guild: str) -> float:
-        return clock.now
-
-    assert [call("a"), call("b"), call("a"), call("b")] == [0.0, 0.1, 1.0, 1.1]
-
-
 @pytest.mark.parametrize("wrong", [{"key": lambda: 5}, {"cost": lambda: 0}, {"key": lambda: 1 / 0}], ids=range(3))
 def test_a_key_or_cost_that_is_not_valid_books_nothing(store: CountingStore, wrong: dict[str, Any]) -> None:
     """The exception reaches the caller."""

@@ -10,11 +10,9 @@ import httpx
 import pytest
 
 from asgi_ratelimit import (
-    ConfigurationError,
     MemoryStore,
     PacedTransport,
     PaceTimeout,
-    QuotaError,
 )
 from tests.support.paced_clients import OTHER, URL, Client
 
@@ -163,23 +161,3 @@ def test_a_store_that_it_opened_is_closed_with_it(redis_url: str) -> None:
     ) as transport:
         assert transport.handle_request(httpx.Request("GET", URL)).status_code == 200
     gc.collect()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"quota": "10/fortnight"}, QuotaError),
-        ({"max_delay": -1}, ConfigurationError),
-        ({"concurrency": 0}, ConfigurationError),
-        ({"concurrency": True}, ConfigurationError),
-        ({"retries": -1}, ConfigurationError),
-        ({"retries": 1.5}, ConfigurationError),
-        ({"name": ""}, ConfigurationError),
-        ({"store": "nowhere://"}, ConfigurationError),
-    ],
-    ids=repr,
-)
-def test_arguments_are_checked_at_once(wrong: dict[str, Any], error: type[Exception]) -> None:
-    """Not at the first request."""
-    with pytest.raises(error):
-        PacedTransport(Inner(), **{"quota": "10/s", **wrong})

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import Charge, MemoryStore, PaceTimeout, RedisStore, Take, parse_quotas
+from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
-from asgi_ratelimit.waiting import background_loop, run_async, run_sync
+from asgi_ratelimit.waiting.drivers import background_loop, run_async, run_sync
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
 
@@ -62,11 +62,6 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
 
 
 # Answers of the store that come late
-
-
-def take_of(quota: str) -> Take:
-    """The take of a request."""
-    return Take((Charge(parse_quotas(quota, default_burst=1)[0], "one.example", 1, "outbound"),))
 
 
 @pytest.mark.parametrize("late", [0.05, 0.1, 0.15, 0.35])
@@ -134,6 +129,28 @@ def test_a_late_answer_and_a_punctual_one_do_not_leave_together(module: Any, set
     """The store has admitted the requests at a distance, and the first one hears of it just before the second one."""
     times = departures(Client(module, True), lambda now: 0.0 if now else 0.0195, [0.0, 0.02, 0.04], settle=settle)
     assert times == pytest.approx([0.0195, 0.0295, 0.04], abs=1e-4)
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_request_that_is_cancelled_before_it_leaves_passes_its_slot_on(module: Any, waiting: int) -> None:
+    """The store, which is asked for pauses when its slot has come, stalls. The next request goes instead."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 1.0 if now == 10.0 else 0.0)
+
+    async def main() -> None:
+        transport = client.transport("1 per 10 seconds", store=store)
+        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
+            await paced.get(URL)
+            cancelled = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(0)
+            others = [asyncio.ensure_future(paced.get(URL)) for _ in range(waiting)]
+            await asyncio.sleep(10.5)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            await asyncio.gather(*others, paced.get(URL))
+
+    client.clock.run(main())
+    assert client.service.times == [0.0, 10.5, 20.5][: 2 + waiting]
 
 
 # Concurrency

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
+from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, TokenBucket
 from asgi_ratelimit.quotas import FixedWindow
 from tests.support.names import named
 from tests.support.paced_clients import OTHER, URL, Client
@@ -53,6 +53,13 @@ def test_a_mapping_has_a_cost_for_each_quota(client: Client) -> None:
         {"margin": float("nan")},
         {"margin": "5%"},
         {"hooks": [5]},
+        {"max_delay": -1},
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"retries": -1},
+        {"retries": 1.5},
+        {"name": ""},
+        {"store": "nowhere://"},
     ],
     ids=named,
 )
@@ -87,23 +94,6 @@ def test_a_window_keeps_at_least_one_unit(client: Client) -> None:
     """Whatever the margin is."""
     client.get(URL, URL, quota=FixedWindow(1, 1), margin=0.05)
     assert client.service.times == [0.0, 1.0]
-
-
-def test_hooks_see_each_decision(client: Client) -> None:
-    """Slots, and what cannot go in time; but not the condition that the key is not paused."""
-    events: list[Any] = []
-    transport = client.transport(max_delay=0.15, hooks=[events.append], name="api")
-    client.get(URL, URL, transport=transport)
-    with pytest.raises(PaceTimeout):
-        client.get({"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": 0.05}}}, transport=transport)
-    decisions = [event.decision for event in events]
-    assert {event.name for event in events} == {"api"}
-    assert [(each.allowed, round(each.delay, 3), len(each.states)) for each in decisions[:2]] == [
-        (True, 0.0, 1),
-        (True, 0.1, 1),
-    ]
-    assert [each.quota.name for each in decisions] == ["per-second"] * 3
-    assert not decisions[2].allowed
 
 
 def test_the_host_is_the_default_key() -> None:

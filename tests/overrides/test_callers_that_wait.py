@@ -120,26 +120,3 @@ def test_a_lowered_limit_counts_for_those_that_have_booked_nothing(
         await asyncio.gather(*tasks, return_exceptions=True)
 
     clock.run(change())
-
-
-def test_a_request_that_waits_for_a_pause_needs_a_slot_when_a_word_has_ended() -> None:
-    """It began when nothing but the pause held it up."""
-    clock, times = SteppedClock(0), list[float]()
-    store = MemoryStore(clock=clock)
-
-    def serve(_: httpx.Request) -> httpx.Response:
-        times.append(clock.now)
-        return httpx.Response(429, headers={"retry-after": "2"}) if len(times) == 1 else httpx.Response(200)
-
-    async def main() -> None:
-        transport = PacedTransport(httpx.MockTransport(serve), "1/minute", store=store, name="api")
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            await client.get("/")
-            await Overrides(store).set("api", "off")
-            waiting = asyncio.ensure_future(client.get("/"))
-            await asyncio.sleep(1)
-            await Overrides(store).unset("api")
-            await waiting
-
-    clock.run(main())
-    assert times == [0.0, 60.0]

@@ -77,22 +77,6 @@ async def says(client: httpx.AsyncClient, path: str, text: str) -> bool:
     return text in (await client.get(path)).headers.get("ratelimit-policy", "")
 
 
-async def test_the_own_quota_of_a_middleware() -> None:
-    """It goes by the middleware's name; a function is replaced while the override lasts."""
-    store = MemoryStore()
-    overrides = Overrides(store)
-    for quota in ("100/hour", lambda request: "100/hour"):
-        async with client_of(shop(store, quota=quota)) as client:
-            await client.get("/")
-            await overrides.set("all", "200/hour")
-            assert await says(client, "/", "q=200")
-            await overrides.set("all", "off")
-            assert await remaining(client, "/") == {"status": 200}
-            assert await says(client, "/login", "q=3")
-            await overrides.unset("all")
-            assert await says(client, "/", "q=100")
-
-
 async def test_off_and_shadow_of_each_kind_of_rule() -> None:
     """``off`` takes a limit away and leaves the others; a rule that decides alone still does."""
     store = MemoryStore()
@@ -199,3 +183,19 @@ async def test_what_cannot_be_read_changes_nothing(
 async def is_logged(messages: Sequence[str]) -> bool:
     """Whether it was logged that the overrides cannot be read."""
     return any("the overrides cannot be read, and stay as they are" in message for message in messages)
+
+
+async def test_the_own_quota_of_a_middleware() -> None:
+    """It goes by the middleware's name; a function is replaced while the override lasts."""
+    store = MemoryStore()
+    overrides = Overrides(store)
+    for quota in ("100/hour", lambda request: "100/hour"):
+        async with client_of(shop(store, quota=quota)) as client:
+            await client.get("/")
+            await overrides.set("all", "200/hour")
+            assert await says(client, "/", "q=200")
+            await overrides.set("all", "off")
+            assert await remaining(client, "/") == {"status": 200}
+            assert await says(client, "/login", "q=3")
+            await overrides.unset("all")
+            assert await says(client, "/", "q=100")

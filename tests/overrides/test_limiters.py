@@ -48,20 +48,6 @@ async def test_a_limit_changes_and_comes_back(shared: Shared, caplog: pytest.Log
     await until(lambda: [line for line in caplog.messages if "->" in line] == lines)
 
 
-async def test_one_quota_keeps_its_name_and_what_was_used() -> None:
-    """Also where the override has another period; several are named after theirs."""
-    store = MemoryStore()
-    overrides, limiter = Overrides(store), Limiter("5/hour", store=store, name="api")
-    await limiter.rate_limit("key", 5)
-    await overrides.set("api", "6/day")
-    assert [quota.name for quota in limiter.quotas] == ["per-hour"]
-    decision = await limiter.rate_limit("key", 6)
-    assert not decision
-    assert decision.remaining <= 5
-    await overrides.set("api", "6/day; 7/minute")
-    assert [quota.name for quota in limiter.quotas] == ["per-day", "per-minute"]
-
-
 async def test_costs_and_keys_by_name_under_an_override() -> None:
     """Those that the override has no quota for are not charged, and none fails that was right before."""
     store = MemoryStore()
@@ -155,18 +141,6 @@ async def test_paced_calls(kind: Callable[[Store], Call]) -> None:
         await overrides.unset("mail")
 
 
-async def test_tickets_outlive_overrides() -> None:
-    """One that was booked under a quota is redeemed under another, and cancelled under none."""
-    store = MemoryStore()
-    overrides, limiter = Overrides(store), Limiter("2/hour", store=store)
-    first, second = await limiter.reserve("key"), await limiter.reserve("key")
-    await overrides.set("default", "5/day; 10/week")
-    assert await limiter.redeem(first)
-    await overrides.set("default", "off")
-    await limiter.cancel(second)
-    assert (await limiter.reserve("key")).delay == 0.0
-
-
 async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody has to ask for it."""
     store = MemoryStore(clock=clock)
@@ -233,3 +207,41 @@ async def test_an_override_that_names_no_quota_of_a_call_is_logged(
     await overrides.set("model", eval(example, QUOTAS))
     decisions = [await limiter.rate_limit("other", {"requests": 1, "tokens": 10}) for _ in range(5)]
     assert [bool(decision) for decision in decisions] == [True] * 3 + [False] * 2
+
+
+async def test_one_quota_keeps_its_name_and_what_was_used() -> None:
+    """Also where the override has another period; several are named after theirs."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter("5/hour", store=store, name="api")
+    await limiter.rate_limit("key", 5)
+    await overrides.set("api", "6/day")
+    assert [quota.name for quota in limiter.quotas] == ["per-hour"]
+    decision = await limiter.rate_limit("key", 6)
+    assert not decision
+    assert decision.remaining <= 5
+    await overrides.set("api", "6/day; 7/minute")
+    assert [quota.name for quota in limiter.quotas] == ["per-day", "per-minute"]
+
+
+KINDS = ["hour", "week fixed", "hour rolling"]
+
+
+async def test_what_is_used_under_an_override_counts_when_it_ends(shared: tuple[Store, Overrides]) -> None:
+    """Under a higher one and under a lower one, for each kind of quota."""
+    store, overrides = shared
+    higher, lower = ([Limiter(f"5/{kind}", store=store, name=f"{kind} {way}") for kind in KINDS] for way in "hl")
+    limiters = [*higher, *lower]
+    assert [(await limiter.rate_limit("key", 2)).remaining for limiter in limiters] == [3] * 6
+    for limit, limiters_of_way in [(8, higher), (4, lower)]:
+        for limiter, kind in zip(limiters_of_way, KINDS):
+            await overrides.set(limiter.name, f"{limit}/{kind}")
+    await until(lambda: [limiter.quotas[0].limit for limiter in limiters] == [8] * 3 + [4] * 3)
+    assert [(await limiter.rate_limit("key", 5)).remaining for limiter in higher] == [1] * 3
+    assert [(await limiter.rate_limit("key", 2)).remaining for limiter in lower] == [0] * 3
+    assert [(await limiter.rate_limit("new", 4)).remaining for limiter in limiters] == [4] * 3 + [0] * 3
+    for limiter in limiters:
+        await overrides.unset(limiter.name)
+    await until(lambda: [limiter.quotas[0].limit for limiter in limiters] == [5] * 6)
+    assert [(await limiter.rate_limit("key")).allowed for limiter in limiters] == [False] * 3 + [True] * 3
+    assert [(await limiter.peek("key")).remaining for limiter in limiters] == [0] * 6
+    assert [(await limiter.peek("new")).remaining for limiter in limiters] == [1] * 6

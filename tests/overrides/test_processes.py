@@ -9,7 +9,7 @@ import pytest
 from asgi_ratelimit import Limiter, Overrides
 from asgi_ratelimit.counts.repeating import Repeating
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.waiting import background_loop
+from asgi_ratelimit.waiting.drivers import background_loop
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked

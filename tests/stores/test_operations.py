@@ -19,7 +19,7 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter, UnownedLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout
+from asgi_ratelimit.waiting.waiter import PaceTimeout
 from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
 from tests.support.other_process import OtherProcess
 from tests.support.strategies import quotas

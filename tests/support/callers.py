@@ -16,7 +16,8 @@ from threading import Thread
 
 from asgi_ratelimit import PaceTimeout, RedisStore, Take, parse_quotas
 from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.waiting import SlotWaiter, background_loop, run_async, run_sync
+from asgi_ratelimit.waiting.drivers import background_loop, run_async, run_sync
+from asgi_ratelimit.waiting.waiter import SlotWaiter
 from tests.support.children import run_together
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from asgi_ratelimit.clock import Clock
-from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
+from asgi_ratelimit.decision import Charge, Settled, Settlement, Take
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.base import Decisions, Documents
 from asgi_ratelimit.testing import SteppedClock
@@ -59,26 +60,23 @@ class ProcessStore(Store):
         """The documents of all of them."""
         return self._shared.documents
 
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+    async def _late(self, method: Any, argument: Any) -> Any:
+        await asyncio.sleep(self._latency)
+        answer = await method(argument)
+        await asyncio.sleep(self._latency)
+        return answer
+
+    async def take(self, takes: Sequence[Take]) -> Any:
         """One decision for each take."""
-        await asyncio.sleep(self._latency)
-        decisions = await self._shared.take(takes)
-        await asyncio.sleep(self._latency)
-        return decisions
+        return await self._late(self._shared.take, takes)
 
-    async def peek(self, take: Take) -> Decision:
+    async def peek(self, take: Take) -> Any:
         """The decision that a take would get."""
-        await asyncio.sleep(self._latency)
-        decision = await self._shared.peek(take)
-        await asyncio.sleep(self._latency)
-        return decision
+        return await self._late(self._shared.peek, take)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Any:
         """Settle what was taken."""
-        await asyncio.sleep(self._latency)
-        settled = await self._shared.settle(settlements)
-        await asyncio.sleep(self._latency)
-        return settled
+        return await self._late(self._shared.settle, settlements)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget buckets."""

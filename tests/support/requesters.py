@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from asgi_ratelimit import PacedTransport, PaceTimeout, RedisStore
-from asgi_ratelimit.waiting import background_loop
+from asgi_ratelimit.waiting.drivers import background_loop
 from tests.support.children import run_together
 
 KINDS = (("httpx", "async"), ("httpx2", "sync"), ("httpx2", "async"))

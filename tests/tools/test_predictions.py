@@ -6,10 +6,9 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import gmtime, strftime
-from typing import TypeAlias
 
 import pytest
 from starlette.types import ASGIApp
@@ -18,7 +17,6 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.cli import main
-from asgi_ratelimit.tools.replay import KINDS
 from tests.support.asgi import http, ok
 from tests.support.scheduled_load import Arrival, benchmark_arrivals
 
@@ -119,70 +117,3 @@ def test_a_log_foretells_what_a_limit_refuses(
         foretold = {rule["name"]: rule["refused"] for rule in report["rules"]} | {"all": report["refused"]}
         assert foretold["all"] == pytest.approx(live["all"], rel=error), log
         assert not by_rule or foretold == pytest.approx(live, rel=error), log
-
-
-def bursts(generator: random.Random, seconds: float) -> list[Arrival]:
-    """Some 300 clients, who load pages with what belongs to them."""
-    return [
-        Arrival(time + generator.random() * 0.4, f"10.0.{client >> 8}.{client & 255}", "/")
-        for client in range(300)
-        for time in _poisson(generator, 0.04, seconds)
-        for _ in range(generator.randrange(1, 4 + client // 30))
-    ]
-
-
-def few_heavy(generator: random.Random, seconds: float) -> list[Arrival]:
-    """Some 500 clients, a few of which send most of the requests."""
-    return [
-        Arrival(time, f"10.0.{client >> 8}.{client & 255}", "/")
-        for client in range(500)
-        for time in _poisson(generator, 10 / (client + 1), seconds)
-    ]
-
-
-def _poisson(generator: random.Random, rate: float, seconds: float) -> Iterable[float]:
-    time = 0.0
-    while (time := time + generator.expovariate(rate)) < seconds:
-        yield time
-
-
-Traffic: TypeAlias = Callable[[random.Random, float], list[Arrival]]
-
-
-@pytest.mark.parametrize("traffic", [bursts, few_heavy])
-def test_a_suggested_limit_refuses_whom_it_said(
-    traffic: Traffic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a run of an app under it, to the client and to the request."""
-    require_promised(traffic(random.Random(5), 65), "bucket", ("2%", "20%"), tmp_path / "a", capsys)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("traffic", [bursts, few_heavy])
-def test_all_suggested_limits_refuse_whom_they_said(
-    traffic: Traffic, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of every kind, over a longer time."""
-    require_promised(traffic(random.Random(6), 300), kind, ("0%", "1%", "5%", "20%"), tmp_path / "a", capsys)
-
-
-def require_promised(
-    arrivals: list[Arrival], kind: str, shares: Sequence[str], path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Assert that an app under each limit that is suggested refuses the clients that the suggestion says."""
-    arrivals.sort()
-    clients = len({each.client for each in arrivals})
-    path.write_text(json_log(arrivals))
-    refuse = [argument for share in shares for argument in ("--refuse", share)]
-    assert main(["suggest", str(path), "--kind", kind, "--json", *refuse]) == 0
-    (suggested,) = json.loads(capsys.readouterr().out)
-    limits = [limit for window in suggested["windows"] for limit in window["limits"]]
-    assert (suggested["clients"], len(suggested["windows"])) == (clients, 2)
-    assert max([limit["refused_clients"] for limit in limits]) > clients / 50
-    for limit in limits:
-        clock = SteppedClock()
-        app = RateLimitMiddleware(ok, limit["quota"], store=MemoryStore(clock=clock))
-        statuses = asyncio.run(answered(app, clock, arrivals))
-        refused = {each.client for each, status in zip(arrivals, statuses) if status == 429}
-        assert (len(refused), statuses.count(429)) == (limit["refused_clients"], limit["refused_requests"])

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, pace
-from asgi_ratelimit.waiting import background_loop, run_in_place
+from asgi_ratelimit.waiting.drivers import background_loop, run_in_place
 from tests.support.late_stores import StoreOfProcess
 
 

@@ -14,8 +14,10 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async, spacing
+from asgi_ratelimit.waiting import spacing
+from asgi_ratelimit.waiting.drivers import run_async
 from asgi_ratelimit.waiting.spacing import CallSpacing
+from asgi_ratelimit.waiting.waiter import SlotWaiter
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas

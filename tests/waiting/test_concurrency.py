@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import run_async, run_sync
 from asgi_ratelimit.waiting.concurrency import ConcurrencyLimit
+from asgi_ratelimit.waiting.drivers import run_async, run_sync
 
 
 class Workers:
@@ -75,7 +75,8 @@ def test_a_cancelled_caller_lets_the_next_one_go(moment: float) -> None:
     assert len(workers.limit) == 0
 
 
-def test_a_caller_on_a_closed_event_loop_holds_nobody_up() -> None:
+@pytest.mark.parametrize("is_woken", [False, True], ids=["waiting", "woken"])
+def test_a_caller_on_a_closed_event_loop_holds_nobody_up(*, is_woken: bool) -> None:
     """Although it is still referred to."""
     limit = ConcurrencyLimit(1)
     loop = asyncio.new_event_loop()
@@ -87,7 +88,7 @@ def test_a_caller_on_a_closed_event_loop_holds_nobody_up() -> None:
     assert first is not None
     held = loop.create_task(wait())
     loop.run_until_complete(asyncio.sleep(0.001))
-    loop.close()
-    limit.leave(first)
+    for end in (lambda: limit.leave(first), loop.close)[:: 1 if is_woken else -1]:
+        end()
     assert run_sync(limit.wait_and_enter("key", SteppedClock(0), 1e6)) is not None
     held._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose

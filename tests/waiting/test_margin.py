@@ -10,8 +10,8 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.spacing import CallSpacing
+from asgi_ratelimit.waiting.drivers import run_async
+from asgi_ratelimit.waiting.waiter import SlotWaiter
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
 
@@ -46,10 +46,3 @@ def test_the_margin_serves_to_catch_up() -> None:
 
     clock.run(main())
     assert process.left == pytest.approx([0.0, 0.028, 0.046, 0.064, 0.082, 0.1, 0.12, 0.14])
-
-
-def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
-    """Of bursts, too."""
-    departures, charges = CallSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
-    waits = [departures.depart(charges, at_us, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
-    assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])

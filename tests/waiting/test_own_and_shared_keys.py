@@ -19,8 +19,8 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
-from asgi_ratelimit.waiting.waiter import waiters_of
+from asgi_ratelimit.waiting.drivers import run_async, run_sync
+from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
 

@@ -15,7 +15,8 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
+from asgi_ratelimit.waiting.drivers import run_async
+from asgi_ratelimit.waiting.waiter import SlotWaiter
 from tests.support.callers import run_callers
 
 INF = float("inf")
@@ -51,6 +52,19 @@ async def later(seconds: float, call: Coroutine[Any, Any, Decision]) -> Decision
     """A call that starts after some seconds."""
     await asyncio.sleep(seconds)
     return await call
+
+
+def test_a_slot_within_max_wait_is_used_however_late_its_answer_comes() -> None:
+    """The store has found it near enough."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> Decision:
+        await wait_for_slot(store)
+        return await run_async(SlotWaiter(store).wait(Take((Charge(EVEN, "key"),), 0.08)))
+
+    assert clock.run(main()).ready_at == pytest.approx(0.11)
+    assert clock.now == pytest.approx(0.13)
 
 
 def test_a_caller_that_is_cancelled_twice_gives_its_slot_back_once() -> None:

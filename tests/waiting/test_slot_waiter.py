@@ -20,8 +20,8 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
-from asgi_ratelimit.waiting.waiter import waiters_of
+from asgi_ratelimit.waiting.drivers import run_async, run_sync
+from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
 from tests.support.histories import Ledger
 from tests.support.server import ROOT
 from tests.support.strategies import quotas

@@ -14,8 +14,8 @@ from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import SlotWaiter, run_async
-from asgi_ratelimit.waiting.waiter import waiters_of
+from asgi_ratelimit.waiting.drivers import run_async
+from asgi_ratelimit.waiting.waiter import SlotWaiter, waiters_of
 from tests.support.late_stores import SlowStore
 
 INF = float("inf")

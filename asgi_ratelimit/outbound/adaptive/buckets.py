@@ -29,6 +29,13 @@ LONGEST_RETRY_US = 60 * SECOND_US
 LEAST = 1e-6
 """With fewer units than this, nothing is left."""
 
+COST_WEIGHT = 0.1
+"""How much an answer counts in the moving average of what a request takes."""
+
+SURE = 5
+"""While that is the average of fewer, a request that is alone hardly waits for it, and never for longer than a lease:
+nobody waits for long because of a wrong estimate."""
+
 SERVER_ERROR = 500
 
 EXACT = 0.02
@@ -243,6 +250,10 @@ class ReportedBucket(PioneerBucket):
     """
 
     cost: float = 1.0
+    is_estimated: bool = False
+    """Whether ``cost`` is what answers have shown a request to take on average; then the latest report counts."""
+    counted: tuple[float, float, int, int] = (math.inf, 0.0, 1, 0)
+    """The least that answers have left, when that was, how many have come since, and how many the average is of."""
     refill: float = 0.0
     window_us: float = 0.0
     is_next_unit: bool = False
@@ -280,6 +291,15 @@ class ReportedBucket(PioneerBucket):
         held_up_us = super().ready_at(now_us)
         if held_up_us > now_us or self.is_probed or self.available >= self.least - 1e-9:
             return held_up_us
+        more_us = self._more_at(now_us)
+        if self.is_estimated and not self.unsent and not self.under_way:
+            _, at_us, _, samples = self.counted
+            patience_us = LEASE_US if samples >= SURE else LOOK_US
+            return max(min(more_us, at_us + patience_us), now_us)
+        return more_us
+
+    def _more_at(self, now_us: float) -> float:
+        """When enough units for a request come back."""
         if self.refill:
             shortest_us = LOOK_US if self._is_crowded() else 1.0
             return now_us + max(self._missing_us(), shortest_us)
@@ -290,7 +310,8 @@ class ReportedBucket(PioneerBucket):
 
     def not_before(self, now_us: float) -> float:
         certain_us, ready_us = super().not_before(now_us), self.ready_at(now_us)
-        is_open = self.is_probed or self.reset_is_assumed or self._is_crowded() or self.unsent >= max(self.asking, 1)
+        is_open = self.is_probed or self.reset_is_assumed or self.is_estimated or self._is_crowded()
+        is_open |= self.unsent >= max(self.asking, 1)
         return certain_us if certain_us > now_us or is_open else ready_us
 
     def more_at(self, now_us: float) -> float:
@@ -356,7 +377,7 @@ class ReportedBucket(PioneerBucket):
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
-        self._learn_size(report, is_refused)
+        self._learn_size(report, now_us, is_refused)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
         if self.small.refills:
@@ -367,25 +388,33 @@ class ReportedBucket(PioneerBucket):
         """The rate to charge from now on: the shared one, unless answers have shown another or a longer period."""
         small, burst = self.small, 0.0
         if small.policy and small.stage != "window":
-            period_us, burst = small.policy[1] * SECOND_US, small.room
+            period_us, burst = small.policy[1] * SECOND_US, small.most + 1.0
         elif self.refill:
             period_us = self.limit / self.refill
         else:
             period_us = self.window_us
-        is_limit = not self.is_probed and 1.0 <= self.limit < math.inf and self.cost > 0.0
+        is_limit = not self.is_probed and not self.is_estimated and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
         rate = Rate(self.limit, _rounded(period_us / SECOND_US), self.refill > 0.0, burst)
         shared = self.shared_rate
-        is_alike = shared is not None and shared._replace(period=rate.period) == rate
-        return shared if is_alike and rate.period <= shared.period * (1.0 + EQUAL) else rate
+        if shared is None or shared._replace(period=rate.period) != rate:
+            return rate
+        return rate if rate.period > shared.period * (1.0 + EQUAL) else shared
 
-    def _learn_size(self, report: ServerLimit, is_refused: bool) -> None:
+    def _learn_size(self, report: ServerLimit, now_us: float, is_refused: bool) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
             self.refill = self.unit_us = 0.0
         self.limit = limit
-        self.cost = report.cost if report.cost is not None else 1.0 if report.unit == "requests" else 0.0
+        is_counted = report.cost is not None or report.unit in ("requests", "share")
+        self.is_estimated = not is_counted and report.limit is not None
+        if self.is_estimated:
+            self._learn_cost(report.remaining or 0.0, now_us)
+        elif report.cost is not None:
+            self.cost = report.cost
+        else:
+            self.cost = 1.0 if report.unit == "requests" else 0.0
         self.is_next_unit = report.reset_means == "next unit"
         window = report.window or (0.0 if self.is_next_unit else report.reset_after) or 0.0
         self.window_us = max(self.window_us, window * SECOND_US)
@@ -400,8 +429,26 @@ class ReportedBucket(PioneerBucket):
                 self.refill = 1.0 / self.unit_us
         elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
             if not is_refused:
-                self.small.learn(limit, report)
+                self.small.learn(limit, report, not self.under_way and self.shared_rate is None)
             self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
+
+    def _learn_cost(self, left: float, now_us: float) -> None:
+        """Learn what a request takes of a unit of which it takes many, such as tokens, by what answers have left.
+
+        Other processes use the same units. Their part is in the average, as it is in what is under way.
+        """
+        before, at_us, answers, samples = self.counted
+        if before == math.inf:
+            used, self.cost = self.limit - left, 0.0
+        else:
+            used = min(before + self.refill * (now_us - at_us), self.limit) - left
+        if used > 0.0:
+            self.cost += (used / answers - self.cost) * max(COST_WEIGHT, 1.0 / max(samples, 1))
+            self.counted = left, now_us, 1, samples + 1
+        elif self.under_way:  # it may have been overtaken
+            self.counted = before, at_us, answers + 1, samples
+        else:
+            self.counted = left, now_us, 1, samples
 
     def _exact(self, report: ServerLimit) -> float:
         """The units that an answer has left. If they come back one by one, it rounds them down, but not their time."""
@@ -421,7 +468,7 @@ class ReportedBucket(PioneerBucket):
 
     def _learn_left(self, left: float, reset_at_us: float, now_us: float) -> None:
         """Learn from the units that an answer has left, and from the time at which there is more."""
-        if self.is_probed:
+        if self.is_probed or self.is_estimated:
             self.is_probed = False
             self.available = left - (self.unsent + self.under_way) * self.cost
             self._set_reset(reset_at_us)

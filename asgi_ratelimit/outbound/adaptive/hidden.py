@@ -1,12 +1,12 @@
 """Limits that no answer reports: the search for a rate, and for a number of requests at once, of a host.
 
-``RateSearch`` is additive increase, multiplicative decrease. Until the first refusal, the rate doubles every second.
+``RateBucket`` is additive increase, multiplicative decrease. Until the first refusal, the rate doubles every second.
 After a refusal, the search remembers the largest rate that worked. The rate falls to a part of it, and rises to it
 again in ten seconds or more, slowly near it, and beyond it faster and faster, as in CUBIC (RFC 9438). Before that rate
 is tried again, served requests must pay for each refusal, so that only a small part of all requests is refused. Only
 requests that come as fast as the rate allows make it rise.
 
-``GradientSearch`` finds how many requests a server can take at once, from how much slower its answers become. It is
+``ConcurrencyBucket`` finds how many requests a server can take at once, from how much slower its answers become. It is
 similar to Gradient2 of Netflix's concurrency-limits: the limit is multiplied by the ratio of the latency with few
 requests to the latency now, and a small queue, the root of the limit, is allowed on top. In Gradient2, the former is a
 long average, which drifts up if a client always has work. Here, it is measured: one window in 25 has a quarter of the
@@ -18,7 +18,6 @@ Times are microseconds. No ``await``, no clock, no lock, no logging in this modu
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from statistics import fmean
 from typing import NamedTuple
 
@@ -92,118 +91,51 @@ class Outcome(NamedTuple):
         return not self.is_refused and self.status < SERVER_ERROR
 
 
-class HiddenBucket(Bucket, ABC):
+class HiddenBucket(Bucket):
     """A bucket that learns from the outcomes of requests and from their times, not from what answers report."""
 
-    search: RateSearch | GradientSearch
+    epoch = 0
+    """How often the search has begun anew. What comes of a request of an earlier epoch says little."""
+    in_a_row = 0
+    """How often a refusal has lowered the limit since a request was served."""
 
-    @abstractmethod
+    def __init__(self, name: str, bounds: HiddenRate | HiddenConcurrency) -> None:
+        start = float(bounds.floor if bounds.start is None else bounds.start)
+        super().__init__(name, start)
+        self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
+
     def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
         """Learn from the answer to a request that ``send`` gave this number; return a large change, in words."""
+        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
         """Whether the server seems to refuse everything, so that requests have to stop for a while."""
-        return self.search.in_a_row > 1
+        return self.in_a_row > 1
 
 
 def hidden_buckets(profile: Profile) -> tuple[HiddenBucket, ...]:
     """The buckets of a host whose profile asks to search for such limits."""
     buckets: list[HiddenBucket] = []
     if profile.hidden_rate is not None:
-        buckets.append(RateBucket(profile.hidden_rate))
+        buckets.append(RateBucket("hidden rate", profile.hidden_rate))
     if profile.hidden_concurrency is not None:
-        buckets.append(ConcurrencyBucket(profile.hidden_concurrency))
+        buckets.append(ConcurrencyBucket("hidden concurrency", profile.hidden_concurrency))
     return tuple(buckets)
 
 
 class RateBucket(HiddenBucket):
-    """Spaces requests evenly, at the rate that the search has reached."""
+    """Spaces requests evenly, at the rate that the search has reached: ``limit`` requests a second."""
 
-    def __init__(self, bounds: HiddenRate) -> None:
-        self.search: RateSearch = RateSearch(bounds)
-        super().__init__("hidden rate", self.search.rate)
-        self._ceiling = bounds.ceiling
+    def __init__(self, name: str, bounds: HiddenRate) -> None:
+        super().__init__(name, bounds)
         self._last_us = NEVER_US
         self._is_awaited = False
         """Whether a request waits, or has waited, for the next slot."""
         self._gaps = 0.0
         """The moving average of the time between two requests, as a multiple of the interval of the rate."""
-
-    def ready_at(self, now_us: float) -> float:
-        at_us = math.ceil(self._last_us + SECOND_US / self.search.rate)
-        self._is_awaited |= at_us > now_us
-        return max(now_us, at_us)
-
-    def not_before(self, now_us: float) -> float:
-        return max(now_us, self._last_us + SECOND_US / self._ceiling)
-
-    def admit(self, now_us: float) -> int:
-        interval_us = SECOND_US / self.search.rate
-        passed_us = now_us - self._last_us
-        self._gaps += (min(passed_us / interval_us, LONGEST_GAP) - self._gaps) / GAPS
-        late_us = max(passed_us - interval_us, 0.0)
-        self._last_us = now_us - min(late_us, interval_us if self._is_awaited else LATE_US)
-        self._is_awaited = False
-        return super().admit(now_us)
-
-    def send(self, now_us: float) -> int:
-        super().send(now_us)
-        return self.search.epoch
-
-    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        is_lowered = False
-        if outcome.is_hidden:
-            is_lowered = self.search.refused(number, outcome.wait_us, now_us)
-        elif outcome.is_served:
-            self.search.served(now_us, is_limited=self._gaps <= MOST_GAPS)
-        self.limit = self.search.rate
-        return f"refused, on with {self.limit:.3g} requests a second" if is_lowered else ""
-
-
-class ConcurrencyBucket(HiddenBucket):
-    """Lets as many requests be under way as the server presumably can take."""
-
-    def __init__(self, bounds: HiddenConcurrency) -> None:
-        self.search: GradientSearch = GradientSearch(bounds)
-        super().__init__("hidden concurrency", self.search.limit)
-        self._sent: dict[int, tuple[float, int]] = {}
-        self._number = 0
-
-    def ready_at(self, now_us: float) -> float:
-        return now_us if self.unsent + self.under_way < self.limit else now_us + RETRY_US
-
-    def send(self, now_us: float) -> int:
-        super().send(now_us)
-        self._number += 1
-        self._sent[self._number] = now_us, self.search.epoch
-        return self._number
-
-    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        sent_us, epoch = self._sent.pop(number)
-        is_failed, is_lowered = outcome.is_hidden or outcome.status in OVERLOADED, False
-        if is_failed or outcome.is_served:
-            is_lowered = self.search.answered(now_us - sent_us, self.under_way, epoch, is_failed=is_failed)
-            self.limit = self.search.limit
-        return f"overloaded, on with {self.limit} requests at once" if is_lowered else ""
-
-    def end(self, number: int, now_us: float) -> None:
-        if number in self._sent:
-            self.search.died(now_us - self._sent.pop(number)[0])
-        super().end(number, now_us)
-
-
-class RateSearch:
-    """A rate in requests a second, never outside its bounds; ``epoch`` counts how often it was lowered."""
-
-    def __init__(self, bounds: HiddenRate) -> None:
-        self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
-        self.rate = self._floor if bounds.start is None else float(bounds.start)
-        self.epoch = 0
-        self.in_a_row = 0
-        """How often the rate was lowered since a request was served."""
         self._best = math.inf
-        self._low = self.rate
+        self._low = self.limit
         self._refused = 0
         self._needed = 1.0
         """Requests that must be served until the best rate is tried again."""
@@ -216,20 +148,49 @@ class RateSearch:
         """When the first and the last refusal of that series came."""
         self._updated_us: float | None = None
 
-    def served(self, now_us: float, *, is_limited: bool) -> None:
-        """Note that a request was served; ``is_limited`` says that a higher rate would have sent more requests."""
+    def ready_at(self, now_us: float) -> float:
+        at_us = math.ceil(self._last_us + SECOND_US / self.limit)
+        self._is_awaited |= at_us > now_us
+        return max(now_us, at_us)
+
+    def not_before(self, now_us: float) -> float:
+        return max(now_us, self._last_us + SECOND_US / self._ceiling)
+
+    def admit(self, now_us: float) -> int:
+        interval_us = SECOND_US / self.limit
+        passed_us = now_us - self._last_us
+        self._gaps += (min(passed_us / interval_us, LONGEST_GAP) - self._gaps) / GAPS
+        late_us = max(passed_us - interval_us, 0.0)
+        self._last_us = now_us - min(late_us, interval_us if self._is_awaited else LATE_US)
+        self._is_awaited = False
+        return super().admit(now_us)
+
+    def send(self, now_us: float) -> int:
+        super().send(now_us)
+        return self.epoch
+
+    def judge(self, epoch: int, outcome: Outcome, now_us: float) -> str:
+        if outcome.is_hidden:
+            if self._refuse(epoch, outcome.wait_us, now_us):
+                return f"refused, on with {self.limit:.3g} requests a second"
+        elif outcome.is_served:
+            self._serve(now_us)
+        return ""
+
+    def _serve(self, now_us: float) -> None:
+        """Note that a request was served; if a higher rate would have sent more requests, the rate rises."""
         before_us = now_us if self._updated_us is None else self._updated_us
-        passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.rate))
+        passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.limit))
         self._updated_us = now_us
-        if self.in_a_row > 1:
+        if self.is_closed:
             self._learn_window(now_us)
         self.in_a_row = 0
         self._served += 1
         self._served_us += passed_us
-        if not is_limited:
+        if self._gaps > MOST_GAPS:
             return
         if self._best == math.inf:
-            self._move_to(self.rate * 2.0 ** min(passed_us / SECOND_US, 1.0))
+            self._move_to(self.limit * 2.0 ** min(passed_us / SECOND_US, 1.0))
             return
         self._done += 1
         self._recovered_us += passed_us
@@ -238,8 +199,8 @@ class RateSearch:
         progress = self._recovered_us / self._recovery_us
         self._move_to(self._best - (self._best - self._low) * (1.0 - progress) ** 3)
 
-    def refused(self, epoch: int, wait_us: float, now_us: float) -> bool:
-        """Note that a request of this epoch was refused, and that the server asks for a pause of ``wait_us``.
+    def _refuse(self, epoch: int, wait_us: float, now_us: float) -> bool:
+        """Note that a request was refused, and that the server asks for a pause of ``wait_us``.
 
         Returns whether the rate is lowered: only the first refusal of an epoch lowers it.
         """
@@ -249,14 +210,12 @@ class RateSearch:
             self._set_needed()
             return False
         self.epoch += 1
-        is_again = self.in_a_row > 0
         self.in_a_row += 1
-        if is_again and self._best < math.inf:
-            self._low = max(self.rate * DECREASE, self._best / 4, self._floor)
+        if self.is_closed and self._best < math.inf:
+            self._low = max(self.limit * DECREASE, self._best / 4, self._floor)
         else:
             self._refused = 1
-            self._best = min(max(self._best_rate(wait_us), self._floor), self._ceiling)
-            self._low = max(self._best * DECREASE, self._floor)
+            self._set_best(self._best_rate(wait_us))
             self._served_before, self._served_before_us = self._served, self._served_us
             self._first_refused_us = now_us
             self._served, self._served_us = 0, 0.0
@@ -270,11 +229,11 @@ class RateSearch:
         """The largest rate that worked: the one until now, or the one really served, including the wait it caused."""
         served, time_us = self._served, self._served_us + wait_us
         if served < LEAST_SERVED or time_us < LEAST_US:
-            return self.rate
-        rate = min(HOPE * served / time_us * SECOND_US, self.rate)
+            return self.limit
+        rate = min(HOPE * served / time_us * SECOND_US, self.limit)
         if self._best < math.inf:
             return rate
-        return max(rate, self.rate / 2) if wait_us else self.rate
+        return max(rate, self.limit / 2) if wait_us else self.limit
 
     def _learn_window(self, now_us: float) -> None:
         """Count the time in which the server refused everything, now that it serves again.
@@ -290,85 +249,91 @@ class RateSearch:
         if best < self._best:
             if best < FAR_OFF * self._best:
                 self._refused = 1
-            self._best = max(best, self._floor)
-            self._low = max(self._best * DECREASE, self._floor)
+            self._set_best(best)
             self._set_needed()
             self._move_to(self._low)
+
+    def _set_best(self, rate: float) -> None:
+        self._best = min(max(rate, self._floor), self._ceiling)
+        self._low = max(self._best * DECREASE, self._floor)
 
     def _set_needed(self) -> None:
         needed = min(SERVED_FOR_REFUSED * self._refused, LONGEST_RECOVERY_S * self._best)
         self._needed = max(needed, SERVED_FOR_REFUSED)
 
     def _move_to(self, rate: float) -> None:
-        self.rate = min(max(rate, self._floor), self._ceiling)
+        self.limit = min(max(rate, self._floor), self._ceiling)
 
 
-class GradientSearch:
-    """A limit of requests under way, never outside its bounds; ``epoch`` counts the windows of answers that set it."""
+class ConcurrencyBucket(HiddenBucket):
+    """Lets as many requests be under way as the server presumably can take; an epoch is a window of answers."""
 
-    def __init__(self, bounds: HiddenConcurrency) -> None:
-        self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
-        self._limit = self._floor if bounds.start is None else float(bounds.start)
-        self.latency_us = math.inf
+    def __init__(self, name: str, bounds: HiddenConcurrency) -> None:
+        super().__init__(name, bounds)
+        self._sent: dict[int, tuple[float, int]] = {}
+        self._number = 0
+        self._found = self.limit
+        """The limit that the search has reached; ``limit`` is a quarter of it in a window that measures the latency."""
+        self._latency_us = math.inf
         """The measured latency with few requests."""
-        self.epoch = 0
-        self.in_a_row = 0
-        """How many windows have ended with a failure since the last answer that was not a failure."""
         self._latencies_us: list[float] = []
         self._most = 0
         self._has_fallen = False
 
-    @property
-    def limit(self) -> int:
-        """How many requests may be under way."""
-        limit = max(self._limit / 4, self._floor) if self._is_probe else self._limit
-        return math.floor(limit + 1e-9)
+    def ready_at(self, now_us: float) -> float:
+        return now_us if self.unsent + self.under_way < self.limit else now_us + RETRY_US
+
+    def send(self, now_us: float) -> int:
+        super().send(now_us)
+        self._number += 1
+        self._sent[self._number] = now_us, self.epoch
+        return self._number
+
+    def end(self, number: int, now_us: float) -> None:
+        self._sent.pop(number, None)
+        super().end(number, now_us)
+
+    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
+        sent_us, epoch = self._sent[number]
+        is_failed = outcome.is_hidden or outcome.status in OVERLOADED
+        if not is_failed and not outcome.is_served:
+            return ""
+        if not is_failed:
+            self.in_a_row = 0
+        if epoch != self.epoch:
+            return ""
+        if is_failed:
+            before = self._found
+            self.in_a_row += 1
+            self._has_fallen = True
+            self._begin(self._found / 2)
+            return f"overloaded, on with {self.limit:g} requests at once" if self._found < before else ""
+        self._latencies_us.append(now_us - sent_us)
+        self._most = max(self._most, self.under_way)
+        if len(self._latencies_us) >= max(PROBE if self._is_probe else WINDOW, self.limit):
+            self._begin(self._learned(max(fmean(self._latencies_us), 1.0)))
+        return ""
 
     @property
     def _is_probe(self) -> bool:
         return self.epoch % PROBE_EVERY == 1
 
-    def answered(self, latency_us: float, under_way: int, epoch: int, *, is_failed: bool) -> bool:
-        """Learn from the answer to a request of this epoch; return whether a failure lowers the limit.
+    def _learned(self, latency_us: float) -> float:
+        """The number of requests that a window of answers suggests."""
+        if self._is_probe and self._latency_us < latency_us:
+            self._latency_us = (self._latency_us + latency_us) / 2
+        self._latency_us = min(self._latency_us, latency_us)
+        if self._is_probe or self._most < self._found / 2:
+            return self._found
+        gradient = max(min(TOLERANCE * self._latency_us / latency_us, 1.0), 0.5)
+        self._has_fallen |= gradient < 1.0
+        return self._found * gradient + math.sqrt(self._found)
 
-        ``under_way`` is the number of requests under way. A request of an earlier epoch says nothing about the limit
-        now.
-        """
-        if not is_failed:
-            self.in_a_row = 0
-        if epoch != self.epoch:
-            return False
-        if is_failed:
-            self.in_a_row += 1
-            before, self._has_fallen = self._limit, True
-            self._move_to(self._limit / 2)
-            self._begin()
-            return self._limit < before
-        self._latencies_us.append(latency_us)
-        self._most = max(self._most, under_way)
-        if len(self._latencies_us) >= max(PROBE if self._is_probe else WINDOW, self.limit):
-            self._learn(max(fmean(self._latencies_us), 1.0))
-            self._begin()
-        return False
-
-    def died(self, latency_us: float) -> None:
-        """Note that a request has failed without an answer: its time counts if it is longer than usual."""
-        if latency_us > self.latency_us:
-            self._latencies_us.append(latency_us)
-
-    def _begin(self) -> None:
+    def _begin(self, limit: float) -> None:
+        """Begin a window, and go a part of the way to another limit."""
         self.epoch += 1
         self._latencies_us, self._most = [], 0
-
-    def _learn(self, latency_us: float) -> None:
-        if self._is_probe and self.latency_us < latency_us:
-            self.latency_us = (self.latency_us + latency_us) / 2
-        self.latency_us = min(self.latency_us, latency_us)
-        if not self._is_probe and self._most >= self._limit / 2:
-            gradient = max(min(TOLERANCE * self.latency_us / latency_us, 1.0), 0.5)
-            self._has_fallen |= gradient < 1.0
-            self._move_to(self._limit * gradient + math.sqrt(self._limit))
-
-    def _move_to(self, limit: float) -> None:
         part = SMOOTHING if self._has_fallen else 1.0
-        self._limit = min(max(self._limit + (limit - self._limit) * part, self._floor), self._ceiling)
+        self._found = min(max(self._found + (limit - self._found) * part, self._floor), self._ceiling)
+        limit = max(self._found / 4, self._floor) if self._is_probe else self._found
+        self.limit = math.floor(limit + 1e-9)

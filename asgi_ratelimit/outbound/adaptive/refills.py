@@ -14,6 +14,9 @@ from ...headers import ServerLimit
 SERVED_BETWEEN = 100
 """Requests that must be served between two refusals of a bucket with a small burst, or it no longer counts as one."""
 
+MAX_MISSES = 3
+"""So many answers that leave less each time end the trial of a small burst."""
+
 
 class Rate(NamedTuple):
     """How all processes charge a bucket in their store: ``limit`` units in ``period`` seconds.
@@ -34,39 +37,55 @@ class SmallBurst:
 
     Answers say only in whole seconds when there is more: with a policy of ``20;w=1``, that may really be every 50 ms.
 
-    * ``"refill"``: no answer has left as many units as the policy says, so units are assumed to come back one by one.
-      It may also be a window of which others use a part.
-    * ``"refused"``: that was wrong, because a request was refused. As long as the policy stays, it is a window.
-    * ``"window"``: the whole limit is available at once, and nothing is gained. So is an unknown bucket.
+    * ``"trial"``: an answer leaves fewer units than the policy says: the bucket has a small burst, or others use it.
+      One request at a time goes, as soon as one unit should be back.
+    * ``"refill"``: a request was served, and has left as many as the one before it: units come back one by one.
+    * ``"refused"``: a request was refused. As long as the policy stays, nothing more is tried.
+    * ``"window"``: the whole limit is available at once, or each answer leaves less. So is an unknown bucket.
     """
 
-    stage: Literal["refill", "refused", "window"] = "window"
+    stage: Literal["trial", "refill", "refused", "window"] = "window"
     policy: tuple[float, float] | None = None
     """The limit, and the window in seconds."""
     most: float = -1.0
     """The most units that an answer has left."""
+    last: float = math.inf
+    """The units that the last answer has left, if no other request was under way."""
     served: int = 0
     """How many requests were served since the last refusal."""
+    misses: int = 0
+    """How many answers of the trial have left less than the one before them."""
 
     @property
     def refills(self) -> bool:
-        """Whether units come back one by one."""
-        return self.stage == "refill"
+        """Whether units come back one by one, or are on trial to do so."""
+        return self.stage in ("trial", "refill")
 
     @property
     def room(self) -> float:
-        """The most units that are available at once."""
-        return self.most + 1.0
+        """The most units that are available at once; in a trial, only one is assumed."""
+        return 1.0 if self.stage == "trial" else self.most + 1.0
 
-    def learn(self, limit: float, report: ServerLimit) -> None:
-        """Learn from a request that was served: its policy, the units left, and when there is more."""
-        window = report.window or 0.0
+    def learn(self, limit: float, report: ServerLimit, is_alone: bool) -> None:
+        """Learn from a request that was served: its policy, the units left, and when there is more.
+
+        ``is_alone`` says that no other request is under way.
+        """
+        left, window = report.remaining or 0.0, report.window or 0.0
         if self.policy != (limit, window):
-            self.policy, self.stage, self.most, self.served = (limit, window), "refill", -1.0, 0
+            self.policy, self.stage, self.most, self.last = (limit, window), "trial", -1.0, math.inf
+            self.served = self.misses = 0
         self.served += 1
-        self.most = max(self.most, report.remaining or 0.0)
-        if self.room >= limit or (report.reset_after or 0.0) > math.ceil(window / limit):
+        self.most = max(self.most, left)
+        if left + 1.0 >= limit or (report.reset_after or 0.0) > math.ceil(window / limit):
             self.stage = "window"  # nothing is gained, or one unit would come back earlier
+        elif self.stage == "trial" and is_alone:
+            self.misses += left < self.last < math.inf
+            if left == self.last:
+                self.stage = "refill"
+            elif self.misses >= MAX_MISSES:
+                self.stage = "window"
+        self.last = left if is_alone else math.inf
 
     def refuse(self) -> None:
         """Note that a request was refused."""

@@ -27,7 +27,8 @@ from ...limiter import Limiter
 from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import MemoryStore, reset, settle
 from ...stores.documents import documents
-from ...waiting import CallStore, Flow, GiveBack, SlotWaiter, pace_timeout, reset_in_child, sleep, take_all
+from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep, take_all
+from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..sending.pauses import PAUSE, Pauses
 from .buckets import Bucket, PioneerBucket, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed

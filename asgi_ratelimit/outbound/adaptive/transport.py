@@ -24,18 +24,8 @@ from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store
 from ...stores.event_loops import running_loop
-from ...waiting import (
-    Flow,
-    PaceTimeout,
-    Row,
-    SlotWaiter,
-    WakeUp,
-    background_loop,
-    outbound_sources,
-    pace_timeout,
-    run_async,
-    run_sync,
-)
+from ...waiting.drivers import Flow, WakeUp, background_loop, run_async, run_sync
+from ...waiting.waiter import PaceTimeout, Row, SlotWaiter, outbound_sources, pace_timeout
 from ..pace_decorator import EVEN_BURST
 from ..sending.exchange import Discard, Send, can_be_sent_again
 from ..wrapping_transport import WrappingTransport

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from ...waiting import Flow, run_async, run_sync
+from ...waiting.drivers import Flow, run_async, run_sync
 
 SMALL_BODY = 65_536
 """The most bytes of an unwanted body that are read to keep its connection, as they come and whatever they say of their

@@ -19,7 +19,7 @@ from ...decision import Charge, Condition, Decision, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import MemoryStore, Store
-from ...waiting import CallStore, Flow, take_all
+from ...waiting.drivers import CallStore, Flow, take_all
 
 PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
 """A unit drains in a microsecond, so that levels are whole units, and pauses are exact."""

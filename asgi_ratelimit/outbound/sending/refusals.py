@@ -18,7 +18,8 @@ from ...clock import SystemClock
 from ...decision import Charge
 from ...headers.answers import asked_waits, unix_time
 from ...quotas import SECOND_US, TokenBucket
-from ...waiting import Flow, SlotWaiter
+from ...waiting.drivers import Flow
+from ...waiting.waiter import SlotWaiter
 from .exchange import can_be_sent_again
 from .pauses import Pauses
 from .request_values import PacedRequest

@@ -17,7 +17,7 @@ from ...limiter.charges import actual_units, charged_units
 from ...logs import FailureLog
 from ...quota_text import readable
 from ...stores import settle
-from ...waiting import Flow, GiveBack
+from ...waiting.drivers import Flow, GiveBack
 from ...waiting.queues import Slot
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]

@@ -10,9 +10,9 @@ from ...limiter import Limiter
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
-from ...waiting import CallStore, Flow, GiveBack, PaceTimeout, sleep, too_late
 from ...waiting.concurrency import ConcurrencyLimit
-from ...waiting.drivers import INTERRUPTED
+from ...waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
+from ...waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
 from .pauses import Pauses
 from .refusals import THROTTLED, Refusals

@@ -7,8 +7,8 @@ the others of the same iteration of the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 from ..event_loops import keep
 
@@ -23,42 +23,43 @@ MAX_ITEMS = 128
 
 
 class GroupCommit(Generic[T, R]):
-    """Sends items in batches, one batch at a time, on one event loop.
+    """Sends items in batches, one batch at a time, on one event loop. A subclass says how.
 
-    ``send(items)`` returns one result for each item, in order; a result that is an exception fails only its own item.
-    If it raises, exactly this batch fails. So does a batch that is not back ``timeout`` seconds after its first item
-    was submitted, whatever ``send`` is doing then: it is cancelled, and nobody waits for its end. ``timed_out`` makes
-    the exception. ``instead(item, error)`` is what the caller of an item gets that failed: a result, or an exception.
+    If ``send`` raises, exactly this batch fails. So does a batch that is not back ``timeout`` seconds after its first
+    item was submitted, whatever ``send`` is doing then: it is cancelled, and nobody waits for its end.
     A batch has at most ``MAX_ITEMS``, of a total weight of ``most_weight``, or one that is heavier.
 
     Cancelling a caller neither stops a batch nor affects the others: an item that has not been sent is dropped.
     """
 
-    def __init__(
-        self,
-        send: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]],
-        *,
-        timeout: float,
-        timed_out: Callable[[], Exception],
-        instead: Callable[[T, BaseException], R | BaseException] = lambda item, error: error,
-        weight_of: Callable[[T], int] = lambda item: 1,
-        most_weight: int = MAX_ITEMS,
-    ) -> None:
-        self._send = send
+    def __init__(self, timeout: float, most_weight: int = MAX_ITEMS) -> None:
         self._timeout = timeout
-        self._timed_out = timed_out
-        self._instead = instead
-        self._weight_of = weight_of
         self._most_weight = most_weight
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
         self._under_way: list[Entry[T, R]] = []
         self._sender: asyncio.Task[None] | None = None
 
+    async def send(self, items: list[T]) -> Sequence[R | Exception]:
+        """One result for each item, in order; a result that is an exception fails only its own item."""
+        raise NotImplementedError
+
+    def timed_out(self) -> Exception:
+        """The error of a batch whose deadline is over."""
+        raise NotImplementedError
+
+    def instead(self, item: T, error: BaseException) -> R | BaseException:  # noqa: ARG002  # for those who need it
+        """What the caller of an item gets that failed: a result, or an exception."""
+        return error
+
+    def weight_of(self, item: T) -> int:  # noqa: ARG002  # as above
+        """How much of ``most_weight`` an item takes."""
+        return 1
+
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = self._loop.create_future()
-        self._waiting.append((item, result, self._loop.time(), self._weight_of(item)))
+        self._waiting.append((item, result, self._loop.time(), self.weight_of(item)))
         if self._sender is None:
             self._begin()
         return result
@@ -81,7 +82,7 @@ class GroupCommit(Generic[T, R]):
                 self._under_way = batch
                 deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch)
                 try:
-                    results = await self._send([entry[0] for entry in batch])
+                    results = await self.send([entry[0] for entry in batch])
                 except GeneratorExit:  # the event loop is gone, and nobody waits
                     raise
                 except BaseException as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
@@ -112,20 +113,21 @@ class GroupCommit(Generic[T, R]):
         if self._sender is not None:
             self._sender.cancel()
         self._begin()
-        self._end(batch, self._timed_out())
+        self._end(batch, self.timed_out())
 
     def _end(self, batch: list[Entry[T, R]], results: Sequence[R | Exception] | BaseException) -> None:
         """Give each caller of a batch its result."""
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
-        each: Sequence[R | BaseException] = [results] * len(batch) if isinstance(results, BaseException) else results
-        for (item, future, _, _), result in zip(batch, each):
+        for at, (item, future, _, _) in enumerate(batch):
+            result = results if isinstance(results, BaseException) else results[at]
             if future.done():
                 continue
-            given = self._instead(item, result) if isinstance(result, BaseException) else result
-            if not isinstance(given, BaseException):
-                future.set_result(given)
-            elif isinstance(given, asyncio.CancelledError):
+            if isinstance(result, BaseException):
+                result = self.instead(item, result)
+            if not isinstance(result, BaseException):
+                future.set_result(result)
+            elif isinstance(result, asyncio.CancelledError):
                 future.cancel()
             else:
-                future.set_exception(given)
+                future.set_exception(result)

@@ -241,30 +241,28 @@ async def _close(client: Any) -> None:
             await sentinel.aclose()
 
 
-class Commands:
+class Commands(GroupCommit[Command, Any]):
     """Single commands to a server on one event loop, one after the other, because redis-py has a connection for each.
 
     Each is answered within ``timeout`` seconds of its call. A caller that is cancelled does not end its command.
     """
 
     def __init__(self, server: Server, timeout: float) -> None:
+        super().__init__(timeout, most_weight=1)
         self.connection = Connection(server)
-        self._timeout = timeout
-        self._group: GroupCommit[Command, Any] = GroupCommit(
-            self._send, timeout=timeout, timed_out=self._timed_out, most_weight=1
-        )
 
     async def __call__(self, *words: str | bytes | int, node: Any = None) -> Any:
         """The answer to a command. Raises ``StoreError``."""
-        return await asyncio.shield(keep(self, self._group.submit((words, node))))
+        return await asyncio.shield(keep(self, self.submit((words, node))))
 
     async def aclose(self) -> None:
         """Close the client after its answers."""
-        await self._group.drain()
+        await self.drain()
         await self.connection.aclose()
 
-    async def _send(self, batch: list[Command]) -> Sequence[Any]:
-        ((words, node),) = batch
+    async def send(self, items: list[Command]) -> Sequence[Any]:
+        """The answer to one command."""
+        ((words, node),) = items
         try:
             client = node or self.connection.client or await self.connection.open()
             return [await client.execute_command(*words)]
@@ -272,7 +270,8 @@ class Commands:
             self.connection.drop()
             raise store_error_of(error, self._timeout) from error
 
-    def _timed_out(self) -> Exception:
+    def timed_out(self) -> Exception:
+        """The command has had no answer."""
         self.connection.drop()
         return timed_out(self._timeout)
 

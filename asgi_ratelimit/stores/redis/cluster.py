@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from ...decision import Charge, Decision, Settlement, Take, settlements_of, with_charges
+from ...decision import Decision, Settlement, Take, undoing
 from ...errors import ConfigurationError, StoreError
 from ..base import Decisions
 from ..event_loops import keep, see_all_through
 from .clients import Connection
 from .node import Context, Node
 from .wire import PEEK_ID, Action, Answer, NumberedTake, charges_of
+
+
+class NodeOfCluster(Node):
+    """One primary, for the buckets that ``nodes`` says are there."""
+
+    def __init__(self, nodes: ClusterNodes, context: Context, connection: Connection, name: str) -> None:
+        super().__init__(context, connection, name)
+        self._nodes = nodes
+
+    def is_here(self, bucket: str) -> bool:
+        """Whether a bucket is on this node."""
+        return self._nodes.node_of(bucket) is self
+
+    async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
+        """The answers to actions, from one call for each slot. Raises ``StoreError`` if none was answered."""
+        parts: dict[str, list[Action]] = {}
+        for action in actions:
+            parts.setdefault(charges_of(action)[0].key, []).append(action)
+        results = await asyncio.gather(*map(super().carry_out, parts.values()), return_exceptions=True)
+        answers: dict[int, Any] = {}
+        for part, result in zip(parts.values(), results):
+            for at, action in enumerate(part):
+                answers[id(action)] = result if isinstance(result, BaseException) else result[at]
+        if all(isinstance(result, BaseException) for result in results):
+            raise answers[id(actions[0])]
+        return [answers[id(action)] for action in actions]
 
 
 class ClusterNodes:
@@ -24,11 +51,11 @@ class ClusterNodes:
     of it fits now, else ``retry_after`` is the longest wait of its parts.
     """
 
-    def __init__(self, context: Context, connection: Connection) -> None:
+    def __init__(self, context: Context, connection: Connection, name: str) -> None:
         self._context = context
         self._connection = connection
         self._nodes: dict[str, Node] = {}
-        self._unknown = Node(context, self._connection, context.server.name, lambda bucket: True, by_key)
+        self._unknown = NodeOfCluster(self, context, connection, name)
         """Stands for all nodes until one has said which slot is where."""
 
     def node_of(self, bucket: str) -> Node:
@@ -37,46 +64,34 @@ class ClusterNodes:
         if client is None:
             return self._unknown
         name: str = client.get_node_from_key(f"{self._context.prefix}:{bucket}").name
-        node = self._nodes.get(name)
-        if node is None:
-            self._forget_those_gone(client)
-            node = Node(self._context, self._connection, name, lambda each: self.node_of(each).name == name, by_key)
-            self._nodes[name] = node
-        return node
-
-    def _forget_those_gone(self, client: Any) -> None:
-        """Forget the nodes that are no longer in the cluster: others have their slots."""
-        for name in [each for each in self._nodes if client.get_node(node_name=each) is None]:
-            self._context.outage.store_is_back(name)
-            del self._nodes[name]
+        if name not in self._nodes:
+            for gone in [each for each in self._nodes if client.get_node(node_name=each) is None]:
+                self._context.outage.store_is_back(gone)  # other nodes have its slots
+                del self._nodes[gone]
+            self._nodes[name] = NodeOfCluster(self, self._context, self._connection, name)
+        return self._nodes[name]
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
         """The decision on a take, of one key or of several; the outage decides if a node does not answer.
 
         A caller that gives up does not end a take of several keys, of which some may be charged.
         """
-        parts = _parts_of(take)
-        if len(parts) == 1:
+        if len(_parts_of(take.take)) == 1:
             return self.node_of(take.take.charges[0].bucket).take(take)
-        return asyncio.shield(keep(self, asyncio.ensure_future(self._take(take, parts))))
+        return asyncio.shield(keep(self, asyncio.ensure_future(self._take(take))))
 
     async def answer(self, action: Action) -> Answer:
         """The answer to an action of one key, or to a peek of several. Raises ``StoreError``."""
-        parts = _parts_of(action)
-        if len(parts) == 1:
-            return await self.node_of(charges_of(action)[0].bucket).answer(action)
-        take = cast("NumberedTake", action).take
-        return Decisions(
-            (_joined(take, [await self._decision(_part(take, part, PEEK_ID)) for part in parts], PEEK_ID),)
-        )
+        if isinstance(action, NumberedTake) and len(_parts_of(action.take)) > 1:
+            return Decisions((_joined(action.take, await self._peek(action.take), PEEK_ID),))
+        return await self.node_of(charges_of(action)[0].bucket).answer(action)
 
     def within_slot(self, settlement: Settlement) -> Settlement:
         """A settlement that can be carried out where its bucket is: each part of an operation is forgotten there."""
         if settlement.undone is None:
             return settlement
-        tag = _tag_of(settlement.charge)
-        part = tuple([charge for charge in settlement.undone.charges if _tag_of(charge) == tag])
-        return replace(settlement, undone=with_charges(settlement.undone, part))
+        parts = _parts_of(settlement.undone)
+        return replace(settlement, undone=next(part for part in parts if settlement.charge.key == part.charges[0].key))
 
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
@@ -84,90 +99,59 @@ class ClusterNodes:
         await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
         await self._connection.aclose()
 
-    async def _take(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decisions:
-        try:
-            return Decisions((await self._take_parts(numbered, parts),))
-        except StoreError:  # the node has logged it
-            return Decisions((self._context.outage.decide(numbered.take),))
-
-    async def _take_parts(self, numbered: NumberedTake, parts: Sequence[Sequence[Charge]]) -> Decision:
+    async def _take(self, numbered: NumberedTake) -> Decisions:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""
-        take = replace(numbered.take, max_wait=0.0)
-        identity, sent_us = numbered.id, self._context.denials.now_us()
-        if take.best_effort:
-            raise ConfigurationError(
-                "best_effort on a cluster needs one key for all quotas: take from one after the other"
-            )
+        if numbered.take.best_effort:
+            raise ConfigurationError("best_effort on a cluster needs one key for all quotas: take from each by itself")
+        take, sent_us = replace(numbered.take, max_wait=0.0), self._context.denials.now_us()
         decisions: list[Decision] = []
-        for part in parts:
-            try:
-                decision = await self._decision(_part(take, part, identity))
-            except StoreError:
-                await self._give_back(decisions)
-                raise
-            if not decision.allowed:
-                await self._give_back(decisions)
-                peeked = await self._peeked(take, parts)
-                longest = max(decision.wait_us, *[each.wait_us for each in peeked])
-                refused = replace(_joined(take, peeked, 0), allowed=False, wait_us=longest)
-                latest = max(each.now_us for each in peeked)  # no node's time is behind it
-                self._context.denials.note(replace(refused, now_us=latest), sent_us)
-                return refused
-            decisions.append(decision)
-        earlier = next((each.id for each in decisions if each.repeated), identity)
-        return _joined(take, decisions, earlier)
+        try:
+            for part in _parts_of(take):
+                decisions.append(await self._decision(part, numbered.id))
+                if not decisions[-1].allowed:
+                    await self._give_back(decisions)
+                    return Decisions((await self._refused(take, decisions[-1].wait_us, sent_us),))
+        except StoreError:  # the node has logged it
+            await self._give_back(decisions)
+            return Decisions((self._context.outage.decide(numbered.take),))
+        earlier = next((each.id for each in decisions if each.repeated), numbered.id)
+        return Decisions((_joined(take, decisions, earlier),))
 
-    async def _peeked(self, take: Take, parts: Sequence[Sequence[Charge]]) -> list[Decision]:
-        return [await self._decision(_part(take, part, PEEK_ID)) for part in parts]
+    async def _refused(self, take: Take, wait_us: float, sent_us: float) -> Decision:
+        """The refusal of a take, with the longest wait of all parts, now that nothing of it is taken."""
+        parts = await self._peek(take)
+        longest_us, latest_us = max(wait_us, *[each.wait_us for each in parts]), max(each.now_us for each in parts)
+        refused = replace(_joined(take, parts, 0), allowed=False, wait_us=longest_us)
+        self._context.denials.note(replace(refused, now_us=latest_us), sent_us)  # no node's time is behind that
+        return refused
 
-    async def _decision(self, part: NumberedTake) -> Decision:
-        (decision,) = cast("Decisions", await self.answer(part))
+    async def _peek(self, take: Take) -> list[Decision]:
+        return [await self._decision(part, PEEK_ID) for part in _parts_of(take)]
+
+    async def _decision(self, part: Take, identity: int) -> Decision:
+        (decision,) = cast("Decisions", await self.answer(NumberedTake(part, identity, is_part=True)))
         return decision
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        """Give back what was taken; what a node cannot take back now waits for it."""
-        taken = [each for each in decisions if not each.repeated]
-        for settlement in [each for decision in taken for each in settlements_of(decision, [0] * len(decision.stored))]:
-            try:
-                await self.answer(settlement)
-            except StoreError:
-                self._context.outage.ledger.postpone(settlement)
+        """Give back what was taken, which leaves nothing; what a node cannot take back now stays charged."""
+        for decision in decisions:
+            for settlement in [] if decision.repeated else undoing(decision):
+                with suppress(StoreError):
+                    await self.answer(settlement)
 
 
-def _part(take: Take, charges: Sequence[Charge], identity: int) -> NumberedTake:
-    return NumberedTake(replace(take, charges=tuple(charges)), identity, is_part=True)
-
-
-def by_key(actions: Sequence[Action]) -> list[list[Action]]:
-    """The actions that one call can carry out, as their keys share a slot."""
-    parts: dict[str, list[Action]] = {}
-    for action in actions:
-        parts.setdefault(_tag_of(charges_of(action)[0]), []).append(action)
-    return list(parts.values())
-
-
-def _parts_of(action: Action) -> list[list[Charge]]:
-    """The charges of an action, by their keys."""
-    parts: dict[str, list[Charge]] = {}
-    for charge in charges_of(action):
-        parts.setdefault(_tag_of(charge), []).append(charge)
-    return list(parts.values())
-
-
-def _tag_of(charge: Charge) -> str:
-    """The hash tag that decides the slot of a bucket."""
-    return charge.bucket[charge.bucket.index("{") :]
+def _parts_of(take: Take) -> list[Take]:
+    """The take, as one take for each of its keys."""
+    keys = dict.fromkeys([charge.key for charge in take.charges])
+    if len(keys) == 1:
+        return [take]
+    return [replace(take, charges=tuple([each for each in take.charges if each.key == key])) for key in keys]
 
 
 def _joined(take: Take, decisions: Sequence[Decision], identity: int) -> Decision:
     """One decision of the decisions on the parts of a take."""
     states = {charge.bucket: state for each in decisions for charge, state in zip(each.take.charges, each.stored)}
-    return Decision(
-        take,
-        all(each.allowed for each in decisions),
-        max(each.wait_us for each in decisions),
-        [states[charge.bucket] for charge in take.charges],
-        min(each.now_us for each in decisions),
-        identity,
-        repeated=any(each.repeated for each in decisions),
-    )
+    allowed, repeated = all(decisions), any(each.repeated for each in decisions)
+    wait_us, now_us = max(each.wait_us for each in decisions), min(each.now_us for each in decisions)
+    stored = [states[charge.bucket] for charge in take.charges]
+    return Decision(take, allowed, wait_us, stored, now_us, identity, repeated=repeated)

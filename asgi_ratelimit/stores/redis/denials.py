@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from ...algorithms import decide
 from ...decision import Charge, Decision, Take
+from ...quotas import Quota
 
 LONGEST_US = 1_000_000.0
 """The longest time for which a refusal is remembered, in microseconds."""
@@ -39,12 +40,8 @@ class Denials:
         if decision is None:
             return None
         elapsed_us = float(int(self.now_us() - sent_us))
-        refused = decision.take.charges
-        if not 0.0 <= elapsed_us < LONGEST_US or take.best_effort or len(refused) != len(take.charges):
+        if not 0.0 <= elapsed_us < LONGEST_US or take.best_effort or _asked(take) != _asked(decision.take):
             return None
-        for charge, other in zip(take.charges, refused):
-            if charge.bucket != other.bucket or charge.quota != other.quota:
-                return None
         now = decision.now_us + elapsed_us
         wait_us, after = decide(take.charges, decision.stored, now, take.max_wait_us)
         return Decision(take, False, wait_us, decision.stored, now) if after is None else None
@@ -75,3 +72,7 @@ class Denials:
             decision, _ = self.by_bucket.pop(charge.bucket, (None, 0.0))
             for other in decision.take.charges if decision is not None else ():
                 self.by_bucket.pop(other.bucket, None)
+
+
+def _asked(take: Take) -> list[tuple[str, Quota]]:
+    return [(charge.bucket, charge.quota) for charge in take.charges]

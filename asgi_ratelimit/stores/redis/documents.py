@@ -9,7 +9,7 @@ from typing import Any
 
 from ...buckets import escaped
 from ...errors import StoreUnavailable
-from ..event_loops import drop_closed, running_loop
+from ..event_loops import ByLoop
 from .clients import Commands, Server
 
 LEAST_TIMEOUT = 1.0
@@ -43,7 +43,7 @@ class RedisDocuments:
 
     def begin_anew(self) -> None:
         """Begin without connections, in a forked child: those are its parent's."""
-        self.by_loop: dict[asyncio.AbstractEventLoop, Commands] = {}
+        self.by_loop: ByLoop[Commands] = ByLoop()
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
@@ -80,25 +80,21 @@ class RedisDocuments:
 
     async def aclose(self) -> None:
         """Close the client of the running event loop after its answers; the next command opens another one."""
-        commands = self.by_loop.pop(running_loop(*_NEEDS_ASYNCIO), None)
+        commands = self.by_loop.pop(asyncio.get_running_loop(), None)
         if commands is not None:
             await commands.aclose()
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}:documents:{escaped(name)}"
 
+    def _commands(self) -> Commands:
+        return self.by_loop.of_running(lambda: Commands(self._server, self._timeout))
+
     async def _call(self, kind: type | tuple[type, ...], *command: str | bytes | int) -> Any:
         """The answer to one command. Raises ``StoreError``, also if it is not of this kind."""
-        loop = running_loop(*_NEEDS_ASYNCIO)
-        commands = self.by_loop.get(loop)
-        if commands is None:
-            drop_closed(self.by_loop)
-            commands = self.by_loop[loop] = Commands(self._server, self._timeout)
+        commands = self._commands()
         answer = await commands(*command)
         if not isinstance(answer, kind):
             commands.connection.drop()
             raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense")
         return answer
-
-
-_NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"

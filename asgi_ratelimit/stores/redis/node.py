@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from random import getrandbits
 
@@ -21,7 +21,7 @@ from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, Server, store_error_of, timed_out
 from .denials import Denials
 from .outage import Breaker, Outage
-from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode, weight_of
+from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode
 
 MOST_WEIGHT = 512
 """The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds."""
@@ -44,49 +44,33 @@ class Context:
     prefix: str
     timeout: float
     clock: Clock | None
-    operation_ttl_us: float
+    operation_ttl_ms: int
     denials: Denials
     outage: Outage
     observers: list[Observer] = field(default_factory=list)
 
 
-class Node:
-    """One Redis, called ``name`` in the log, for one event loop. A call that fails opens the breaker.
+class Node(GroupCommit[Action, Answer]):
+    """One Redis, called ``name`` in the log, for one event loop. A call that fails opens the breaker."""
 
-    ``is_here`` says whether a bucket is on this node of a cluster, and ``parts_of`` splits actions into what one call
-    can carry out there. A node that is the whole store closes the ``connection`` with itself.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        connection: Connection,
-        name: str,
-        is_here: Callable[[str], bool] = lambda bucket: True,
-        parts_of: Callable[[Sequence[Action]], Sequence[Sequence[Action]]] | None = None,
-    ) -> None:
+    def __init__(self, context: Context, connection: Connection, name: str) -> None:
+        super().__init__(context.timeout, MOST_WEIGHT)
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
         self.name = name
-        self._context = context
-        self._connection = connection
-        self._is_here = is_here
-        self._parts_of = parts_of
+        self.context = context
+        self.connection = connection
         self._failure: StoreError | None = None
-        self.group: GroupCommit[Action, Answer] = GroupCommit(
-            self._send,
-            timeout=context.timeout,
-            timed_out=self._timed_out,
-            instead=self._instead,
-            weight_of=weight_of,
-            most_weight=MOST_WEIGHT,
-        )
         self._repaying: asyncio.Task[None] | None = None
+
+    def is_here(self, bucket: str) -> bool:  # noqa: ARG002  # a node of a cluster has some of them
+        """Whether a bucket is on this node."""
+        return True
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
         """The decision on a take, which the outage decides if Redis does not answer, at once while it is out."""
         if self._is_out(take.take.charges[0]):
-            return Decisions((self._context.outage.decide(take.take),))
-        return self.group.submit(take)
+            return Decisions((self.context.outage.decide(take.take),))
+        return self.submit(take)
 
     def _is_out(self, charge: Charge) -> bool:
         """Whether Redis is out, so that a take of this charge is not sent; begins a trial if one is due.
@@ -97,13 +81,13 @@ class Node:
             return False
         if self.breaker.begin_call():
             trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, getrandbits(52))
-            keep(self, self.group.submit(trial))
+            keep(self, self.submit(trial))
         return True
 
-    def _instead(self, action: Action, error: BaseException) -> Answer | BaseException:
+    def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else."""
         if type(action) is NumberedTake and isinstance(error, StoreError) and action.id and not action.is_part:
-            return Decisions((self._context.outage.decide(action.take),))
+            return Decisions((self.context.outage.decide(action.take),))
         return error
 
     async def answer(self, action: Action) -> Answer:
@@ -116,81 +100,69 @@ class Node:
         else:
             is_called = self.breaker.begin_call()
         if is_called:
-            return await asyncio.shield(keep(self, self.group.submit(action)))
+            return await asyncio.shield(keep(self, self.submit(action)))
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
         """Answer what waits, and charge Redis with the outage ledger while it answers."""
-        if self._context.outage.ledger and self.breaker.begin_call():
+        if self.context.outage.ledger and self.breaker.begin_call():
             self._repay_soon()
         if self._repaying is not None:
             await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
-        await self.group.drain()
-        if not self._context.server.is_cluster:
-            await self._connection.aclose()
+        await self.drain()
+        if not self.context.server.is_cluster:
+            await self.connection.aclose()
 
     def within_slot(self, settlement: Settlement) -> Settlement:
         """The settlement as it is: one server has all buckets."""
         return settlement
 
-    async def _send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
+    def weight_of(self, action: Action) -> int:
+        """As how many charges of a token bucket it counts, for the work that the script has with it."""
+        return sum([charge.quota.weight for charge in charges_of(action)])
+
+    async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
-        since_us, outage = monotonic_us(), self._context.outage
+        since_us, outage = monotonic_us(), self.context.outage
         entries: list[Action] = []
         if outage.ledger:
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
-        error: Exception | None = None
+        error: Exception | None = StoreTimeout("cancelled")
         try:
             sent = [*entries, *actions]
-            answers = await (self._call(sent) if self._parts_of is None else self._answers(self._parts_of(sent), sent))
+            answers = await self.carry_out(sent)
+            error = None
             self._succeeded(sent, answers)
             return answers[len(entries) :]
         except StoreError as failure:
             error = failure
             self._failed(failure)
             raise
-        except asyncio.CancelledError:
-            error = StoreTimeout("cancelled")
-            raise
         finally:
-            if self._context.observers:
+            if self.context.observers:
                 self._report(len(actions), monotonic_us() - since_us, error)
 
     def _report(self, size: int, took_us: float, error: Exception | None) -> None:
-        outage = self._context.outage
-        call = StoreCall(self._context.prefix, size, took_us / SECOND_US, error, outage.is_out, len(outage.ledger))
-        for observer in self._context.observers:
+        outage = self.context.outage
+        call = StoreCall(self.context.prefix, size, took_us / SECOND_US, error, bool(outage.nodes), len(outage.ledger))
+        for observer in self.context.observers:
             try:
                 observer.store_called(call)
             except Exception as failure:  # noqa: BLE001  # it is the user's, and may raise anything
                 _failures.report(f"the hook {observer!r} failed", failure, id(observer))
 
-    async def _answers(self, parts: Sequence[Sequence[Action]], actions: Sequence[Action]) -> list[Answer | Exception]:
-        """The answers to actions, in order, from one call for each part. Raises ``StoreError`` if none was answered."""
-        results = await asyncio.gather(*map(self._call, parts), return_exceptions=True)
-        if all(isinstance(result, BaseException) for result in results):
-            raise next(result for result in results if isinstance(result, BaseException))
-        by_action: dict[int, Answer | Exception] = {}
-        for part, result in zip(parts, results):
-            if isinstance(result, BaseException) and not isinstance(result, Exception):
-                raise result
-            for at, action in enumerate(part):
-                by_action[id(action)] = result if isinstance(result, Exception) else result[at]
-        return [by_action[id(action)] for action in actions]
-
-    async def _call(self, actions: Sequence[Action]) -> list[Answer | Exception]:
+    async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions that one call of the script carries out. Raises ``StoreError``."""
-        context, mark = self._context, getrandbits(64).to_bytes(8, "little")
+        context, mark = self.context, getrandbits(64).to_bytes(8, "little")
         own_clock = context.clock
         now, least_ttl_ms = (b"", 1) if own_clock is None else (b"%d" % own_clock.now_us(), OWN_CLOCK_TTL_MS)
-        ttl_ms = max(int(context.operation_ttl_us // 1000), 1)
         sent_us = context.denials.now_us()
-        keys, quotas, packed = encode(context.prefix, actions, context.operation_ttl_us, own_clock)
-        arguments = (quotas, packed, now, least_ttl_ms, ttl_ms, mark)
+        keys, quotas, packed = encode(context.prefix, actions)
+        arguments = (quotas, packed, now, least_ttl_ms, context.operation_ttl_ms, mark)
         try:
-            client = self._connection.client or await self._connection.open()
+            client = self.connection.client or await self.connection.open()
             try:
                 reply = await client.evalsha(SCRIPT_SHA, len(keys), *keys, *arguments)
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
@@ -209,12 +181,12 @@ class Node:
 
     def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
         """Close the breaker, once Redis has written, and charge it with the outage ledger from now on."""
-        outage, failed = self._context.outage, [answer for answer in answers if isinstance(answer, StoreError)]
+        outage, failed = self.context.outage, [answer for answer in answers if isinstance(answer, StoreError)]
         if failed:
             self._failed(failed[0])
             return
         if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
-            self.breaker.record_success()
+            self.breaker.is_open = False
             outage.store_is_back(self.name)
         if outage.ledger:
             for action, answer in zip(actions, answers):
@@ -225,11 +197,12 @@ class Node:
     def _failed(self, failure: StoreError) -> None:
         self.breaker.record_failure()
         self._failure = failure
-        self._context.outage.store_is_out(failure, self.name)
-        self._connection.failed()
+        self.context.outage.store_is_out(failure, self.name)
+        self.connection.failed()
 
-    def _timed_out(self) -> Exception:
-        failure = timed_out(self._context.timeout)
+    def timed_out(self) -> Exception:
+        """Redis has not answered a batch."""
+        failure = timed_out(self.context.timeout)
         self._failed(failure)
         return failure
 
@@ -240,9 +213,9 @@ class Node:
 
     async def _repay(self) -> None:
         """Send entries, between the takes, until none is left or one fails."""
-        ledger = self._context.outage.ledger
-        while entries := ledger.some(REPAID_TOGETHER, self._is_here):
-            answers = await asyncio.gather(*map(self.group.submit, entries), return_exceptions=True)
+        ledger = self.context.outage.ledger
+        while entries := ledger.some(REPAID_TOGETHER, self.is_here):
+            answers = await asyncio.gather(*map(self.submit, entries), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
                 return
 

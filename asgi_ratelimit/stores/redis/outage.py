@@ -17,6 +17,7 @@ from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, ch
 from ...errors import ConfigurationError, StoreError
 from ...quotas import Quota, TokenBucket
 from ..memory import MemoryStore
+from ..operations import settlement_text
 
 RETRY_EVERY_US = 100_000.0
 """The least microseconds between the end of one failed call and the next trial."""
@@ -58,10 +59,6 @@ class Breaker:
         self.is_open = True
         self._next_us = self._now_us() + RETRY_EVERY_US
 
-    def record_success(self) -> None:
-        """A call has succeeded."""
-        self.is_open = False
-
 
 class OutageLedger:
     """What was taken here while Redis was out, and is still to be charged there: one number for each bucket.
@@ -77,13 +74,11 @@ class OutageLedger:
         self._sums: dict[str, Settlement] = {}
         """By bucket, what has not been sent yet."""
         self._sent: dict[str, Settlement] = {}
-        """By bucket, sums that were sent, be it that the answer was lost."""
-        self._settlements: dict[int, Settlement] = {}
-        """By identity, settlements that wait for Redis."""
+        """By bucket, sums that were sent, be it that the answer was lost; by their marks, settlements that wait."""
         self._has_warned = False
 
     def __len__(self) -> int:
-        return len(self._sums) + len(self._sent) + len(self._settlements)
+        return len(self._sums) + len(self._sent)
 
     def add(self, charge: Charge, units: float, now_us: float) -> None:
         """Note that units of a bucket were taken; fewer than 0 were given back, as far as they are not sent yet.
@@ -103,8 +98,8 @@ class OutageLedger:
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until Redis is back."""
         with self._lock:
-            if self._has_room(self._settlements):
-                self._settlements[id(settlement)] = settlement
+            if self._has_room(self._sent):
+                self._sent.setdefault(settlement_text(settlement.charge.bucket, settlement.id), settlement)
 
     def of_buckets(self, buckets: Iterable[str]) -> list[Settlement]:
         """The sums of these buckets, which are being sent from now on."""
@@ -114,28 +109,28 @@ class OutageLedger:
     def some(self, most: int, is_here: Callable[[str], bool]) -> list[Settlement]:
         """Some entries for which ``is_here`` is true of the bucket, which are being sent from now on."""
         with self._lock:
-            buckets = list(islice(filter(is_here, chain(self._sent, self._sums)), most))
-            entries = [each for bucket in dict.fromkeys(buckets) for each in self._begin(bucket)]
-            waiting = (each for each in self._settlements.values() if is_here(each.charge.bucket))
-            return [*entries, *islice(waiting, most - len(entries))]
+            keys = list(islice(filter(is_here, chain(self._sent, self._sums)), most))
+            return [each for key in dict.fromkeys(keys) for each in self._begin(key)]
 
-    def _begin(self, bucket: str) -> list[Settlement]:
+    def _begin(self, key: str) -> list[Settlement]:
         """The sum of a bucket that is sent now; what has been taken since an earlier one was sent stays behind."""
-        entry = self._sent.get(bucket) or self._sums.pop(bucket, None)
+        entry = self._sent.get(key) or self._sums.pop(key, None)
         if entry is None:
             return []
-        self._sent[bucket] = entry
-        newer = self._sums.get(bucket)
-        before = self._in_use(bucket) - (0.0 if newer is None else newer.actual)
-        entry.actual = min(entry.actual, max(before, 0.0))
+        self._sent[key] = entry
+        if entry.token:  # it is a sum
+            newer = self._sums.get(key)
+            before = self._in_use(key) - (0.0 if newer is None else newer.actual)
+            entry.actual = min(entry.actual, max(before, 0.0))
         return [entry]
 
     def done(self, settlement: Settlement) -> None:
         """Redis has carried it out."""
         with self._lock:
-            self._settlements.pop(id(settlement), None)
-            if self._sent.get(settlement.charge.bucket) is settlement:
-                del self._sent[settlement.charge.bucket]
+            bucket = settlement.charge.bucket
+            for key in (bucket, settlement_text(bucket, settlement.id)):
+                if self._sent.get(key) is settlement:
+                    del self._sent[key]
             self._has_warned = self._has_warned and bool(len(self))
 
     def _has_room(self, entries: Sized) -> bool:
@@ -176,11 +171,6 @@ class Outage:
         """Begin with an empty ledger."""
         self.ledger = OutageLedger(self._in_use)
 
-    @property
-    def is_out(self) -> bool:
-        """Whether the store, or a node of it, is out."""
-        return bool(self.nodes)
-
     def store_is_back(self, node: str) -> None:
         """Note that the store, or one ``node`` of it, answers again."""
         if node in self.nodes:
@@ -217,8 +207,7 @@ class Outage:
         decision = self.local.take((replace(take, charges=charges),))[0]
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
-                if own.cost:
-                    self.ledger.add(replace(charge, cost=own.cost), own.cost, now)
+                self.ledger.add(charge, own.cost, now)
         return replace(decision, degraded=True)
 
     async def settle(self, settlement: Settlement) -> Settled:

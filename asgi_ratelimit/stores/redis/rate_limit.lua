@@ -11,11 +11,11 @@
 --               then for each charge: H number of its quota, d cost (0: only waits for room);
 --               then for an operation: d id
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
---               d milliseconds to live of the mark (0: none), d the time from which it is too late (0: never),
---               B whether an operation is undone
+--               d the time from which it is too late (0: never), B flags: 1 an operation is undone,
+--               2 the settlement is not remembered
 -- ARGV[3]  the time in microseconds, or nothing for that of this server
 -- ARGV[4]  the least milliseconds to live of a bucket
--- ARGV[5]  the milliseconds to live of an operation
+-- ARGV[5]  the milliseconds to live of an operation, and the least of a settlement's mark
 -- ARGV[6]  a mark of this call, 8 bytes
 --
 -- Replies one text: the mark, d the time, and the answers to the actions, in order.
@@ -434,7 +434,7 @@ local function get(key)
 end
 
 local keys, quotas, actions, at_byte, at_key = KEYS, {}, ARGV[2], 1, 0
-local least_ttl_ms, operation_ttl_ms = tonumber(ARGV[4]), ARGV[5]
+local least_ttl_ms, operation_ttl_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 for i = 1, #ARGV[1] / 53 do
   local kind, stamp, limit, period, burst, rate, slow_rate, slack = unpack('<BI4dddddd', ARGV[1], (i - 1) * 53 + 1)
@@ -536,8 +536,9 @@ local function take()
 end
 
 local function settlement()
-  local number, at, slot, place, cost, actual, token, ttl_ms, until_us, undone
-  number, at, slot, place, cost, actual, token, ttl_ms, until_us, undone, at_byte = unpack('<HddddddddB', actions, at_byte)
+  local number, at, slot, place, cost, actual, token, until_us, flags
+  number, at, slot, place, cost, actual, token, until_us, flags, at_byte = unpack('<HdddddddB', actions, at_byte)
+  local undone = flags % 2
   local quota, bucket, mark = quotas[number], keys[at_key + 1], keys[at_key + 2]
   at_key = at_key + 2 + undone
   local value, marked = get(bucket), get(mark)
@@ -546,7 +547,10 @@ local function settlement()
     answer(pack('<Bd', token > 0 and marked == format('%.0f', token) and 1 or 0, now))
     return answer_value(value)
   end
-  if ttl_ms > 0 then call('SET', mark, format('%.0f', token), 'PX', ttl_ms) end
+  if flags < 2 then
+    local ttl_ms = min(max(ceil((until_us - now) / 1000), operation_ttl_ms), LONGEST_TTL_MS)
+    call('SET', mark, format('%.0f', token), 'PX', format('%d', ttl_ms))
+  end
   if undone == 1 then call('DEL', keys[at_key]) end
   local state = read(quota, value)
   local settled = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual)

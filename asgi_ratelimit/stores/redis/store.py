@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -18,8 +19,8 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError
-from ..base import Decisions, Observer, Store, before_closing
-from ..event_loops import drop_closed, running_loop, see_all_through
+from ..base import Decisions, Observer, before_closing
+from ..event_loops import ByLoop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .clients import Connection, RedisLike, server_of
 from .cluster import ClusterNodes
@@ -30,7 +31,7 @@ from .outage import Outage
 from .wire import PEEK_ID, NumberedTake
 
 
-class RedisStore(Store):
+class RedisStore:
     """Buckets in Redis 6.2 or newer, or Valkey: one string key for each, decided by a script on the server's clock.
 
     ``url_or_client`` is a URL (``redis://``, ``rediss://``, ``unix://``, ``redis+cluster://host:port,host:port`` or
@@ -62,13 +63,15 @@ class RedisStore(Store):
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
-        checked_clock(clock, "RedisStore(url, clock=SteppedClock())")
+        self.clock = checked_clock(clock, "RedisStore(url, clock=SteppedClock())")
+        """The clock that replaces the server's; ``None`` if there is none."""
         server = server_of(url_or_client, timeout)
         denials = Denials(clock.now_us if clock else monotonic_us)
-        operation_ttl_us = checked_operation_ttl(operation_ttl)
+        operation_ttl_ms = math.ceil(checked_operation_ttl(operation_ttl) / 1000)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
-        self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_us, denials, outage)
-        self._documents = RedisDocuments(server, escaped(prefix), timeout)
+        self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_ms, denials, outage)
+        self.documents = RedisDocuments(server, escaped(prefix), timeout)
+        """The documents that processes share beside the buckets."""
         self._begun: Callable[[], None] | None = None
         self._ended: Callable[[], Awaitable[None]] | None = None
         self.begin_anew()
@@ -79,24 +82,14 @@ class RedisStore(Store):
 
         They are never closed here: their event loop shares the parent's registrations with the operating system.
         """
-        _of_parents.append((getattr(self, "_nodes", None), self._documents.by_loop))
-        self._nodes: dict[asyncio.AbstractEventLoop, Node | ClusterNodes] = {}
+        _of_parents.append((getattr(self, "_nodes", None), self.documents.by_loop))
+        self._nodes: ByLoop[Node | ClusterNodes] = ByLoop()
         self._ids = count(getrandbits(48) + 1)
         self._context.outage.begin_ledger()
-        self._documents.begin_anew()
+        self.documents.begin_anew()
 
     def __repr__(self) -> str:
         return f"RedisStore(prefix={self._context.prefix!r}, timeout={self._context.timeout})"
-
-    @property
-    def clock(self) -> Clock | None:
-        """The clock that replaces the server's; ``None`` if there is none."""
-        return self._context.clock
-
-    @property
-    def documents(self) -> RedisDocuments:
-        """The documents that processes share beside the buckets."""
-        return self._documents
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
@@ -134,7 +127,7 @@ class RedisStore(Store):
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
-        prefix, documents = self._context.prefix, self._documents
+        prefix, documents = self._context.prefix, self.documents
         await asyncio.gather(*[documents.delete_key(f"{prefix}:{charge.bucket}") for charge in charges])
         self._context.denials.clear()
         await self._context.outage.local.reset(charges)
@@ -151,13 +144,13 @@ class RedisStore(Store):
             await last()
         if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()
-        nodes = self._nodes.pop(running_loop(*_NEEDS_ASYNCIO), None)
+        nodes = self._nodes.pop(asyncio.get_running_loop(), None)
         if nodes is not None:
             await nodes.aclose()
-        drop_closed(self._nodes)
+        self._nodes.drop_closed()
         if not self._nodes and self._ended is not None:
             await self._ended()
-        await self._documents.aclose()
+        await self.documents.aclose()
 
     def when_used(self, begun: Callable[[], None], ended: Callable[[], Awaitable[None]]) -> None:
         """Call ``begun`` when one more event loop uses the store, and wait for ``ended`` when the last one closes it.
@@ -176,40 +169,35 @@ class RedisStore(Store):
         return [decision for (decision,) in decisions]
 
     async def _settle(self, settlement: Settlement) -> Settled:
-        if settlement.degraded and not settlement.token:
-            return await self._context.outage.settle(settlement)
-        sent = settlement
-        if settlement.degraded:  # Redis keeps the mark, and this process what was charged
-            sent = replace(settlement, actual=settlement.booked.cost, degraded=False)
+        outage, actual = self._context.outage, settlement.actual
+        if settlement.degraded:
+            if not settlement.token:
+                return await outage.settle(settlement)
+            actual = settlement.booked.cost  # Redis keeps the mark, and this process what was charged
         nodes = self._open()
-        sent = nodes.within_slot(sent)
+        sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
         try:
             settled = cast("Settled", await nodes.answer(sent))
         except StoreError:
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
-            self._context.outage.ledger.postpone(sent)
-            now = float((self._context.clock or SystemClock()).now_us())
+            outage.ledger.postpone(sent)
+            now = float((self.clock or SystemClock()).now_us())
             return Settled(True, now, unused(settlement.charge.quota, now))
         if settlement.degraded and settled.is_first:
-            await self._context.outage.settle(settlement)
+            await outage.settle(settlement)
         return settled
 
     def _open(self) -> Node | ClusterNodes:
-        """The node, or all nodes of a cluster, for the running event loop: loops cannot share connections."""
-        loop = running_loop(*_NEEDS_ASYNCIO)
-        nodes = self._nodes.get(loop)
-        if nodes is None:
-            drop_closed(self._nodes)
-            server = self._context.server
-            connection = Connection(server)
-            if server.is_cluster:
-                nodes = self._nodes[loop] = ClusterNodes(self._context, connection)
-            else:
-                nodes = self._nodes[loop] = Node(self._context, connection, server.name)
-            if self._begun is not None:
-                self._begun()
-        return nodes
+        """The node, or all nodes of a cluster, for the running event loop."""
+        return self._nodes.get(_get_running_loop()) or self._nodes.of_running(self._begin)  # type: ignore[arg-type]
+
+    def _begin(self) -> Node | ClusterNodes:
+        server = self._context.server
+        kind = ClusterNodes if server.is_cluster else Node
+        if self._begun is not None:
+            self._begun()
+        return kind(self._context, Connection(server), server.name)
 
 
 _stores: WeakSet[RedisStore] = WeakSet()
@@ -224,9 +212,3 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
-
-
-_NEEDS_ASYNCIO = (
-    "a store on Redis with async",
-    "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)",
-)

@@ -14,7 +14,6 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from ...algorithms import read
-from ...clock import Clock, SystemClock
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -27,20 +26,20 @@ SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 BEST_EFFORT, OPERATION, PEEK = 1, 2, 4
 """The flags of a take."""
 
+UNDONE, FORGOTTEN = 1, 2
+"""The flags of a settlement: an operation is undone, and nothing is remembered of the settlement itself."""
+
 REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
 """The verdicts of a reply."""
 
 PEEK_ID = 0
 """The id of a peek, which charges nothing."""
 
-SKEW_US = 86_400_000_000.0
-"""How far the clock of this machine may be from that of the server, for what is remembered until a time."""
-
 _KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22}
 _QUOTA = struct.Struct("<BI6d")
 _TAKE = struct.Struct("<BBBd")
 _CHARGE = struct.Struct("<Hd")
-_SETTLEMENT = struct.Struct("<BH8dB")
+_SETTLEMENT = struct.Struct("<BH7dB")
 _TAKEN = struct.Struct("<Bdd")
 _REPEATED = struct.Struct("<dd")
 _SETTLED = struct.Struct("<Bd")
@@ -70,15 +69,8 @@ def charges_of(action: Action) -> Sequence[Charge]:
     return action.take.charges if isinstance(action, NumberedTake) else (action.charge,)
 
 
-def weight_of(action: Action) -> int:
-    """As how many charges of a token bucket an action counts, for the work that the script has with it."""
-    return sum([charge.quota.weight for charge in charges_of(action)])
-
-
-def encode(
-    prefix: str, actions: Sequence[Action], operation_ttl_us: float, clock: Clock | None
-) -> tuple[list[bytes], bytes, bytes]:
-    """The keys, the quotas and the actions of one call of the script; ``clock`` replaces that of the server."""
+def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, bytes]:
+    """The keys, the quotas and the actions of one call of the script."""
     keys: list[bytes] = []
     numbers: dict[int, int] = {}
     quotas: list[bytes] = []
@@ -103,13 +95,9 @@ def encode(
         keys.append(f"{prefix}:{settlement_text(action.charge.bucket, action.id)}".encode())
         if action.undone is not None:
             keys.append(f"{prefix}:{operation_text(action.undone)}".encode())
-        ttl_us = operation_ttl_us
-        if action.until_us:
-            ttl_us = max(action.until_us - (clock or SystemClock()).now_us() + SKEW_US, operation_ttl_us)
-        ttl_ms = ttl_us // 1000 + 1 if action.id else 0  # 0: it is not remembered
-        lasting = action.token, ttl_ms, action.until_us, action.undone is not None
         number = numbers[id(action.charge.quota)]
-        parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, *lasting))
+        flags = UNDONE * (action.undone is not None) + FORGOTTEN * (action.id == 0)
+        parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, action.token, action.until_us, flags))
     return keys, b"".join(quotas), b"".join(parts)
 
 

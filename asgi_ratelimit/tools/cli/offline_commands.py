@@ -139,18 +139,18 @@ def load_app(options: argparse.Namespace, example: str) -> Any:
             app = getattr(app, name)
         app = app() if options.factory and callable(app) and takes(app, 0) else app
         if not callable(app) or not takes(app, 3):
-            hint = "; a function that makes one needs --factory"
-            raise ValueError(f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send{hint}")
+            kind = f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send"
+            raise ValueError(f"{kind}; a function that makes one needs --factory")
         return app
-    except (ImportError, AttributeError, ValueError) as error:
-        start = " ".join(example.split()[:2])
-        mend = f"{start} {options.app} --app-dir src" if isinstance(error, ModuleNotFoundError) else example
-        raise ValueError(f"no app at {options.app!r}: {error}: {mend}") from error
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
-        place = extract_tb(error.__traceback__)[-1]
-        where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
-        raised = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{where}"
-        raise ValueError(f"no app at {options.app!r}: {raised}: {example}") from error
+        why, mend = str(error), example
+        if isinstance(error, ModuleNotFoundError):
+            mend = f"{' '.join(example.split()[:2])} {options.app} --app-dir src"
+        elif not isinstance(error, (ImportError, AttributeError, ValueError)):
+            place = extract_tb(error.__traceback__)[-1]
+            where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
+            why = f"{type(error).__name__}: {why.partition(chr(10))[0]}{where}"
+        raise ValueError(f"no app at {options.app!r}: {why}: {mend}") from error
 
 
 def add_folder(folder: str) -> None:

@@ -39,12 +39,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int], None]]:
-    """A line on standard error, if that is a terminal, that says how much is done: each call of the function adds."""
-    done, is_terminal = 0, sys.stderr.isatty()
+    """A line on standard error, if that is a terminal, that says how much is done: what the function is called with."""
+    is_terminal = sys.stderr.isatty()
 
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
+    def advance(done: int) -> None:
         if is_terminal:
             print(f"\r{what}: {done:,}", end="", file=sys.stderr, flush=True)
 

@@ -54,9 +54,8 @@ def add_commands(commands: Any) -> None:
         ("history", history, "show what was changed, by whom and when", ""),
     ):
         typed = arguments.replace("NAME", '"default POST /login"').replace("KEY", "203.0.113.7")
-        parser = commands.add_parser(
-            name, help=what, example=f"asgi-ratelimit {name} {typed} {_STORE}".replace("  ", " ")
-        )
+        example = " ".join(f"asgi-ratelimit {name} {typed} {_STORE}".split())
+        parser = commands.add_parser(name, help=what, example=example)
         parser.set_defaults(run=partial(_run, run))
         parser.add_argument("--store", default=os.environ.get(VARIABLE), help=f"its URL (default: that in {VARIABLE})")
         parser.add_argument("--prefix", default="rl", help="the prefix of the store's keys (default: rl)")
@@ -196,10 +195,8 @@ async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> t
     scan = Scan(options.store, prefix=options.prefix, timeout=TIMEOUT)
     search = asyncio.create_task(scan.buckets(options.name, key, most=most))
     with progress("keys looked at") as advance:
-        shown = 0
         while not (await asyncio.wait([search], timeout=0.2))[0]:
-            advance(scan.looked - shown)
-            shown = scan.looked
+            advance(scan.looked)
     return [each for each in search.result() if each.quota not in RESERVED_NAMES], scan
 
 

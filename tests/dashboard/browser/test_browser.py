@@ -110,19 +110,6 @@ def test_a_rule_is_switched_off_only_after_a_question(site: Site) -> None:
     assert len([change for change in site.state()["history"] if change["after"] and change["after"]["word"]]) == 1
 
 
-def test_a_key_is_blocked_from_its_row(site: Site) -> None:
-    """The dialog says whom it is about."""
-    with site.page("phone") as page:
-        page.get_by_role("button", name=re.compile("Change 127.0.0.1 of login")).click()
-        dialog = page.locator("#change-key")
-        expect(dialog.get_by_role("heading")).to_have_text("127.0.0.1 of login")
-        dialog.get_by_role("button", name="Block", exact=True).click()
-        expect(page.locator("#toast")).to_contain_text("is blocked by login for 1 hour")
-        page.get_by_role("button", name=re.compile("Change 127.0.0.1 of login")).click()
-        dialog.get_by_role("button", name="Unblock").click()
-        expect(page.locator("#toast")).to_contain_text("is not blocked by login")
-
-
 FORM = """<form method="post" action="{url}/limits/set">
 <input name="rule" value="login"><input name="quota" value="off"></form><script>document.forms[0].submit()</script>"""
 

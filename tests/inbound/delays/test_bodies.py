@@ -82,39 +82,13 @@ def behind_dependency(clock: SteppedClock) -> ASGIApp:
     return app
 
 
-def behind_both(clock: SteppedClock) -> ASGIApp:
-    """A dependency behind a middleware, for both of which a request waits."""
-    store = MemoryStore(clock=clock)
-    limit = RateLimit("1/s burst 1", max_delay=5.0, name="body", store=store)
-    app = FastAPI()
-
-    @app.post("/", dependencies=[Depends(limit)])
-    async def body(request: Request) -> Response:
-        return Response(await request.body())
-
-    app.add_middleware(RateLimitMiddleware, quota="2/s burst 1", max_delay=5.0, store=store)
-    app.add_middleware(BaseHTTPMiddleware, dispatch=passing)
-    return app
-
-
-KINDS = [behind_middleware, behind_dependency, behind_both]
-kinds = pytest.mark.parametrize("kind", KINDS)
+KINDS = [behind_middleware, behind_dependency]
 
 
 async def second_visit(app: ASGIApp, client: Client) -> bytes:
     """What the app answers to a client that has to wait."""
     await Client(b"").visit(app)
     return await client.visit(app)
-
-
-@kinds
-@pytest.mark.parametrize("steps", range(12))
-def test_a_part_that_comes_with_the_slot_reaches_the_app(kind: Callable[[SteppedClock], ASGIApp], steps: int) -> None:
-    """Whatever the event loop does first, also where a middleware further out has it in hand by then."""
-    for parts in (b"a", b"b"), (b"a", b"b", b"c"):
-        clock = SteppedClock()
-        client = Client(*parts, gaps=(SLOT, SLOT), steps=steps)
-        assert clock.run(second_visit(kind(clock), client)) == b"".join(parts)
 
 
 @given(

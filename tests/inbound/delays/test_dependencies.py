@@ -6,7 +6,7 @@ import pytest
 from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.types import Message
 
-from asgi_ratelimit import Decision, MemoryStore, RateLimit
+from asgi_ratelimit import Decision, RateLimit
 from asgi_ratelimit.keys import header
 from tests.support.visitors import Site, Visitor
 
@@ -70,12 +70,6 @@ def test_a_dependency_waits_for_its_slot(is_inside: bool) -> None:
 
 
 @inside
-def test_without_a_max_delay_it_refuses(is_inside: bool) -> None:
-    """0.0 refuses at once, also within a middleware whose own quota may be waited for."""
-    assert Api(is_inside=is_inside, own_delay=0.0, max_delay=5.0, quota="9/s").run(Visitor(), Visitor()) == [0.0, None]
-
-
-@inside
 @pytest.mark.parametrize("path", ["/raw", "/json"])
 def test_the_endpoint_gets_the_whole_body(path: str, is_inside: bool) -> None:
     """Whether FastAPI has read it before the wait or the endpoint reads it afterwards."""
@@ -92,27 +86,9 @@ def test_a_client_that_goes_gives_its_slot_back(path: str, is_inside: bool) -> N
     assert Api(is_inside=is_inside).run(post(path), gone, post(path)) == [0.0, None, 1.0]
 
 
-def test_one_with_its_own_store_counts_among_those_that_wait() -> None:
-    """The middleware around the app says how many may, whatever store they wait for."""
-    api = Api(is_inside=True, own_delay=9.0, max_waiting=2)
-    outer = Site(store=MemoryStore(clock=api.clock), max_waiting=2).middleware
-    outer.app, api.app = api.app, outer
-    assert api.run(*[Visitor() for _ in range(5)]) == [0.0, 1.0, 2.0, None, None]
-
-
 def test_a_request_that_waits_twice_says_how_long_altogether() -> None:
     """Here for the middleware's quota until 0.25, and then for that of the dependency."""
     second = Visitor()
     assert Api(is_inside=True, quota="4/s burst 1", max_delay=1.0).run(Visitor(), second) == [0.0, 1.0]
     assert second.delay == "1.000"
     assert second.body == b"0.75"
-
-
-def test_the_socket_of_a_route_waits_for_its_slot() -> None:
-    """Before the handshake is accepted."""
-    sockets = [
-        Visitor("/socket", incoming=[{"type": "websocket.connect"}], scope={"type": "websocket", "subprotocols": []})
-        for _ in range(3)
-    ]
-    assert Api().run(*sockets) == [0.0, 1.0, 2.0]
-    assert [each.sent[0]["type"] for each in sockets] == ["websocket.accept"] * 3

@@ -61,14 +61,6 @@ async def test_where_nobody_may_pass_nobody_waits() -> None:
     assert [event.decision.delay for event in seen] == [0.0] * 2
 
 
-async def test_where_everybody_may_pass_nobody_waits() -> None:
-    """All are let in."""
-    visitors = [Visitor() for _ in range(4)]
-    seen = await visited(*visitors, on_error="allow")
-    assert [visitor.status for visitor in visitors] == [200] * 4
-    assert [event.decision.delay for event in seen] == [0.0] * 4
-
-
 async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
     """The quotas that are taken when the slot has come are not, so nobody may pass."""
     with RedisServer() as server:
@@ -129,12 +121,12 @@ async def test_on_a_cluster_requests_wait_as_well() -> None:
     with RedisCluster() as cluster:
         store = RedisStore(cluster.url, timeout=30, on_error="deny")
         rules = [Rule("/", "100/s burst 5", key=lambda _: "all")]
-        site = Site("20/s burst 1", store=store, rules=rules, max_delay=60.0, hooks=[seen.append])
-        visitors = [Visitor() for _ in range(6)]
+        site = Site("2/s burst 1", store=store, rules=rules, max_delay=60.0, hooks=[seen.append])
+        visitors = [Visitor() for _ in range(4)]
         await asyncio.gather(*[visit(site, visitor) for visitor in visitors])
         await store.aclose()
-    assert [visitor.status for visitor in visitors] == [200] * 6
-    assert sum(event.decision.delay > 0 for event in seen) == 5
+    assert [visitor.status for visitor in visitors] == [200] * 4
+    assert sum(event.decision.delay > 0 for event in seen) == 3
 
 
 @pytest.mark.usefixtures("unpublished", "unwatched")

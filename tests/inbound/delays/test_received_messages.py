@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from starlette.types import Message, Receive, Send
+from starlette.types import Message
 
 from asgi_ratelimit.inbound.delays import MESSAGE_BYTES, MOST_BYTES
 from tests.support.visitors import Site, Visitor
@@ -17,21 +17,6 @@ def chunks(*bodies: bytes) -> list[Message]:
     """The messages of a body."""
     last = len(bodies) - 1
     return [{"type": "http.request", "body": body, "more_body": at < last} for at, body in enumerate(bodies)]
-
-
-def one_that_waits(incoming: list[Message], **more: object) -> Visitor:
-    """A visitor that has waited for a second."""
-    visitor = Visitor(incoming=incoming, **more)  # type: ignore[arg-type]
-    assert Site("1/s burst 1", max_delay=1.0).run(Visitor(), visitor) == [0.0, 1.0]
-    return visitor
-
-
-def test_a_body_arrives_unchanged() -> None:
-    """All of its messages, each of them once, in their order, and the very same objects."""
-    body = chunks(b"one", b"two", b"", b"three")
-    visitor = one_that_waits(body)
-    assert visitor.received == body
-    assert all(received is sent for received, sent in zip(visitor.received, body))
 
 
 @pytest.mark.parametrize("size", [MOST_BYTES // 2, MOST_BYTES, 10 * MOST_BYTES])
@@ -79,21 +64,3 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed() -> None:
     """The server reports that in place of the rest of the body."""
     gone = Visitor(incoming=chunks(b"one", b"two")[:1], leaves=0.5)
     assert Site("1/s burst 1", max_delay=5.0).run(Visitor(), gone, Visitor(at=0.25)) == [0.0, None, 1.0]
-
-
-def test_a_receive_that_fails_ends_nothing() -> None:
-    """What the app makes of the error is its own business, when its turn has come."""
-
-    class Broken(Visitor):
-        async def receive(self) -> Message:
-            raise ConnectionResetError
-
-        async def enter(self, now: float, receive: Receive, send: Send) -> None:
-            with pytest.raises(ConnectionResetError):
-                await receive()
-            self.incoming = ()
-            await super().enter(now, receive, send)
-
-    visitor = Broken()
-    assert Site("1/s burst 1", max_delay=1.0).run(Broken(), visitor) == [0.0, 1.0]
-    assert visitor.status == 200

@@ -7,7 +7,6 @@ from typing import Any
 
 import http_sfv
 import pytest
-from fastapi import Depends, FastAPI, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,12 +14,7 @@ from asgi_ratelimit import (
     ConfigurationError,
     FixedWindow,
     HeaderOptions,
-    MemoryStore,
-    RateLimit,
-    RateLimited,
-    RateLimitMiddleware,
     RollingWindow,
-    Rule,
     TokenBucket,
 )
 from asgi_ratelimit.decision import Charge, Decision, Take
@@ -53,15 +47,6 @@ async def test_a_limit_that_is_near_is_reported(cost: int, near: bool) -> None:
     assert (await ask(app)).headers.get("x-ratelimit-nearlimit") == ("true" if near else None)
 
 
-async def test_the_nearest_of_several_limits_counts() -> None:
-    """One of them is enough, in every dialect."""
-    options = HeaderOptions("legacy", near_limit=0.5)
-    app = limited(ok, "100/minute", rules=[Rule("/", "2/hour")], headers=options)
-    assert (await ask(app)).headers["x-ratelimit-nearlimit"] == "true"
-    app = limited(ok, "1/minute", headers=HeaderOptions(None, near_limit=0))
-    assert (await ask(app)).headers == {"x-own": "1", "x-ratelimit-nearlimit": "true"}
-
-
 @pytest.mark.parametrize(
     ("quota", "cost", "near"),
     [
@@ -82,13 +67,6 @@ async def test_near_is_a_part_of_what_the_quota_grants_at_once(quota: Any, cost:
     assert peer.headers.get("x-ratelimit-nearlimit") == ("true" if near else None)
 
 
-async def test_options_are_off_by_default() -> None:
-    """By default the headers are those of the draft, and nothing else."""
-    for headers in (HeaderOptions(), "draft-10"):
-        peer = await ask(limited(ok, "1/minute", headers=headers))
-        assert set(peer.headers) == {"x-own", "ratelimit-policy", "ratelimit"}
-
-
 # When to come back
 
 
@@ -107,32 +85,12 @@ def test_clients_that_are_refused_together_come_back_apart() -> None:
     assert {HeaderOptions().retry_after(refusal(10_000))[0][1] for _ in range(10)} == {b"10000"}
 
 
-def test_never_stays_never() -> None:
-    """There is nothing to spread."""
-    assert HeaderOptions(spread=0.1).retry_after(refusal(math.inf)) == []
-
-
 @pytest.mark.parametrize("on_limited", [None, lambda connection, decision: ok], ids=["usual", "own"])
 async def test_every_refusal_is_spread_out(on_limited: Any) -> None:
     """With an ``on_limited`` answer too."""
     app = limited(ok, "1/day", headers=HeaderOptions(spread=1), on_limited=on_limited)
     await ask(app)
     assert len({(await ask(app)).headers["retry-after"] for _ in range(50)}) > 10
-
-
-async def test_a_refusal_that_a_handler_answers_is_spread_out() -> None:
-    """Of a dependency, also where the handler passes on the headers of the error."""
-    for passes_on in (False, True):
-        app = FastAPI()
-        app.add_middleware(RateLimitMiddleware, headers=HeaderOptions(spread=1), store=MemoryStore())
-        app.add_api_route("/", lambda: "fine", dependencies=[Depends(RateLimit("1/day"))])
-
-        @app.exception_handler(RateLimited)
-        def answer(request: Request, error: RateLimited, passes_on: bool = passes_on) -> Response:
-            return Response(status_code=429, headers=error.headers if passes_on else None)
-
-        await ask(app)
-        assert len({(await ask(app)).headers["retry-after"] for _ in range(50)}) > 10
 
 
 # Whose bucket it is
@@ -148,20 +106,6 @@ async def test_a_partition_is_a_hash_of_the_key() -> None:
     assert one["ratelimit"].startswith('"per-minute";r=9;t=6;pk=:')
     assert one["ratelimit"].partition(";pk=")[2] == one["ratelimit-policy"].partition(";pk=")[2]
     assert one["x-ratelimit-remaining"] == "9"
-
-
-def test_another_secret_gives_other_partitions() -> None:
-    """Texts and bytes alike are the same secret."""
-    each = decision(Charge(TokenBucket(10), "key"))
-    values = [rendered(HeaderOptions(partition_secret=secret), each)["ratelimit"] for secret in ("one", b"one", "two")]
-    assert values[0] == values[1] != values[2]
-
-
-def test_the_legacy_headers_have_no_partition() -> None:
-    """Their syntax has no place for one."""
-    each = decision(Charge(TokenBucket(10), "key"))
-    assert rendered(HeaderOptions("legacy", partition_secret="s"), each) == rendered(HeaderOptions("legacy"), each)
-    assert HeaderOptions(None, partition_secret="s").request_dialect() is None
 
 
 CHARGES = st.lists(
@@ -207,13 +151,6 @@ def test_wrong_values_raise_at_once(wrong: Any) -> None:
     (value,) = wrong.values()
     with pytest.raises(ConfigurationError, match=f"not {value!r}"):
         HeaderOptions(**wrong)
-
-
-def test_options_are_a_value() -> None:
-    """They may be shared by middlewares."""
-    options = HeaderOptions("both", near_limit=0.2, spread=0.1)
-    assert options == HeaderOptions("both", near_limit=0.2, spread=0.1)
-    assert RateLimitMiddleware(ok, "1/s", headers=options)
 
 
 def test_no_secret_is_shown() -> None:

@@ -32,14 +32,6 @@ async def test_the_apps_own_x_ratelimit_headers_are_the_only_ones(headers: Any, 
     assert ("ratelimit-policy" in peer.headers) == (headers == "both")
 
 
-@pytest.mark.parametrize("headers", ["legacy", "both"])
-async def test_a_refusal_has_those_of_the_middleware(headers: Any) -> None:
-    """It never reaches the app."""
-    app = limited(saying(OWN), "1/minute", headers=headers)
-    await ask(app)
-    assert (await ask(app)).headers["x-ratelimit-limit"] == "1"
-
-
 @pytest.mark.parametrize("headers", ["draft-10", "both"])
 async def test_those_of_the_draft_are_lists_that_join(headers: Any) -> None:
     """Several fields of one name are one list, with an item for each quota."""

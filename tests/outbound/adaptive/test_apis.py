@@ -225,3 +225,24 @@ def test_an_api_whose_answers_report_nothing(profile: str, rate: float) -> None:
     assert caller.get(*["/v1/charges"] * count) == [200] * count
     assert len(caller.service.times) - count <= max(0.03 * count, 2)
     assert max(caller.service.times) <= 45
+
+
+def test_reported_tokens_are_obeyed() -> None:
+    """A request takes as many as successive answers have shown, so what remains is not more than it lasts for."""
+    left, at = 2_000.0, 0.0
+
+    def script(path: str, number: int) -> Any:
+        nonlocal left, at
+        now = caller.clock.now - caller.service.started
+        left, at = min(left + (now - at) * 1_000, 2_000), now
+        is_served = left >= 130
+        left -= 130 * is_served
+        headers = {"x-ratelimit-limit-tokens": "2000", "x-ratelimit-remaining-tokens": f"{left:.0f}"}
+        headers["x-ratelimit-reset-tokens"] = f"{2_000 - left:.0f}ms"
+        return (200, headers) if is_served else (429, headers | {"retry-after-ms": f"{130 - left:.0f}"})
+
+    caller = Caller(script, profile="openai", retries=5)
+    started = caller.clock.now
+    assert caller.get(*["/v1/responses"] * 300) == [200] * 300
+    assert len(caller.service.times) - 300 <= 9
+    assert caller.clock.now - started <= 300 * 130 / 1_000 * 1.1

@@ -210,18 +210,27 @@ class Learner:
     def after(self, *lefts: int, window: float = 1.0) -> str:
         """What is believed after these answers."""
         for left in lefts:
-            self.burst.learn(20.0, ServerLimit(limit=20.0, remaining=float(left), window=window, reset_after=1.0))
+            report = ServerLimit(limit=20.0, remaining=float(left), window=window, reset_after=1.0)
+            self.burst.learn(20.0, report, is_alone=True)
         return self.burst.stage
 
 
 def test_another_policy_is_learned_anew() -> None:
     """What a refusal has shown counts as long as the policy stays."""
     learner = Learner()
-    assert learner.after(4, 3) == "refill"
+    assert learner.after(4, 3) == "trial"
     learner.burst.refuse()
     assert learner.after(4, 3, 4) == "refused"
+    assert learner.after(4, window=2.0) == "trial"
     assert learner.after(4, window=2.0) == "refill"
     assert learner.after(19, window=2.0) == "window"
+
+
+def test_answers_that_leave_less_each_time_end_the_trial() -> None:
+    """Nothing comes back between them, so it is a window of which others have used a part."""
+    learner = Learner()
+    assert learner.after(14, 13, 12) == "trial"
+    assert learner.after(11) == "window"
 
 
 def test_a_refusal_after_many_served_requests_is_borne() -> None:

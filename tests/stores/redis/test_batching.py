@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,29 @@ class TooLate(Exception):
     """The deadline of a batch is over."""
 
 
+class Group(GroupCommit[int, str]):
+    """A group commit, given what a subclass says."""
+
+    def __init__(
+        self,
+        send: Callable[[list[int]], Awaitable[Sequence[str | Exception]]],
+        timeout: float = 30.0,
+        weight_of: Callable[[int], int] = lambda item: 1,
+        most_weight: int = MAX_ITEMS,
+    ) -> None:
+        super().__init__(timeout, most_weight)
+        self._sends, self._weigh = send, weight_of
+
+    async def send(self, items: list[int]) -> Sequence[str | Exception]:
+        return await self._sends(items)
+
+    def timed_out(self) -> Exception:
+        return TooLate()
+
+    def weight_of(self, item: int) -> int:
+        return self._weigh(item)
+
+
 @dataclass
 class Server:
     """The other end of a ``GroupCommit``, which answers when the test says so."""
@@ -30,8 +53,7 @@ class Server:
     answers: list[asyncio.Future[Sequence[str | Exception]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        options = {"timeout": 30.0, "timed_out": TooLate, **self.options}
-        self.group: GroupCommit[int, str] = GroupCommit(self._send, **options)
+        self.group = Group(self._send, **self.options)
 
     async def _send(self, items: list[int]) -> Sequence[str | Exception]:
         self.batches.append(items)
@@ -177,7 +199,7 @@ async def test_a_batch_fails_at_its_deadline_whatever_it_is_doing(*, swallows: b
                 await end.wait()
         return ["answer"] * len(items)
 
-    group: GroupCommit[int, str] = GroupCommit(send, timeout=0.02, timed_out=TooLate)
+    group = Group(send, timeout=0.02)
     late = group.submit(1)
     await settle_down()
     behind = group.submit(2)
@@ -202,7 +224,7 @@ async def test_a_batch_that_ends_after_its_deadline_sends_no_other() -> None:
                 await end.wait()
         return ["answer"] * len(items)
 
-    group: GroupCommit[int, str] = GroupCommit(send, timeout=0.02, timed_out=TooLate)
+    group = Group(send, timeout=0.02)
     with pytest.raises(TooLate):
         await group.submit(0)
     group._timeout = 60.0  # only the first batch is late

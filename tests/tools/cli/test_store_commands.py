@@ -201,18 +201,6 @@ def test_a_name_that_nobody_has_used_is_told(redis_url: str, capsys: pytest.Capt
         assert capsys.readouterr() == (f"{name!r} is 5/s\n", warning)
 
 
-@pytest.mark.parametrize("command", [["buckets"], ["peek", "shop", KEY], ["reset", "shop", KEY]])
-def test_a_prefix_under_which_nothing_is_stored_is_told(
-    redis_url: str, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It may be misspelt, or the store the wrong one; so it is where a program has another prefix."""
-    serve(redis_url)
-    main([*command, "--prefix", "shpo", "--store", redis_url])
-    assert capsys.readouterr().err == NO_PROGRAM
-    main([*command, "--store", redis_url])
-    assert capsys.readouterr().err == ""
-
-
 WRONG = [
     (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
     (["peek", "a", "b", "--store", "memory://"], "is not the URL of a store"),

@@ -435,3 +435,11 @@ async def test_an_observer_is_told_of_the_calls_of_each_node(store: RedisStore) 
     assert sum(call.size for call in calls) == 20
     assert len(calls) > 1
     assert {(call.error, call.is_out) for call in calls} == {(None, False)}
+
+
+async def test_a_refusal_over_several_keys_leaves_no_keys(cluster: RedisCluster, store: RedisStore) -> None:
+    """What was taken of the first key and given back: any number of refusals costs nothing."""
+    (own, shared) = (keys_on(cluster, at)[0] for at in range(2))
+    take = Take((Charge(HOURLY, own), Charge(SHARED, shared, 5)))
+    assert [(await store.take((take,)))[0].allowed for _ in range(8)] == [True] + [False] * 7
+    assert sum(asked(node, "dbsize") for node in cluster.primaries) == 2

@@ -14,7 +14,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.outage import Outage
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting import run_in_place
+from asgi_ratelimit.waiting.drivers import run_in_place
 from tests.support.examples import up_to
 
 KINDS: list[Callable[..., Quota]] = [TokenBucket, FixedWindow, RollingWindow]

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import MemoryStore, Overrides, RateLimitMiddleware, Rule, Store
-from asgi_ratelimit.keys import header
+from asgi_ratelimit import MemoryStore, Overrides, RateLimitMiddleware, Rule
 from tests.support.asgi import websocket
 from tests.support.overriding import rewrite, until
 
@@ -68,18 +67,6 @@ async def test_an_override_applies_to_open_sockets() -> None:
         assert not await chat.passes()
 
 
-async def test_a_limit_that_was_off_at_the_handshake_applies_later() -> None:
-    """To sockets that are open already, too."""
-    store = MemoryStore()
-    overrides, chat = Overrides(store), Chat(Rule("/", None, messages="2/hour", name="chat"), store=store)
-    await overrides.set("chat", "off")
-    async with chat.open():
-        assert await chat.passes(5)
-        await overrides.unset("chat")
-        assert await chat.passes(2)
-        assert not await chat.passes()
-
-
 async def test_a_file_applies_to_open_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota that changes, one that is new, and one that is gone; what was used stays used."""
     monkeypatch.setattr("asgi_ratelimit.inbound.config.EVERY", 0.02)
@@ -124,14 +111,3 @@ async def test_keys_stay_as_at_the_handshake() -> None:
             await overrides.set("b", "off")
             assert await chat.passes(1)
     assert asked == [("a", "/")] * 2 + [("b", "/")]
-
-
-async def test_a_rule_without_a_key_limits_nothing(store: Store) -> None:
-    """Neither at the handshake nor later."""
-    chat = Chat(Rule("/", None, messages="1/hour", key=header("x-client")), store=store)
-    async with chat.open():
-        assert await chat.passes(3)
-    chat = Chat(Rule("/", None, messages="1/hour", key=header("x-client")), store=store)
-    async with chat.open(headers=[(b"x-client", b"somebody")]):
-        assert await chat.passes(1)
-        assert not await chat.passes(1)

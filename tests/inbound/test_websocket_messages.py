@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import ask, http, limited, ok, websocket
+from tests.support.asgi import limited, ok, websocket
 from tests.support.redis_server import RedisServer
 
 TEXT = {"type": "websocket.receive", "text": "hello"}
@@ -106,22 +106,9 @@ def test_each_key_has_its_own() -> None:
     assert sockets.run(2, sockets=3) == [0, 0, 0, 1, 1, 1]
 
 
-def test_no_key_is_no_limit() -> None:
-    """As for requests."""
-    sockets = Sockets(Rule("/", None, messages="1/s burst 1", key=lambda connection: None))
-    assert sockets.run(3) == [0, 0, 0]
-
-
 def test_a_rule_that_is_tried_out_slows_nobody_down() -> None:
     """Neither its quota nor that for messages is enforced."""
     assert Sockets(Rule("/", "9/s", messages="1/s burst 1", shadow=True)).run(3) == [0, 0, 0]
-
-
-def test_several_rules_are_one_take() -> None:
-    """The slowest decides."""
-    rules = [Rule("/", "9/s", messages="4/s burst 1"), Rule("/", "9/s", messages="2/s burst 1", name="b")]
-    sockets = Sockets(*rules)
-    assert sockets.run(3) == [0, 0.5, 1.0]
 
 
 def test_handshakes_are_charged_to_the_quota_of_the_rule() -> None:
@@ -174,15 +161,6 @@ def test_nothing_leaves_after_the_close() -> None:
     rule = Rule("/", None, messages="1/hour")
     clock.run(RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))(websocket(), receive, send))
     assert (received, sent) == (["all"], [CLOSE])
-
-
-@pytest.mark.anyio
-async def test_requests_over_http_do_not_mind() -> None:
-    """The rule applies to them as if it had no ``messages``."""
-    app = limited(ok, None, rules=[Rule("/", "10/minute", messages="1/hour")])
-    assert (await ask(app, http())).headers["ratelimit"] == '"per-minute";r=9;t=6'
-    app = limited(ok, "5/minute", rules=[Rule("/", None, messages="1/hour")])
-    assert (await ask(app, http())).headers == {"x-own": "1"}
 
 
 def test_a_framework_sees_a_disconnect() -> None:

@@ -209,27 +209,6 @@ def test_two_tasks_that_receive_share_the_messages() -> None:
     assert Line(in_memory, two).run().got == [("0", 0.0), ("1", 1.0), ("2", 2.0), ("websocket.disconnect", 30.0)]
 
 
-def test_a_store_that_fails_is_asked_again() -> None:
-    """The error is the app's, and the message stays."""
-
-    class Failing(StoreElsewhere):
-        failures = 2
-
-        async def take(self, takes: Any) -> Any:
-            if self.failures:
-                self.failures -= 1
-                raise ZeroDivisionError
-            return await super().take(takes)
-
-    async def tries(line: Line, receive: Receive, _: Send) -> None:
-        for _ in range(2):
-            with pytest.raises(ZeroDivisionError):
-                await receive()
-        line.note(await receive())
-
-    assert [text for text, _ in Line(Failing, tries).run().got] == ["0"]
-
-
 @given(
     st.sampled_from([in_memory, elsewhere]),
     st.lists(st.integers(0, 30).map(lambda tenths: tenths / 10), max_size=6),
