@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from threading import Lock
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,7 +18,7 @@ from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
-from ..overrides import subscribe
+from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
@@ -107,7 +106,6 @@ class RateLimitMiddleware:
         self._has_started = False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
         self._enforcer = self._new_enforcer(observers, on_limited)
-        self._lock = Lock()
         if self._options.name is not None:
             self._own_names(self.rule_table)
         self._take_over_table(self.rule_table)
@@ -164,8 +162,11 @@ class RateLimitMiddleware:
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
-        with self._lock:  # no thread takes over an older table after a newer one
-            self._take_over_table(self._table_of(self._options))
+        while True:
+            options, place, live = self._options, self._place, live_overrides(self._store)
+            self._take_over_table(self._table_of(options))
+            if options is self._options and place is self._place and live is live_overrides(self._store):
+                break  # else another thread may have replaced a newer table; a lock might be held in a fork
         self._warn()
 
     def _warn(self) -> None:
