@@ -218,18 +218,6 @@ async def test_a_route_is_limited() -> None:
     assert answers[0].headers["ratelimit"] == '"per-minute";r=1;t=30'
 
 
-async def test_a_router_shares_one_limit() -> None:
-    """One instance is one limit, for all routes of the router, and in none outside of it."""
-    router = APIRouter(dependencies=[limit("2/minute", name="router")])
-    router.get("/a")(hello)
-    router.get("/b/{number}")(hello)
-    app = FastAPI()
-    app.include_router(router, prefix="/v1")
-    app.get("/free")(hello)
-    scopes = [http(path) for path in ("/v1/a", "/v1/b/1", "/v1/b/2", "/free")]
-    assert await statuses(app, *scopes) == [200, 200, 429, 200]
-
-
 async def test_nested_routers_are_limited() -> None:
     """At every level of nesting."""
     leaf, branch = APIRouter(), APIRouter(dependencies=[limit("3/minute", name="branch")])
@@ -291,12 +279,6 @@ async def test_it_may_be_overridden_in_tests() -> None:
     app = a_route(Depends(limiting))
     app.dependency_overrides[limiting] = lambda: None
     assert await statuses(app, http(), http()) == [200, 200]
-
-
-async def test_it_shows_nothing_in_the_signature_of_the_route() -> None:
-    """OpenAPI lists no parameter for it."""
-    parameters = a_route(limit()).openapi()["paths"]["/"]["get"].get("parameters")
-    assert parameters is None
 
 
 # Names
@@ -392,19 +374,6 @@ async def test_one_on_no_route_needs_a_name() -> None:
     decision = await RateLimit("1/minute", name="by hand", store=a_store())(connection, response)
     assert decision is not None
     assert decision.allowed
-
-
-def by_host(connection: Request) -> str:
-    return "1/s"
-
-
-def test_its_quotas_show_as_text() -> None:
-    """Where the text says the same; a function shows as its name."""
-    both = RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name="daily"))
-    assert repr(both) == (
-        'RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name=\'daily\'))'
-    )
-    assert repr(RateLimit(by_host)) == 'RateLimit("by_host()")'
 
 
 # Key, cost, functions

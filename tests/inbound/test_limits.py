@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
@@ -253,11 +253,6 @@ async def test_wrong_arguments_show_the_right_use(
     assert left(await ask(an_app(endpoint))) == [9]
 
 
-async def test_a_charge_of_nothing_is_nothing() -> None:
-    """An endpoint may charge a count, which may be 0."""
-    assert left(await ask(an_app(lambda request: request.charge(0)))) == [9]
-
-
 async def test_all_may_be_given_back() -> None:
     """Both what the middleware charged and what the endpoint charged."""
 
@@ -298,12 +293,6 @@ async def test_a_charge_that_is_cancelled_is_given_back() -> None:
     assert (await Limiter("10/day", store=store).peek(CLIENT[0])).remaining == 10
 
 
-async def test_what_it_really_was_may_be_said() -> None:
-    """Less or more than was charged."""
-    app = an_app(lambda request: request.settle(4))
-    assert [left(await ask(app)) for _ in range(2)] == [[9], [5]]
-
-
 async def test_what_an_endpoint_charges_is_not_settled_by_the_rule() -> None:
     """The function of the rule says what its own charge really cost."""
     rule = Rule("/", "10/minute", cost=2, settle=lambda status, headers: 1)
@@ -322,11 +311,9 @@ async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ([("refund", "default")], [], {"default": 20, "login": 20}),
         ([("refund", "default"), ("refund", "login")], [], {"default": 20, "login": 20}),
         ([("refund", "login")], [], {"default": 19, "login": 20}),
         ([], [("refund", "default")], {"default": 20, "login": 20}),
-        ([], [("refund", "default"), ("refund", "login")], {"default": 20, "login": 20}),
         ([("refund", "default"), ("refund", "default")], [("refund", None)], {"default": 20, "login": 20}),
     ],
 )
@@ -437,8 +424,7 @@ def test_an_endpoint_without_async_may_charge() -> None:
     assert answers[0].headers["ratelimit"].startswith('"per-hour";r=5')
 
 
-@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
-def test_a_websocket_may_be_charged(framework: str) -> None:
+def test_a_websocket_may_be_charged() -> None:
     """For each message, for example; beyond the limit the socket is closed with 1008."""
 
     async def endpoint(session: WebSocket) -> None:
@@ -447,11 +433,8 @@ def test_a_websocket_may_be_charged(framework: str) -> None:
             await limits(session).charge(3)
             await session.send_text("more")
 
-    if framework == "starlette":
-        app: Any = Starlette(routes=[WebSocketRoute("/", endpoint)])
-    else:
-        app = FastAPI()
-        app.websocket("/")(endpoint)
+    app = FastAPI()
+    app.websocket("/")(endpoint)
     app.add_middleware(RateLimitMiddleware, quota="10/hour")
     with TestClient(app).websocket_connect("/") as session:
         for _ in range(3):

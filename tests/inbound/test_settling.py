@@ -11,7 +11,6 @@ import pytest
 from anyio import lowlevel, sleep_forever
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -158,17 +157,6 @@ async def test_an_error_before_the_answer_is_a_500() -> None:
     assert (await rule.ask(answering())).status == 200
 
 
-async def test_an_http_exception_has_its_status() -> None:
-    """That of a plain app, which an app around it will answer."""
-    seen: list[int] = []
-
-    async def teapot(scope: Scope, receive: Receive, send: Send) -> None:
-        raise HTTPException(418)
-
-    await crash(SettledApp(lambda status, headers: seen.append(status)).app(teapot), http(), HTTPException)
-    assert seen == [418]
-
-
 async def test_bytes_that_were_sent_count_where_an_answer_breaks_off() -> None:
     """Two thousand of them are two units."""
     seen: list[tuple[int, int]] = []
@@ -176,15 +164,6 @@ async def test_bytes_that_were_sent_count_where_an_answer_breaks_off() -> None:
     await crash(rule.app(fails_midway), http())
     assert seen == [(200, 2000)]
     assert await rule.left() == 8
-
-
-async def test_bytes_are_counted_to_the_end() -> None:
-    """Over all parts of the body, settled once with the last of them."""
-    seen: list[tuple[int, int]] = []
-    parts = [{"type": "http.response.body", "body": b"x" * n, "more_body": n < 3000} for n in (1000, 2000, 3000)]
-    rule = SettledApp(lambda status, headers, sent: seen.append((status, sent)) or sent / 1000)
-    await rule.ask(sends(START, *parts))
-    assert seen == [(200, 6000)]
 
 
 @pytest.mark.parametrize(("settle", "left"), [(failures, 9), (kilobytes, 9)])
@@ -232,14 +211,6 @@ async def test_an_app_that_sends_nothing_has_been_charged() -> None:
 
 
 # What is settled
-
-
-async def test_two_rules_settle_each_by_its_own() -> None:
-    """One by the status, the other by the bytes, at the end of the answer."""
-    rules = [Rule("/", "10/minute", settle=failures, name="a"), Rule("/", "20/minute", settle=kilobytes, name="b")]
-    app = limited(answering(body=b"x" * 5000), None, rules=rules)
-    await ask(app)
-    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6, "b per-minute";r=14;t=3'
 
 
 async def test_a_refused_request_is_not_settled() -> None:

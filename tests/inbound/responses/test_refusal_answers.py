@@ -133,15 +133,6 @@ async def test_the_quotas_that_refuse_are_named(quotas: Any, violated: list[str]
     assert peer.headers["ratelimit"].count(";r=") == len(quotas)
 
 
-@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "a, b;q=1"])
-async def test_names_are_quoted(name: str) -> None:
-    """A name with marks of the header's own syntax stays one name, there and in the problem details."""
-    peer = await (await used_up(TokenBucket(1, 60, name=name))).refused()
-    assert peer.problem["violated-policies"] == [name]
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    assert peer.headers["ratelimit"] == f'"{escaped}";r=0;t=60'
-
-
 # An answer of one's own
 
 
@@ -306,27 +297,6 @@ async def test_each_dependency_may_have_its_own_answer() -> None:
         assert set(json.loads(peer.body)) == {"wait"}
 
 
-async def test_an_own_answer_may_say_when_to_come_back() -> None:
-    """A Retry-After of its own is the only one."""
-    response = PlainTextResponse("no", 429, headers={"Retry-After": "3600"})
-    peer = await (await used_up(on_limited=lambda connection, decision: response)).refused()
-    assert peer.headers["retry-after"] == "3600"
-
-
-async def test_no_own_answer_is_the_usual_one() -> None:
-    """``None`` leaves it to the middleware."""
-    peer = await (await used_up(on_limited=lambda connection, decision: None)).refused()
-    assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
-
-
-async def test_a_handshake_may_be_answered_by_ones_own() -> None:
-    """Where the server can answer it; it is closed elsewhere."""
-    limited = await used_up(on_limited=own_answer)
-    peer = await limited.refused(websocket(**ANSWERING))
-    assert (peer.status, peer.headers["ratelimit"]) == (420, '"per-minute";r=0;t=60')
-    assert [message["type"] for message in (await limited.refused(websocket())).sent] == ["websocket.close"]
-
-
 async def test_an_own_answer_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """The request is refused as usual, and one log line says why, once."""
 
@@ -400,14 +370,6 @@ async def test_whoever_may_not_pass_further_in_costs_nothing_further_out(options
     app = RateLimitMiddleware(Starlette(routes=[inner, Mount("/", ok)]), "10/minute", store=store)
     assert (await ask(app, http("/in/x"))).status in (429, 503)
     assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=9;t=6'
-
-
-async def test_a_scope_is_as_it_was_when_all_is_over() -> None:
-    """What was there for limits further in is removed, so that the same scope can be used again."""
-    app, scope = RateLimitMiddleware(ok, "10/minute"), http()
-    for left in (9, 8):
-        assert (await ask(app, scope)).headers["ratelimit"].startswith(f'"per-minute";r={left}')
-        assert scope == http()
 
 
 # The store is out
