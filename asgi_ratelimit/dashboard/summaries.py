@@ -140,8 +140,7 @@ class Summaries:
 
     async def _read(self, minute: int) -> dict[str, Part]:
         contents = await self._documents.read_parts(document_of(minute))
-        parts = {process: part_of(content, minute) for process, content in contents.items()}
-        return {process: part for process, part in parts.items() if part is not None}
+        return {process: part for process, content in contents.items() if (part := part_of(content, minute))}
 
 
 async def summary(store: Store) -> Summary:
@@ -156,8 +155,8 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
     refused: Counter[tuple[str, str]] = Counter()
     newest, waits = dict[str, dict[str, Any]](), WaitTimes()
     for place, (minute, parts) in enumerate(minutes.items()):
-        for process, part in parts.items():
-            newest[process] = values = part
+        for process, values in parts.items():
+            newest[process] = values
             for name, numbers in values["rules"].items():
                 rows[name][place] = added(rows[name][place], numbers)
             for second, *counts in values["seconds"]:

@@ -31,8 +31,11 @@ def of_fastapi(user: Annotated[str, Depends(print)]) -> bool:
     [
         ({}, r"'allow': app.mount\(\"/limits\", dashboard\(store, allow=is_admin"),
         ({"allow": True}, r"allow is a function .*not .*: dashboard\(store, allow=lambda"),
-        ({"allow": of_fastapi}, "allow=of_fastapi is a dependency of FastAPI"),
-        ({"allow": HTTPBearer()}, "allow=HTTPBearer is a dependency of FastAPI"),
+        (
+            {"allow": of_fastapi},
+            r"allow is a function of the connection, not of_fastapi\(user\): dashboard\(store, allow=lambda",
+        ),
+        ({"allow": HTTPBearer()}, "allow is a function of the connection, not .*HTTPBearer"),
         ({"allow": print, "by": "ann"}, "by is a function of .*, not 'ann'"),
     ],
     ids=["nothing", "no function", "a dependency", "a security scheme", "a name"],

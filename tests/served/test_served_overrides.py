@@ -155,5 +155,5 @@ async def test_a_broken_file_changes_nothing_and_a_good_one_does(site: Site) -> 
         assert load.used >= used_before >= WORKERS
         site.file.write_text(LIMITS.format(limit=100_000))
         await load.until_all_say("100000")
-    await until_logged(site, "steady: quota 100000/400 days fixed -> 300000/400 days fixed")
+    await until_logged(site, "steady: 100000 per 400 days fixed -> 300000 per 400 days fixed\n")
     await until_logged(site, error)
