@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from threading import Lock
-from typing import cast
+from types import NoneType
+from typing import Any, cast
 
+from ..buckets import escaped
 from ..clock import SystemClock, monotonic_us
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
@@ -74,6 +76,68 @@ class MemoryDocuments:
         for each in [each for each, (_, until_us) in self._values.items() if until_us <= now]:
             del self._values[each]
         return self._values.get(name, ({}, 0.0))[0]
+
+
+REPLACE = """
+local current = redis.call('GET', KEYS[1])
+if (current and '=' .. current or '') ~= ARGV[1] then return false end
+return redis.call('SET', KEYS[1], ARGV[2])
+"""
+"""ARGV: the old content behind "=", or nothing if there is none, and the new one. Replies nothing if it was another."""
+
+WRITE_PART = """
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return redis.call('PEXPIRE', KEYS[1], ARGV[3])
+"""
+"""ARGV: the part, its content, and the milliseconds for which all parts live from now on."""
+
+TIME = "local time = redis.call('TIME') return time[1] * 1000000 + time[2]"
+"""Replies the time in microseconds since the Unix epoch."""
+
+
+class RedisDocuments:
+    """Documents in Redis: one string key for each, and one hash for all parts of a name.
+
+    ``call`` is awaited with the words of a command, and the ``kind`` of its answer; it raises ``StoreError``. Its
+    ``aclose`` closes the connection of the running event loop. ``prefix`` is that of the keys.
+    """
+
+    def __init__(self, prefix: str, call: Any) -> None:
+        self._prefix = prefix
+        self._call = call
+        self.aclose: Callable[[], Coroutine[Any, Any, None]] = call.aclose
+
+    async def read(self, name: str) -> bytes | None:
+        """The content of a document; ``None`` if there is none."""
+        content: bytes | None = await self._call("GET", self._key(name), kind=(bytes, NoneType))
+        return content
+
+    async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
+        """Replace a document, whatever it was."""
+        options = () if seconds is None else ("PX", math.ceil(seconds * 1000))
+        await self._call("SET", self._key(name), content, *options)
+
+    async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
+        before = b"" if old is None else b"=" + old
+        words = "EVAL", REPLACE, 1, self._key(name), before, new
+        return await self._call(*words, kind=(bytes, NoneType)) is not None
+
+    async def read_parts(self, name: str) -> dict[str, bytes]:
+        """The contents of all parts of a name."""
+        parts = await self._call("HGETALL", self._key(name), kind=dict)
+        return {part.decode(errors="replace"): content for part, content in parts.items()}
+
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
+        """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
+        await self._call("EVAL", WRITE_PART, 1, self._key(name), part.encode(), content, math.ceil(seconds * 1000))
+
+    async def now_us(self) -> float:
+        """The time of the server, of one node of a cluster, in microseconds since the Unix epoch."""
+        return float(await self._call("EVAL", TIME, 1, self._key("time"), kind=int))
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}:documents:{escaped(name)}"
 
 
 LOOK_EVERY_US = 60_000_000.0

@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -23,14 +24,16 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
-from ..event_loops import keep, see_all_through
+from ..event_loops import ByLoop, keep, see_all_through
 from ..urls import URL_OF_REDIS, no_url, shown
 from .batching import GroupCommit
 
 RedisLike: TypeAlias = str | Redis | RedisCluster
 
-Command: TypeAlias = tuple[tuple[str | bytes | int, ...], Any]
-"""The words of a command, and the node of a cluster that it is for, unless that depends on its key."""
+Kind: TypeAlias = type | tuple[type, ...]
+
+Command: TypeAlias = tuple[tuple[str | bytes | int, ...], Kind, Any]
+"""The words of a command, what its answer is, and the node of a cluster, unless that depends on the command's key."""
 
 CLOSE_WITHIN = 2.0
 """The most seconds for which closing waits for Redis."""
@@ -251,9 +254,9 @@ class Commands(GroupCommit[Command, Any]):
         super().__init__(timeout, most_weight=1)
         self.connection = Connection(server)
 
-    async def __call__(self, *words: str | bytes | int, node: Any = None) -> Any:
-        """The answer to a command. Raises ``StoreError``."""
-        return await asyncio.shield(keep(self, self.submit((words, node))))
+    async def __call__(self, *words: str | bytes | int, kind: Kind = object, node: Any = None) -> Any:
+        """The answer to a command. Raises ``StoreError``, also if it is not of this kind."""
+        return await asyncio.shield(keep(self, self.submit((words, kind, node))))
 
     async def aclose(self) -> None:
         """Close the client after its answers."""
@@ -262,10 +265,13 @@ class Commands(GroupCommit[Command, Any]):
 
     async def send(self, items: list[Command]) -> Sequence[Any]:
         """The answer to one command."""
-        ((words, node),) = items
+        ((words, kind, node),) = items
         try:
             client = node or self.connection.client or await self.connection.open()
-            return [await client.execute_command(*words)]
+            answer = await client.execute_command(*words)
+            if not isinstance(answer, kind):
+                raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense")
+            return [answer]
         except Exception as error:
             self.connection.drop()
             raise store_error_of(error, self._timeout) from error
@@ -274,6 +280,24 @@ class Commands(GroupCommit[Command, Any]):
         """The command has had no answer."""
         self.connection.drop()
         return timed_out(self._timeout)
+
+
+class CommandsByLoop(ByLoop[Commands]):
+    """Single commands, on any event loop; each has a connection of its own."""
+
+    def __init__(self, server: Server, timeout: float) -> None:
+        super().__init__()
+        self._begin = partial(Commands, server, timeout)
+
+    async def __call__(self, *words: str | bytes | int, kind: Kind = object) -> Any:
+        """The answer to a command. Raises ``StoreError``."""
+        return await self.of_running(self._begin)(*words, kind=kind)
+
+    async def aclose(self) -> None:
+        """Close the client of the running event loop after its answers; the next command opens another one."""
+        commands = self.pop(asyncio.get_running_loop(), None)
+        if commands is not None:
+            await commands.aclose()
 
 
 _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY)\b")

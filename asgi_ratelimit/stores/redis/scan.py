@@ -11,8 +11,8 @@ from ...algorithms import used_units
 from ...buckets import bucket, escaped, key_in, unescaped
 from ...errors import ConfigurationError
 from ...quotas import SECOND_US
+from ..documents import TIME
 from .clients import Commands, RedisLike, server_of
-from .documents import TIME
 
 COUNT = 1000
 """Keys that Redis looks at for one command."""

@@ -20,15 +20,17 @@ from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError
 from ..base import Decisions, Observer, before_closing
+from ..documents import RedisDocuments
 from ..event_loops import ByLoop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
-from .clients import Connection, RedisLike, server_of
-from .cluster import ClusterNodes
+from .clients import CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials
-from .documents import RedisDocuments
-from .node import Context, Node
+from .nodes import ClusterNodes, Context, Node
 from .outage import Outage
 from .wire import PEEK_ID, NumberedTake
+
+LEAST_TIMEOUT = 1.0
+"""The least seconds in which Redis has to answer a single command: nobody is kept from work meanwhile."""
 
 
 class RedisStore:
@@ -70,7 +72,8 @@ class RedisStore:
         operation_ttl_ms = math.ceil(checked_operation_ttl(operation_ttl) / 1000)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
         self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_ms, denials, outage)
-        self.documents = RedisDocuments(server, escaped(prefix), timeout)
+        self._commands = CommandsByLoop(server, max(timeout, LEAST_TIMEOUT))
+        self.documents = RedisDocuments(escaped(prefix), self._commands)
         """The documents that processes share beside the buckets."""
         self._begun: Callable[[], None] | None = None
         self._ended: Callable[[], Awaitable[None]] | None = None
@@ -82,11 +85,11 @@ class RedisStore:
 
         They are never closed here: their event loop shares the parent's registrations with the operating system.
         """
-        _of_parents.append((getattr(self, "_nodes", None), self.documents.by_loop))
+        _of_parents.append((getattr(self, "_nodes", None), list(self._commands.values())))
         self._nodes: ByLoop[Node | ClusterNodes] = ByLoop()
         self._ids = count(getrandbits(48) + 1)
         self._context.outage.begin_ledger()
-        self.documents.begin_anew()
+        self._commands.clear()
 
     def __repr__(self) -> str:
         return f"RedisStore(prefix={self._context.prefix!r}, timeout={self._context.timeout})"
@@ -127,8 +130,8 @@ class RedisStore:
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
-        prefix, documents = self._context.prefix, self.documents
-        await asyncio.gather(*[documents.delete_key(f"{prefix}:{charge.bucket}") for charge in charges])
+        prefix = self._context.prefix
+        await asyncio.gather(*[self._commands("DEL", f"{prefix}:{charge.bucket}") for charge in charges])
         self._context.denials.clear()
         await self._context.outage.local.reset(charges)
 
@@ -150,7 +153,7 @@ class RedisStore:
         self._nodes.drop_closed()
         if not self._nodes and self._ended is not None:
             await self._ended()
-        await self.documents.aclose()
+        await self._commands.aclose()
 
     def when_used(self, begun: Callable[[], None], ended: Callable[[], Awaitable[None]]) -> None:
         """Call ``begun`` when one more event loop uses the store, and wait for ``ended`` when the last one closes it.

@@ -19,7 +19,7 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis.documents import RedisDocuments
+from asgi_ratelimit.stores.documents import RedisDocuments
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.redis_server import RedisServer
 
