@@ -7,6 +7,8 @@ back is the newest one, which moves the end of the queue in the store back. No s
 A caller joins its queue before it books. So callers keep their order, however the answers come, and callers behind one
 that gives up meanwhile use its slot. Each slot is used once, given back, or missed. Only the first waiter has a timer
 for its slot, and each has one for its deadline.
+
+Callers that spend wait in no such queue for slots, but until others give units back to their buckets.
 """
 
 from __future__ import annotations
@@ -14,17 +16,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from ..buckets import DEFAULT_NAME
-from ..clock import Clock
-from ..decision import Decision, Take
+from ..clock import Clock, time_of
+from ..decision import Charge, Decision, Take
 from ..quotas import FixedWindow, TokenBucket
-from .drivers import WakeUp, reset_in_child
+from .drivers import Flow, WakeUp, reset_in_child
+
+T = TypeVar("T")
 
 LATE_US = 100_000.0
 """How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it."""
@@ -54,7 +60,7 @@ class Slot:
     """The decision that booked it; ``None`` for a place."""
 
 
-def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
+def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
     The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a fixed
@@ -70,7 +76,7 @@ def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
             until_us = min(until_us, sent_us + decision.wait_us + quota.period_us - passed_us - 1.0)
         elif charge.cost:
             until_us = min(until_us, at_us + (LATE_US if isinstance(quota, TokenBucket) else quota.period_us))
-    return Slot(key_of(decision.take), at_us, math.inf if until_us <= now_us else until_us, decision)
+    return Slot(key, at_us, math.inf if until_us <= now_us else until_us, decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -226,3 +232,94 @@ class Queues:
             waiters[0].wake_at(0.0)
         elif not waiters and not queue.bookings and len(slots) == self.places:
             self._queues.pop(queue.key, None)
+
+
+class ConcurrencyLimit(Queues):
+    """At most ``places`` callers of each key at a time; the others wait, first come, first served."""
+
+    def wait_and_enter(
+        self, key: Any, clock: Clock | None, deadline_us: float, priority: float = 0.0
+    ) -> Flow[Slot | None]:
+        """Wait until the limit allows one more caller, and become active; ``None`` if the deadline comes first.
+
+        Among the waiting callers, one with a higher ``priority`` goes first. Whoever gets a place has to ``leave`` it.
+        """
+        now_us, waiter = time_of(clock), self.join(key, clock, priority, deadline_us)
+        try:
+            while (place := self.slot_for(waiter, now_us())) is None and now_us() < deadline_us:
+                yield waiter.wake_up
+        finally:
+            self.give_up(waiter)
+        return place
+
+    def leave(self, place: Slot) -> None:
+        """Stop being active, so that the next caller can go."""
+        self.add(place.key, place)
+
+
+class ReturningUnits:
+    """The callers that wait until units come back to a bucket, and the ``spend`` blocks that may return some.
+
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all callers and blocks."""
+        self._lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
+        self._waiting: dict[str, WeakSet[WakeUp]] = {}
+        """By bucket; a caller whose event loop was closed is forgotten with its task."""
+        self._blocks: dict[int, Take] = {}
+        """The takes of the blocks that are under way."""
+
+    def __bool__(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._waiting)
+
+    def begin(self, take: Take) -> None:
+        """Note that a block with this take is entered."""
+        self._blocks[id(take)] = take
+
+    def end(self, take: Take) -> None:
+        """Note that the block with this take is over."""
+        self._blocks.pop(id(take), None)
+
+    def may_come(self, buckets: Collection[str]) -> bool:
+        """Whether there is a block on any of these buckets."""
+        return any(charge.bucket in buckets for take in list(self._blocks.values()) for charge in take.charges)
+
+    def wake(self, charges: Sequence[Charge]) -> None:
+        """Wake the callers of the buckets of these charges, to which units have come back."""
+        with self._lock:
+            for charge in charges if self else ():
+                for wake_up in self._waiting.get(charge.bucket, ()):
+                    wake_up.set(0.0)
+
+    def retry(self, buckets: Collection[str], clock: Clock | None, attempt: Callable[[], Flow[T | float]]) -> Flow[T]:
+        """The result of an attempt, which is made again while it returns a number: the time of the next one.
+
+        That is in microseconds. It is made earlier if units come back to one of the buckets.
+        """
+        wake_up = WakeUp(clock)
+        with self._lock:
+            for bucket in buckets:
+                self._waiting.setdefault(bucket, WeakSet()).add(wake_up)
+        try:
+            while True:
+                wake_up.set(math.inf)
+                result = yield from attempt()
+                if not isinstance(result, float):
+                    return result
+                with self._lock:
+                    if wake_up.at_us == math.inf:  # no units have come back since the attempt began
+                        wake_up.set(result)
+                yield wake_up
+        finally:
+            with self._lock:
+                for bucket in buckets:
+                    self._waiting.get(bucket, WeakSet()).discard(wake_up)
+                    if not self._waiting.get(bucket):
+                        self._waiting.pop(bucket, None)

@@ -28,9 +28,8 @@ from ..quota_text import readable
 from ..quotas import SECOND_US
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
 from ..stores.base import living
-from .concurrency import ConcurrencyLimit, ReturningUnits
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, run_in_place, sleep
-from .queues import LATE_US, Queues, Slot, Waiter, key_of, slot_of
+from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 from .spacing import CallSpacing
 
 OUT = "; the store is out, and this process limits with its share of the quota"
@@ -183,11 +182,12 @@ class SlotWaiter:
         booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
         if take.operation is not None:
             return (yield from self._book_operation(booked, deadline_us))
-        waiter = self._queues.join(key_of(take), self.clock, priority, bookings=1)
+        key = key_of(take)
+        waiter = self._queues.join(key, self.clock, priority, bookings=1)
         overtakes = bool(priority) and waiter.queue.waiters[-1] is not waiter
         try:
             # The slot at the end of the queue is not for one that overtakes others.
-            decision = yield from self._book(replace(take, max_wait=math.inf) if overtakes else booked)
+            decision = yield from self._book(key, replace(take, max_wait=math.inf) if overtakes else booked)
             if decision.allowed:
                 if not overtakes:  # it is near enough, however late the store has answered
                     deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
@@ -210,7 +210,7 @@ class SlotWaiter:
                 return slot.decision  # type: ignore[no-any-return]  # it was booked
             yield from self._give_back()
             if self._queues.books_anew(waiter):
-                decision = yield from self._book(replace(take, max_wait=math.inf))
+                decision = yield from self._book(waiter.queue.key, replace(take, max_wait=math.inf))
                 if not decision.allowed:
                     raise pace_timeout(take, decision)
             elif now_us >= waiter.deadline_us:
@@ -219,21 +219,21 @@ class SlotWaiter:
             else:
                 yield waiter.wake_up
 
-    def _book(self, take: Take) -> Flow[Decision]:
+    def _book(self, key: Any, take: Take) -> Flow[Decision]:
         """Book a slot for a queue that expects it."""
         if self.store.in_process:
-            return run_in_place(self._booked(take))
-        return (yield Finish(self.store, partial(self._booked, take)))  # type: ignore[no-any-return]
+            return run_in_place(self._booked(key, take))
+        return (yield Finish(self.store, partial(self._booked, key, take)))  # type: ignore[no-any-return]
 
-    async def _booked(self, take: Take) -> Decision:
+    async def _booked(self, key: Any, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
         sent_us, slot = self.now_us(), None
         try:
             (decision,) = await self.store.take((take,))
             if decision.allowed:
-                slot = slot_of(decision, sent_us, self.now_us())
+                slot = slot_of(key, decision, sent_us, self.now_us())
         finally:
-            self._queues.add(key_of(take), slot, bookings=1)
+            self._queues.add(key, slot, bookings=1)
         if self._queues.unused:
             with contextlib.suppress(StoreError):
                 await self._return()

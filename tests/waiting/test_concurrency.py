@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.concurrency import ConcurrencyLimit
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
+from asgi_ratelimit.waiting.queues import ConcurrencyLimit
 
 
 class Workers:

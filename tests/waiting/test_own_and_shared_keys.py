@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
@@ -220,3 +221,28 @@ def test_a_store_that_does_not_book_ahead_is_not_polled(own: Quota) -> None:
     guilds.clock.run(main())
     assert guilds.went == {"a": [0.0], "b": [1.0], "c": [2.0]}
     assert guilds.store.takes <= 1 + 3 + 3
+
+
+def test_jobs_over_such_a_store_follow_a_limit_that_changes(clock: SteppedClock) -> None:
+    """They have booked nothing: from then on, no more of them go than the new limit admits."""
+    store = WithoutBookingAhead(clock=clock)
+    limiter = Limiter((OWN["even"], ALL), store=store, name="api")
+    went: list[float] = []
+
+    async def job(guild: str) -> None:
+        await limiter.acquire({"guild": guild, "all": ""})
+        went.append(clock.now)
+
+    async def main() -> float:
+        jobs = [asyncio.create_task(job(f"guild {number}")) for number in range(100)]
+        await asyncio.sleep(1)
+        await Overrides(store).set("api", (OWN["even"], TokenBucket(1, burst=1, name="all")))
+        changed = clock.now
+        await asyncio.sleep(20)
+        for each in jobs:
+            each.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        return changed
+
+    changed = clock.run(main())
+    assert 18 <= sum(time > changed for time in went) <= 22

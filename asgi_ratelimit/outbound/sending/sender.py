@@ -10,8 +10,8 @@ from ...limiter import Limiter
 from ...limiter.spending import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
-from ...waiting.concurrency import ConcurrencyLimit
 from ...waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
+from ...waiting.queues import ConcurrencyLimit
 from ...waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
 from .pauses import Pauses
