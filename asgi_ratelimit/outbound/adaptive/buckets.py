@@ -377,11 +377,12 @@ class ReportedBucket(PioneerBucket):
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
+        was_on_trial = self.small.refills
         self._learn_size(report, now_us, is_refused)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
         if self.small.refills:
-            self.available = min(self.available, self._room())
+            self.available = min(self.available, self._room() if was_on_trial else 0.0)
         self.rate = self._learned_rate() or self.rate
 
     def _learned_rate(self) -> Rate | None:
