@@ -430,7 +430,7 @@ class ReportedBucket(PioneerBucket):
                 self.refill = 1.0 / self.unit_us
         elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
             if not is_refused:
-                self.small.learn(limit, report, not self.under_way and self.shared_rate is None)
+                self.small.learn(limit, report, is_alone=not self.under_way, is_shared=self.shared_rate is not None)
             self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
 
     def _learn_cost(self, left: float, now_us: float) -> None:
