@@ -5,15 +5,12 @@
 For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
 """
 
-from .apis.businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
-from .apis.language_models import anthropic, groq, openai
-from .apis.platforms import discord, github, gitlab, notion, reddit, slack, x
-from .apis.standards import ietf
-from .definitions import STANDARD_REFUSALS, Ban, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal
-from .estimates import anthropic_estimate, model, openai_estimate
-from .learning_estimates import LearnedEstimate
-from .registry import PROFILES, aimd, auto, gradient, named
-from .shared_routes import Routes
+from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
+from .definitions import STANDARD_REFUSALS, Ban, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal, Routes
+from .estimates import LearnedEstimate, anthropic_estimate, model, openai_estimate
+from .language_models import anthropic, groq, openai
+from .platforms import discord, github, gitlab, notion, reddit, slack, x
+from .registry import PROFILES, aimd, auto, gradient, ietf, named
 from .usage import anthropic_usage, openai_usage
 
 __all__ = [

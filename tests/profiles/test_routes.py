@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.profiles import discord, ietf
-from asgi_ratelimit.profiles.shared_routes import LONGEST_SEGMENT
+from asgi_ratelimit.profiles.definitions import LONGEST_SEGMENT
 
 ID, OTHER = "41771983423143937", "41771983423143938"
 TOKEN = "t" * 68

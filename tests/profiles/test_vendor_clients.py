@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import httpx2
 import pytest
 
-from asgi_ratelimit import PaceTimeout
-from asgi_ratelimit.profiles import LearnedEstimate
 from tests.profiles.vendors import KINDS, VENDORS, Anthropic, OpenAI, Vendor
 
 NewVendor = Callable[..., Vendor]
@@ -48,20 +45,6 @@ def test_no_request_is_refused(vendor_with: NewVendor, which: type[Vendor], kind
     assert (vendor.report()["admitted"], vendor.report()["refused"]) == (60, 0)
 
 
-@pytest.mark.parametrize("which", [OpenAI, Anthropic])
-def test_an_estimate_that_learns(vendor_with: NewVendor, which: type[Vendor]) -> None:
-    """After some answers, it lets more requests go at a time."""
-    vendor = vendor_with(which, 1000, 1000, LONG)
-    quotas, cost = vendor.quotas(1000, 1000, LONG), LearnedEstimate(vendor.estimate)
-    vendor.run("async", 40, 1, quotas, cost=cost, max_delay=10)
-    request = httpx2.Request("POST", f"{vendor.url}/", json=which.request)
-    learned, first = cost(request), vendor.estimate(request)
-    assert learned["requests"] == 1
-    assert all(learned[name] < first[name] / 2 for name in vendor.names if name != "input_tokens")
-    vendor.run("async", 5, 5, quotas, cost=cost, max_delay=0.0)
-    assert vendor.report()["refused"] == 0
-
-
 def test_a_refused_request_is_charged_no_tokens(vendor_with: NewVendor) -> None:
     """The vendor's client sends it again, as a request of its own."""
     vendor = vendor_with(OpenAI, 5, 8000, 1.0)
@@ -92,23 +75,6 @@ def test_a_stream_of_anthropic_that_is_cut_is_charged_its_input(vendor_with: New
         next(iter(stream))
     left = vendor.left(quotas)
     assert (left["input_tokens"], left["output_tokens"]) == (999, 700)
-
-
-def test_what_the_clients_make_of_a_pace_timeout(vendor_with: NewVendor) -> None:
-    """OpenAI's raises it as it is; Anthropic's wraps it."""
-    from anthropic import APIConnectionError  # takes long
-
-    openai, anthropic = vendor_with(OpenAI, 1000, 1000, LONG), vendor_with(Anthropic, 1000, 1000, LONG)
-    raised: list[Any] = []
-    for vendor in (openai, anthropic):
-        transport = vendor.transport(httpx2.HTTPTransport(verify=False), vendor.quotas(1, 1000, LONG), max_delay=0.0)
-        with vendor.client(transport) as client:
-            vendor.call(client, False)
-            with pytest.raises((PaceTimeout, APIConnectionError)) as error:
-                vendor.call(client.with_options(max_retries=0), False)
-            raised.append(error.value)
-    assert isinstance(raised[0], PaceTimeout)
-    assert isinstance(raised[1].__cause__, PaceTimeout)
 
 
 def test_the_timeouts_of_the_clients_do_not_count_the_wait(vendor_with: NewVendor) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...profiles import Profile
 from ...profiles.definitions import Source, each_source
-from ...profiles.payloads import decoded
+from ...profiles.usage import decoded
 
 MAX_BODY = 65_536
 """Bytes of a body that are read for limits, compressed or not; a longer one says nothing about them."""

@@ -377,11 +377,12 @@ class ReportedBucket(PioneerBucket):
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
+        was_on_trial = self.small.refills
         self._learn_size(report, now_us, is_refused)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
         if self.small.refills:
-            self.available = min(self.available, self._room())
+            self.available = min(self.available, self._room() if was_on_trial else 0.0)
         self.rate = self._learned_rate() or self.rate
 
     def _learned_rate(self) -> Rate | None:
@@ -429,7 +430,7 @@ class ReportedBucket(PioneerBucket):
                 self.refill = 1.0 / self.unit_us
         elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
             if not is_refused:
-                self.small.learn(limit, report, not self.under_way and self.shared_rate is None)
+                self.small.learn(limit, report, is_alone=not self.under_way, is_shared=self.shared_rate is not None)
             self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
 
     def _learn_cost(self, left: float, now_us: float) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...headers import ServerLimit, ServerLimits
 from ...hooks import ChangeKind
 from ...profiles import Profile
-from ...profiles.shared_routes import NO_ROUTES
+from ...profiles.definitions import NO_ROUTES
 from ...quotas import SECOND_US
 from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, ReportedBucket
 from .hidden import HiddenBucket, Outcome, hidden_buckets

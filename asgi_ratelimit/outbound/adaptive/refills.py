@@ -66,10 +66,11 @@ class SmallBurst:
         """The most units that are available at once; in a trial, only one is assumed."""
         return 1.0 if self.stage == "trial" else self.most + 1.0
 
-    def learn(self, limit: float, report: ServerLimit, is_alone: bool) -> None:
+    def learn(self, limit: float, report: ServerLimit, *, is_alone: bool, is_shared: bool = False) -> None:
         """Learn from a request that was served: its policy, the units left, and when there is more.
 
-        ``is_alone`` says that no other request is under way.
+        ``is_alone`` says that no other request of this process is under way. If other processes use the bucket, what
+        is left shows little, and some served requests are enough.
         """
         left, window = report.remaining or 0.0, report.window or 0.0
         if self.policy != (limit, window):
@@ -81,7 +82,7 @@ class SmallBurst:
             self.stage = "window"  # nothing is gained, or one unit would come back earlier
         elif self.stage == "trial" and is_alone:
             self.misses += left < self.last < math.inf
-            if left == self.last:
+            if left == self.last or (is_shared and self.served > MAX_MISSES):
                 self.stage = "refill"
             elif self.misses >= MAX_MISSES:
                 self.stage = "window"

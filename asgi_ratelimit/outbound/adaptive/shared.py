@@ -191,7 +191,7 @@ class Admission:
                 if each.rate is not None and each.cost > 0.0:
                     yield Need(learned_charge(host.name, each.name, each.rate, each.cost), each, "units")
             for bucket in buckets:
-                if bucket.is_probed and bucket.limit == math.inf:
+                if bucket.is_probed and bucket.limit == math.inf and bucket.epoch == 1:  # not after a pause
                     yield Need(_pioneer_charge(host.name, bucket.name), bucket, "pioneer")
 
     def _pauses_of(self, call: Call) -> Iterator[Need]:

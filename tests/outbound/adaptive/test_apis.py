@@ -52,15 +52,6 @@ def test_the_secondary_limit_of_github() -> None:
     assert caller.service.times == [0.0, 30.1]
 
 
-def test_the_secondary_limit_of_github_without_a_time() -> None:
-    """Only its message says so: a minute, as the documentation wants it."""
-    body = {"message": "You have exceeded a secondary rate limit. Please wait."}
-    answers = [(403, {"x-github-request-id": "1"}, body)]
-    caller = Caller(lambda path, number: answers.pop() if answers else 200, profile="auto")
-    assert caller.get(REPO) == [200]
-    assert caller.service.times == [0.0, 60.1]
-
-
 @pytest.mark.parametrize("size", [0, 100_000], ids=["short", "long"])
 def test_a_chunked_body(size: int) -> None:
     """It is read as far as limits may stand in it, and the caller gets all of it."""
@@ -128,13 +119,6 @@ def test_an_api_that_says_nothing_is_not_held_up() -> None:
     caller = Caller(lambda path, number: 200, profile="auto")
     assert caller.get(*["/a"] * 50) == [200] * 50
     assert caller.service.times == [0.0] + [0.1] * 49
-
-
-def test_an_api_that_says_nothing_keeps_to_the_declared_quota() -> None:
-    """Which is all that is known of it."""
-    caller = Caller(lambda path, number: 200, profile="auto", quota="10/s", latency=0.0)
-    caller.get(*["/a"] * 21)
-    assert caller.service.times[-1] == pytest.approx(2.0, abs=0.01)
 
 
 def test_several_declared_quotas() -> None:

@@ -128,25 +128,6 @@ def test_a_connection_that_dies_fails_its_own_request() -> None:
     assert caller.service.times == [0.0, 0.1, 0.2]
 
 
-def test_a_request_that_fails_harms_no_other_under_way() -> None:
-    """Those that were sent with it get their answers."""
-    death = httpx.RemoteProtocolError("stream reset")
-    caller = Caller(lambda path, number: death if number == 3 else (200, bucket_headers(4, 60)))
-    assert caller.get(*[CHANNEL] * 5) == [200, 200, death, 200, 200]
-
-
-def test_nothing_is_sent_that_nobody_asked_for() -> None:
-    """The end of a window, or of a pause, sends nothing by itself."""
-    caller = Caller(lambda path, number: (200, bucket_headers(0, 1)))
-
-    async def main(client: httpx.AsyncClient) -> None:
-        await client.get(CHANNEL)
-        await asyncio.sleep(30)
-
-    caller.run(main)
-    assert len(caller.service.sent) == 1
-
-
 @pytest.mark.parametrize(
     ("first", "second", "is_shared"),
     [
@@ -166,18 +147,6 @@ def test_a_route_has_its_major_parameters(first: str, second: str, is_shared: bo
     caller = Caller(lambda path, number: 200, latency=0.1)
     caller.get(first, second)
     assert caller.service.times == ([0.0, 0.1] if is_shared else [0.0, 0.0])
-
-
-@pytest.mark.parametrize("status", [200, 201, 204, 404, 500])
-def test_an_answer_is_handed_over_as_it_is(status: int) -> None:
-    """With its status, and its body can be read."""
-    caller = Caller(lambda path, number: (status, {}, {"a": 1}))
-
-    async def main(client: httpx.AsyncClient) -> Any:
-        answer = await client.get(CHANNEL)
-        return answer.status_code, answer.json()
-
-    assert caller.run(main) == (status, {"a": 1})
 
 
 def test_a_body_that_was_read_for_its_limits_is_still_there() -> None:
@@ -282,24 +251,6 @@ def test_the_state_shows_the_buckets_and_who_waits() -> None:
     (bucket,) = caller.run(main)
     assert (bucket.host, bucket.limit, bucket.waiting, bucket.is_unknown) == ("api.example", 5, 3, False)
     assert bucket.next_release == pytest.approx(5.0, abs=0.11)
-
-
-def test_a_client_without_async() -> None:
-    """It waits in its thread."""
-    caller = Caller(window_script_at(2, 5.0), profile="ietf", latency=0)
-    with httpx.Client(transport=caller.transport, base_url="http://api.example", timeout=None) as client:
-        assert [client.get(CHANNEL).status_code for _ in range(5)] == [200] * 5
-    assert caller.service.times == [0.0, 0.0, 5.0, 5.0, 10.0]
-
-
-def window_script_at(limit: int, period: float) -> Any:
-    """A service that says that each second request is the last one for a period."""
-
-    def script(path: str, number: int) -> Any:
-        left = (limit - number) % limit
-        return 200, {"ratelimit-limit": str(limit), "ratelimit-remaining": str(left), "ratelimit-reset": str(period)}
-
-    return script
 
 
 def two_resources(service: list[tuple[str, float]]) -> Any:

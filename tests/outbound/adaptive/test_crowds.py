@@ -8,9 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport, MemoryStore
-from asgi_ratelimit.testing import SteppedClock
-from tests.support.adaptive_clients import CHANNEL, HOST, Caller, Service, bucket_headers
+from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
 
 OTHER = "/channels/2/messages"
 
@@ -28,35 +26,6 @@ def test_an_answer_that_nobody_waits_for_any_more() -> None:
 
     assert caller.run(main) == [asyncio.CancelledError] + [httpx.Response] * 3
     assert caller.service.times == [0.0, 0.2, 0.7, 0.7]
-
-
-def test_several_transports_keep_to_one_limit() -> None:
-    """Each bucket may be used by any of them: what is declared counts for all together, and so does a refusal."""
-    refusals = [(429, bucket_headers(0, 2, bucket=OTHER, retry_after="2", x_ratelimit_scope="user"))]
-
-    def script(path: str, number: int) -> Any:
-        return (
-            refusals.pop()
-            if path == OTHER and number > 3 and refusals
-            else (200, bucket_headers(40, 9, limit=50, bucket=path))
-        )
-
-    clock = SteppedClock()
-    service, store = Service(clock, script), MemoryStore(clock=clock)
-    nodes = [AdaptiveTransport(service, profile="discord", quota="10/s", store=store) for _ in range(3)]
-
-    async def main() -> list[int]:
-        clients = [httpx.AsyncClient(transport=node, base_url=HOST, timeout=None) for node in nodes]
-        for client in clients:
-            await client.get(OTHER)
-        calls = [client.get(path) for client in clients for path in [OTHER] + [CHANNEL] * 9]
-        return [answer.status_code for answer in await asyncio.gather(*calls)]
-
-    assert clock.run(main()) == [200] * 30
-    times = sorted(service.times)
-    assert all(later - first >= 0.999 for first, later in zip(times, times[10:]))
-    *_, refused, first, _, _ = service.times_of(OTHER)
-    assert first >= refused + 2.0
 
 
 @pytest.mark.parametrize("under_way", [False, True], ids=["queued", "under way"])

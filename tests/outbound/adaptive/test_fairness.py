@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
-import pytest
 
-from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, SyncLimiter, Take
+from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
 from tests.stand_ins.discord_server import Discord
 from tests.support.simulated_fleet import Server
@@ -133,48 +132,11 @@ def test_it_gets_its_part_of_windows() -> None:
     assert processes.served[3] >= 0.6 * total / 4
 
 
-class SmallBurst:
-    """An API with 6 requests a second and 3 at once, which reports what is left in whole seconds."""
-
-    def __init__(self, clock: SteppedClock) -> None:
-        self._limiter = SyncLimiter("6/s burst 3", store=MemoryStore(clock=clock))
-        self.refused = 0
-
-    def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
-        """Serve a request, or refuse it."""
-        (state,) = self._limiter.rate_limit("key").states
-        self.refused += not state.allowed
-        headers = {
-            "ratelimit-policy": '"default";q=6;w=1',
-            "ratelimit": f'"default";r={state.remaining};t={math.ceil(state.more_after)}',
-        }
-        return (200 if state.allowed else 429), headers, {}
-
-
-@pytest.mark.parametrize("latency", [0.003, 0.01, 0.03])
-def test_it_gets_its_part_of_a_small_burst(latency: float) -> None:
-    """Of two requests at once, one may come late, so slots are booked as well."""
-    processes = Processes([0.001, latency], SmallBurst, profile="ietf")
-    processes.run(seconds=30)
-    total = processes.served.total()
-    assert total >= 0.6 * 6 * 30
-    assert processes.api.refused <= 1
-    assert processes.served[1] >= 0.6 * total / 2
-
-
 def test_waiting_costs_no_takes() -> None:
     """However many callers wait, a process books one slot after the other."""
     processes = Processes([0.001] * 4)
     processes.run()
     assert sum(store.takes for store in processes.stores) <= 1.5 * processes.served.total()
-
-
-def test_one_process_alone_gets_everything() -> None:
-    """Booking one slot after the other loses nothing, although each take has to travel."""
-    processes = Processes([0.004])
-    processes.run()
-    assert processes.served.total() >= 0.95 * RATE * SECONDS
-    assert processes.api.refused == 0
 
 
 def test_a_caller_that_is_cancelled_gives_its_slot_back() -> None:

@@ -33,52 +33,12 @@ def calls_to(settings: dict[str, str], **options: Any) -> tuple[Caller, Discord]
     return caller, server
 
 
-def test_a_first_call_while_the_global_window_is_spent() -> None:
-    """It waits for the next window, is a pioneer then, and all that wait behind it get their answers."""
-    caller, server = calls_to({"LIMIT": "3"}, quota="50/s fixed")
-    paths = [f"/channels/{channel}/messages" for channel in range(60)]
-    assert Counter(caller.get(*paths, *[CHANNEL] * 4)) == {200: 64}
-    assert server.counts["refused"] == 0
-
-
 def test_a_window_that_ends_while_the_global_window_is_spent() -> None:
     """The bucket goes on when there is global room again."""
     caller, server = calls_to({"LIMIT": "2", "PERIOD": "0.3"}, quota="10/2s fixed")
     paths = [CHANNEL] * 30 + [f"/channels/{channel}/messages" for channel in range(54)]
     assert Counter(caller.get(*paths)) == {200: 84}
     assert server.counts["refused"] == 0
-
-
-def test_calls_after_the_52_that_spend_a_window() -> None:
-    """52 calls with 60 remaining, and then 20 more of the same bucket."""
-    caller, server = calls_to({"LIMIT": "60", "PERIOD": "2", "GLOBAL": "60"}, quota="50/s rolling")
-
-    async def main(client: httpx.AsyncClient) -> list[int]:
-        first = await asyncio.gather(*[client.get(CHANNEL) for _ in range(52)])
-        later = await asyncio.gather(*[client.get(CHANNEL) for _ in range(20)])
-        return [answer.status_code for answer in (*first, *later)]
-
-    assert Counter(caller.run(main)) == {200: 72}
-    assert server.counts["refused"] == 0
-
-
-def test_a_global_refusal_without_remaining_and_reset() -> None:
-    """Its Retry-After is what counts, for all buckets."""
-
-    def script(path: str, number: int) -> Any:
-        headers = {"retry-after": "7", "x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
-        return (429, headers) if number == 3 else (200, bucket_headers(5, 1, bucket=path[-3:], limit=6))
-
-    caller = Caller(script)
-
-    async def main(client: httpx.AsyncClient) -> None:
-        await asyncio.gather(client.get(CHANNEL), client.get(OTHER))
-        await client.get("/users/1")
-        await asyncio.gather(*[client.get(path) for path in (CHANNEL, OTHER) * 3])
-
-    caller.run(main)
-    assert [at for at in caller.service.times if 0.25 < at < 7.2] == []
-    assert len(caller.service.sent) == 10
 
 
 def test_a_refusal_of_the_user_scope_is_about_its_bucket() -> None:
@@ -120,22 +80,6 @@ def test_routes_of_one_bucket_share_it() -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
 
     caller.run(main)
-
-
-def test_methods_have_buckets_of_their_own() -> None:
-    """What is left for one says nothing of the other."""
-
-    def script(path: str, number: int) -> Any:
-        return 200, bucket_headers(0, 60, bucket=f"bucket {number}")
-
-    caller = Caller(script)
-
-    async def main(client: httpx.AsyncClient) -> list[int]:
-        answers = await asyncio.gather(client.get(CHANNEL), client.post(CHANNEL))
-        return [answer.status_code for answer in answers]
-
-    assert caller.run(main) == [200, 200]
-    assert caller.service.times == [0.0, 0.0]
 
 
 def test_requests_that_come_back_one_by_one_are_used_as_they_come() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -66,13 +64,3 @@ def test_a_real_server(redis_url: str, workers: int) -> None:
     with served as server:
         transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), retries=0)
         assert asyncio.run(fetch(transport, 60, server.url)) == {200: 60}
-
-
-def test_threads_of_a_real_server(module: Any) -> None:
-    """The same without async."""
-    with Uvicorn("examples.adaptive_client:app", "--factory") as server:
-        transport = AdaptiveTransport(module.HTTPTransport(), retries=0)
-        client = module.Client(transport=transport, base_url=server.url, timeout=None)
-        with client, ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda number: client.get(f"/pages/{number}"), range(60)))
-    assert Counter(answer.status_code for answer in answers) == {200: 60}

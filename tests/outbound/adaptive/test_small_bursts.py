@@ -102,7 +102,7 @@ def shared(quota: str, count: int, latency: tuple[float, float]) -> tuple[Counte
     [
         *[("20/s burst 5", 100, 16.0, latency) for latency in (NEARBY, REMOTE)],
         *[("20/s burst 1", 40, 10.0, latency) for latency in (NEARBY, REMOTE)],
-        *[("100/s burst 10", 600, 19.0, latency) for latency in (NEARBY, REMOTE)],
+        *[("100/s burst 10", 200, 6.5, latency) for latency in (NEARBY, REMOTE)],
     ],
 )
 def test_processes_that_share_a_store_agree(
@@ -154,15 +154,6 @@ def test_a_window_that_others_use_refuses_one_request_at_most(is_rolling: bool, 
     count = 30 * (20 - used)
     assert caller.get(*["/"] * count) == [200] * count
     assert server.refused <= 1
-
-
-def test_a_window_that_others_leave_is_used() -> None:
-    """When they go, more is left than ever before, and it is no small burst."""
-    server = Crowded(lambda window: 15 if window < 5 else 0)
-    caller = Caller(server.answer, latency=0.01, profile="ietf", retries=1)
-    assert caller.get(*["/"] * 220) == [200] * 220
-    assert server.refused <= 1
-    assert caller.clock.now - caller.service.started <= 17
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import STANDARD_REFUSALS, HiddenRate, LimitHeaders, Profile, Refusal, alike
+from .definitions import STANDARD_REFUSALS, HiddenRate, LimitHeaders, Profile, Refusal, alike
 
 shopify = Profile(
     name="shopify",

@@ -5,8 +5,7 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import STANDARD_REFUSALS, Ban, HiddenRate, LimitHeaders, Profile, Refusal, alike
-from ..shared_routes import Routes
+from .definitions import STANDARD_REFUSALS, Ban, HiddenRate, LimitHeaders, Profile, Refusal, Routes, alike
 
 discord = Profile(
     name="discord",
