@@ -246,8 +246,8 @@ def _random_actual(r: random.Random, now: float, call: Call, is_debited: bool) -
     return {number: r.choice(shares) * booked.cost for number, booked in call.booked.items()}
 
 
-EXAMPLES = 8 * up_to(400).max_examples
-"""Random examples of these are cheap: 800 as usual."""
+EXAMPLES = 4 * up_to(400).max_examples
+"""Random examples of these are cheap: 400 as usual."""
 
 
 @pytest.mark.parametrize("is_debited", [False, True])

@@ -10,7 +10,7 @@ from asgi_ratelimit import MemoryStore, SyncLimiter, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 
 LIMIT, PERIOD = 60_000, 60.0
-WARM, MINUTES = 3, 10
+WARM, MINUTES = 2, 4
 
 
 def utilisation(estimate: float, actual: float, lasting: float) -> float:
@@ -33,8 +33,7 @@ def utilisation(estimate: float, actual: float, lasting: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "actual", "lasting", "least"),
-    [(1500, 313, 10.0, 0.85), (2000, 1900, 10.0, 0.97), (1000, 1000, 10.0, 0.99), (1500, 313, 1.0, 0.97)],
+    ("estimate", "actual", "lasting", "least"), [(1500, 313, 10.0, 0.85), (2000, 1900, 10.0, 0.97)]
 )
 def test_a_bucket_that_is_kept_busy_serves_most_of_its_limit(
     estimate: float, actual: float, lasting: float, least: float

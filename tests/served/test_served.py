@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
 
 TIMEOUT = 20.0
@@ -161,11 +162,11 @@ def test_rules_reach_into_nested_routers(fastapi_client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("app", ["apps:starlette_app", "fastapi_apps:fastapi_app"])
-def test_the_lifespan_comes_to_its_end(app: str, store_url: str, tmp_path: Path) -> None:
+def test_the_lifespan_comes_to_its_end(app: str, redis_server: RedisServer, tmp_path: Path) -> None:
     """The server starts and stops with the app, whose store is closed meanwhile, and each is reported once."""
     messages = tmp_path / "messages"
     with (
-        Uvicorn(f"tests.support.{app}", env={"STORE": store_url, "MESSAGES": str(messages)}) as server,
+        Uvicorn(f"tests.support.{app}", env={"STORE": redis_server.url, "MESSAGES": str(messages)}) as server,
         a_client(server) as client,
     ):
         client.get("/who")

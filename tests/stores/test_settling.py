@@ -13,7 +13,7 @@ import redis
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import RedisStore, Store, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, EVEN, FIXED, KINDS, ROLLING, SLOW, cancel, delays, remaining_units
@@ -279,9 +279,6 @@ async def test_nothing_is_given_back_after_a_reset(store: Store, clock: SteppedC
 def buckets(client: redis.Redis) -> list[bytes]:
     """The keys of buckets; those of settlements have a longer text."""
     return [key for key in client.scan_iter() if key.endswith(b"}")]
-
-
-BRIEF = [TokenBucket(1000, burst=10), FixedWindow(10, 0.01), RollingWindow(10, 0.01, buckets=10)]
 
 
 @KINDS

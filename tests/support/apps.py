@@ -70,14 +70,6 @@ async def release(request: Request) -> Response:
     return Response()
 
 
-async def break_off(request: Request) -> Response:
-    async def halves() -> AsyncIterator[str]:
-        yield "first,"
-        raise ZeroDivisionError
-
-    return StreamingResponse(halves())
-
-
 def a_starlette_app() -> Starlette:
     inner = Starlette(routes=[Route("/who", who), Route("/boom", boom)])
     return Starlette(
@@ -89,7 +81,6 @@ def a_starlette_app() -> Starlette:
             Route("/teapot", teapot),
             Route("/stream", stream),
             Route("/free/release", release),
-            Route("/break-off", break_off),
             Mount("/inner", inner),
         ],
         middleware=middleware(Rule("/inner/who", "2/hour", only=True)),

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI, Request
 
 from asgi_ratelimit import Rule
-from tests.support.apps import LifespanWriter, boom, middleware
+from tests.support.apps import LifespanWriter, middleware
 
 
 def a_fastapi_app() -> FastAPI:
@@ -29,7 +29,6 @@ def a_fastapi_app() -> FastAPI:
     rule = Rule("/branch/leaf/{number:int}", "2/minute", only=True)
     app = FastAPI(lifespan=lifespan, middleware=middleware(rule))
     app.include_router(branch)
-    app.add_api_route("/boom", boom)
     return app
 
 

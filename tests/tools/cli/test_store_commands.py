@@ -17,12 +17,6 @@ from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, http, ok
 
 KEY = "203.0.113.7"
-NO_PROGRAM = (
-    "warning: no program has reported a request on this store in the last hour: none has had one yet, or has ended "
-    "before its first report without closing its store, or programs use another URL or prefix\n"
-)
-"""It is true of a program that has just started, too: programs report once a second."""
-
 NOT_USED = "warning: nobody has used '{}' in the last hour, but"
 
 
