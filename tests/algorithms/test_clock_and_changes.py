@@ -17,16 +17,14 @@ from asgi_ratelimit.algorithms import (
     available,
     booked_ahead,
     decide,
-    is_ahead,
     pack,
     place_of,
     read,
-    reset_us,
     settle,
     unused,
     wait,
 )
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 from tests.support.strategies import quotas, token_buckets
 
 NOW = 1_800_000_000_123_456.0
@@ -100,24 +98,6 @@ def test_a_bucket_drains_on_from_where_it_was(quota: TokenBucket, uses: list[Use
     moved = read(quota, pack(quota, state), earlier)
     written = read(quota, pack(quota, moved), earlier + then)
     assert waits(quota, written, earlier + then) == waits(quota, state, state.at + then)
-
-
-@given(quotas("quota"), USES, BACK_US)
-def test_all_is_free_when_it_would_have_been(quota: Quota, uses: list[Used], back: int) -> None:
-    """Nobody is locked out: after as long as it would have taken, and the rest of a window, the bucket is as new."""
-    state, now = after(quota, uses)
-    earlier = max(now - back, 0.0)
-    moved = read(quota, pack(quota, state), earlier)
-    assert reset_us(quota, moved, earlier) <= reset_us(quota, state, now) + longer(quota)
-
-
-@pytest.mark.parametrize("quota", [TokenBucket(10, 60), FixedWindow(10, 60), RollingWindow(10, 60, 6)], ids=repr)
-def test_a_value_says_whether_the_clock_went_back(quota: Quota) -> None:
-    """So that a refusal sets its time anew, from which it goes on."""
-    state, now = after(quota, [Used(0, 1.0, False)])
-    value = pack(quota, state)
-    assert [is_ahead(value, state.at + later) for later in (-1.0, 0.0, 1.0)] == [True, False, False]
-    assert not is_ahead(None, now)
 
 
 @given(quotas("quota"), USES, BACK_US, st.integers(0, 10**9))
@@ -214,22 +194,3 @@ def test_two_versions_side_by_side_admit_no_more_than_the_larger_one_at_a_time(
         if taken:
             value, admitted = pack(quota, taken[0]), admitted + 1
     assert admitted <= max(quota.most for quota in both)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "left"),
-    [
-        (TokenBucket(10, 60), TokenBucket(20, 60), 14),
-        (TokenBucket(10, 60), TokenBucket(4, 60), 0),
-        (TokenBucket(10, 60), TokenBucket(10, 3600, name="per-minute"), 4),
-        (FixedWindow(10, 60), FixedWindow(20, 60), 14),
-        (FixedWindow(10, 60), FixedWindow(7, 60), 1),
-        (RollingWindow(10, 60), RollingWindow(20, 60), 14),
-        (RollingWindow(10, 60), RollingWindow(5, 60), 0),
-    ],
-    ids=repr,
-)
-def test_six_of_ten_units_are_used(old: Quota, new: Quota, left: int) -> None:
-    """What is left of them under another limit."""
-    state, now = after(old, [Used(0, 0.6, False)])
-    assert available(new, read(new, pack(old, state), now), now)[0] == left

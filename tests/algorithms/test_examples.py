@@ -9,7 +9,6 @@ from typing import NamedTuple
 import pytest
 
 from asgi_ratelimit.algorithms import (
-    NEVER,
     Booked,
     State,
     available,
@@ -18,7 +17,6 @@ from asgi_ratelimit.algorithms import (
     place_of,
     reset_us,
     settle,
-    token_bucket,
     unused,
 )
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -211,14 +209,6 @@ def test_a_take_that_waits_for_another_bucket_leaves_room_in_front_of_it() -> No
     assert available(quota, after[0], START + wait)[0] == 6
 
 
-def test_nothing_is_taken_in_front_of_a_slot_of_a_rolling_window() -> None:
-    """Even where units come back that would have left room for it."""
-    bucket = Bucket(ROLLING)
-    first, _ = bucket.book(8), bucket.book(4)
-    bucket.settle(first, 0)
-    assert bucket.take(1)[0] == 70.0
-
-
 # Giving back
 
 
@@ -249,22 +239,6 @@ def test_what_has_not_drained_of_an_older_charge_comes_back() -> None:
     assert bucket.units == 6
 
 
-def test_a_place_counts_what_came_back_in_front_of_it() -> None:
-    """10 and 5 units; the 10 come back, so the 5 have drained to 2 in a second, and 5 more come.
-
-    Of the 5 that came in between, only the 2 that have not drained come back.
-    """
-    bucket = Bucket(TokenBucket(3, 1, burst=20))
-    first, second = bucket.book(10), bucket.book(5)
-    bucket.settle(first, 0)
-    assert bucket.units == 15
-    bucket.at(1.0)
-    bucket.book(5)
-    assert bucket.units == 13
-    bucket.settle(second, 0)
-    assert bucket.units == 15
-
-
 def test_nothing_comes_back_to_a_bucket_that_was_empty_since() -> None:
     """Its units are all there again, whatever came back in front of the old charge."""
     bucket = Bucket(TokenBucket(1, 1, burst=20))
@@ -274,35 +248,6 @@ def test_nothing_comes_back_to_a_bucket_that_was_empty_since() -> None:
     bucket.book(8)
     bucket.settle(second, 0)
     assert bucket.units == 12
-
-
-def test_nothing_comes_back_in_front_of_a_slot_that_is_ahead() -> None:
-    """10 units now, and 10 in ten seconds, by when the first have drained: their refund frees nothing then."""
-    quota, even = TokenBucket(1, 1, burst=20), TokenBucket(1, 10, burst=1)
-    bucket = Bucket(quota)
-    first = bucket.book(10)
-    _, used = decide([Charged(even, 1)], [unused(even, START)], START, 0.0)
-    assert used is not None
-    wait, after = decide([Charged(quota, 10), Charged(even, 1)], [bucket.state, *used], START, MAX)
-    assert wait == 10 * S
-    assert after is not None
-    bucket.state = after[0]
-    bucket.settle(first, 0)
-    bucket.at(10.0)
-    assert bucket.units == 10
-
-
-def test_a_slot_before_the_last_one_frees_nothing_in_front_of_it() -> None:
-    """5 units in 15 s, 10 in 20 s, then 1 in 10 s; the 5 are cancelled, and in 20 s the 10 are used."""
-    bucket, booked = Bucket(TokenBucket(1, 1, burst=40)), []
-    for cost, seconds in ((5, 15), (10, 20), (1, 10)):
-        state, wait = token_bucket.take(bucket.quota, bucket.state, START, cost, MAX, seconds * S)
-        assert state is not None
-        bucket.state = state
-        booked.append(Booked(START, START + wait, place_of(bucket.quota, state), cost))
-    bucket.settle(booked[0], 0)
-    bucket.at(20.0)
-    assert bucket.units <= 40 - 10
 
 
 def test_a_debit_goes_to_the_end_of_the_queue() -> None:
@@ -347,12 +292,3 @@ def test_a_rolling_window_takes_back_all() -> None:
     bucket.at(70.0)
     bucket.settle(charges[1], 0)
     assert bucket.units == 10
-
-
-def test_what_can_never_pass_is_not_booked() -> None:
-    """A wait of 142 years or longer is none."""
-    quota = TokenBucket(1, 400 * 86_400, burst=1)
-    bucket = Bucket(quota)
-    for _ in range(131):
-        assert bucket.take(1, MAX)[1] is not None
-    assert bucket.take(1, MAX) == (NEVER, None)

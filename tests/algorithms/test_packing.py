@@ -64,13 +64,6 @@ def test_any_state_is_the_same_once_it_was_stored(quota: Quota, seed: int) -> No
 
 
 @EACH
-def test_no_value_is_a_bucket_that_was_never_used(quota: Quota, state: State) -> None:
-    """All of the limit is there."""
-    assert read(quota, None, NOW) == unused(quota, NOW)
-    assert available(quota, read(quota, None, NOW), NOW) == (10, 0.0)
-
-
-@EACH
 def test_a_value_of_another_kind_counts_as_never_used(quota: Quota, state: State) -> None:
     """Each kind reads its own values only."""
     for other in STATES.keys() - {quota}:
@@ -94,24 +87,6 @@ def test_a_number_that_cannot_be_makes_all_of_it_unused(quota: Quota, state: Sta
     for place in range(5, len(value), 8):
         damaged = value[:place] + struct.pack("<d", number) + value[place + 8 :]
         assert read(quota, damaged, NOW) == unused(quota, NOW)
-
-
-@pytest.mark.parametrize(
-    ("quota", "state"),
-    [
-        (BUCKET, TokenBucketState(-1.0, NOW, NOW, 0.0)),
-        (BUCKET, TokenBucketState(1.0, -1.0, NOW, 0.0)),
-        (BUCKET, TokenBucketState(1.0, NOW, NOW, -1.0)),
-        (FIXED, FixedWindowState(-1.0, NOW)),
-        (FIXED, FixedWindowState(1.0, -60e6)),
-        (ROLLING, RollingWindowState(-1.0, ())),
-        (ROLLING, RollingWindowState(NOW, ((PART, -1.0),))),
-    ],
-    ids=repr,
-)
-def test_a_number_below_0_makes_all_of_it_unused(quota: Quota, state: State) -> None:
-    """Units that are less than nothing would grant more than the limit."""
-    assert read(quota, pack(quota, state), NOW) == unused(quota, NOW)
 
 
 @pytest.mark.parametrize(

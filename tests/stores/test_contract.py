@@ -68,12 +68,6 @@ async def test_a_burst_passes_at_once(store: Store) -> None:
     assert decisions[3].retry_after == 0.1
 
 
-async def test_pacing_after_a_burst(store: Store) -> None:
-    """The burst goes at once, and slots follow."""
-    decisions = [await take(store, Charge(THREE, "key"), max_wait=math.inf) for _ in range(5)]
-    assert [decision.delay for decision in decisions] == [0.0, 0.0, 0.0, 0.1, 0.2]
-
-
 async def test_a_slot_too_far_away_is_not_booked(store: Store) -> None:
     """``retry_after`` is how much too far it is, and a caller with a longer ``max_wait`` gets the slot."""
     await take(store, Charge(EVEN, "key"))
@@ -89,17 +83,6 @@ async def test_a_decision_is_complete(store: Store, clock: SteppedClock) -> None
     assert (decision.remaining, decision.reset_after, decision.ready_at) == (1, 0.2, clock.now)
     assert (decision.quota, decision.degraded, decision.shadow) == (THREE, False, False)
     assert decision.take == Take((Charge(THREE, "key", 2),))
-
-
-@KINDS
-@pytest.mark.parametrize(("used", "granted"), [(0, 3), (1, 2), (2.5, 0), (3, 0)])
-async def test_a_best_effort_grants_what_is_there(store: Store, quota: Quota, used: float, granted: float) -> None:
-    """In whole units, of all its buckets, and no more than it asked for."""
-    if used:
-        await take(store, Charge(quota, "key", used))
-    (decision,) = await store.take([Take((Charge(quota, "key", 5), Charge(HUNDRED, "key", 5)), best_effort=True)])
-    assert (decision.allowed, decision.granted) == (granted > 0, granted)
-    assert (await peek(store, Charge(HUNDRED, "key"))).remaining == 100 - granted
 
 
 HUNDRED = TokenBucket(100, 3600, name="hundred")
@@ -151,13 +134,6 @@ async def test_a_second_quota_that_refuses_leaves_the_first_unchanged(store: Sto
     assert (await peek(store, Charge(THREE, "key"))).remaining == 3
 
 
-async def test_a_second_key_that_refuses_leaves_the_first_unchanged(store: Store) -> None:
-    """All charges of a take are decided as one, whatever their keys."""
-    await take(store, Charge(HOURLY, "guild"))
-    assert not (await take(store, Charge(HOURLY, "user"), Charge(HOURLY, "guild"))).allowed
-    assert (await take(store, Charge(HOURLY, "user"))).allowed
-
-
 async def test_charges_of_a_take_are_booked_at_one_moment(store: Store) -> None:
     """The longest wait applies to all of them."""
     await take(store, Charge(EVEN, "key"))
@@ -172,11 +148,6 @@ async def test_the_takes_of_one_call_see_each_other(store: Store) -> None:
     decisions = await store.take([Take((Charge(THREE, "key", cost),)) for cost in costs])
     assert [decision.allowed for decision in decisions] == [True, False, True, False]
     assert [decision.remaining for decision in decisions] == [2, 2, 0, 0]
-
-
-async def test_a_call_without_takes_is_answered_with_nothing(store: Store) -> None:
-    """There is nothing to decide."""
-    assert await store.take([]) == []
 
 
 async def test_a_peek_takes_nothing(store: Store) -> None:
@@ -273,31 +244,9 @@ async def test_names_of_any_content_are_apart(store: Store) -> None:
     assert [decision.allowed for decision in decisions] == [True] * 6 + [False] * 6
 
 
-async def test_a_changed_limit_keeps_what_was_used(store: Store) -> None:
-    """A deployment with other numbers grants no second burst."""
-    await take(store, Charge(TokenBucket(10, 60), "key", 6))
-    assert (await take(store, Charge(TokenBucket(20, 60), "key", 1))).remaining == 13
-    assert not (await take(store, Charge(TokenBucket(5, 60), "key", 1))).allowed
-
-
-async def test_a_changed_period_keeps_what_was_used(store: Store) -> None:
-    """The same units are used under another period, and those of the new version count in the old one."""
-    await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 6))
-    assert (await take(store, Charge(TokenBucket(10, 30, name="reads"), "key", 1))).remaining == 3
-    assert (await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 1))).remaining == 2
-
-
 async def test_a_take_may_have_many_charges(store: Store) -> None:
     """As many charges as it may have are still one take, all or nothing."""
     charges = [Charge(HOURLY, f"key {number}") for number in range(MAX_CHARGES)]
-    assert (await take(store, *charges)).allowed
-    assert not (await take(store, charges[-1], Charge(HOURLY, "key"))).allowed
-    assert (await peek(store, Charge(HOURLY, "key"))).remaining == 1
-
-
-async def test_a_take_may_have_many_quotas(store: Store) -> None:
-    """Each with a bucket of its own."""
-    charges = [Charge(TokenBucket(1, 3600, name=f"quota {number}"), "key") for number in range(MAX_CHARGES)]
     assert (await take(store, *charges)).allowed
     assert not (await take(store, charges[-1], Charge(HOURLY, "key"))).allowed
     assert (await peek(store, Charge(HOURLY, "key"))).remaining == 1
@@ -319,48 +268,6 @@ async def test_a_store_can_be_used_again_after_it_was_closed(store: Store) -> No
 
 
 # What came to less or more, and what is sent again
-
-
-@KINDS
-@pytest.mark.parametrize(("actual", "left"), [(0, 3), (0.5, 2), (1, 2), (2, 1), (3, 0)])
-async def test_a_charge_is_settled_at_its_actual_cost(store: Store, quota: Quota, actual: float, left: int) -> None:
-    """Once, for all who have a copy of its decision: what was not used comes back, and what is missing is debited."""
-    decision = await take(store, Charge(quota, "key", 2))
-    (settled,) = await settle(store, decision, [actual])
-    assert (settled.is_first, settled.now_us) == (True, decision.now_us)
-    (again,) = await settle(store, replace(decision), [0.0])
-    assert not again.is_first
-    assert (await peek(store, Charge(quota, "key"))).remaining == left
-
-
-async def test_each_charge_is_settled_by_itself(store: Store) -> None:
-    """``None`` leaves one for later."""
-    decision = await take(store, Charge(THREE, "key", 2), Charge(FIXED, "key", 2))
-    assert len(await settle(store, decision, [None, 1])) == 1
-    assert [state.remaining for state in (await peek(store, *decision.charges)).states] == [1, 2]
-    await settle(store, decision, [0, 0])
-    assert [state.remaining for state in (await peek(store, *decision.charges)).states] == [3, 2]
-
-
-@KINDS
-async def test_a_cancelled_slot_is_free_again(store: Store, quota: Quota) -> None:
-    """The newest one: the next caller gets it."""
-    await take(store, Charge(quota, "key", 3))
-    slots = [await take(store, Charge(quota, "key", 2), max_wait=math.inf) for _ in range(3)]
-    assert 0.0 < slots[0].delay < slots[1].delay < slots[2].delay
-    await settle(store, slots[2], [0.0], is_unused=True)
-    assert (await take(store, Charge(quota, "key", 2), max_wait=math.inf)).delay == slots[2].delay
-
-
-@KINDS
-async def test_a_debit_is_paid_by_those_to_come(store: Store, clock: SteppedClock, quota: Quota) -> None:
-    """It is charged whatever is left, and later callers wait for it."""
-    decision = await take(store, Charge(quota, "key", 1))
-    await settle(store, decision, [5])
-    refused = await take(store, Charge(quota, "key", 3))
-    assert (refused.allowed, refused.remaining) == (False, 0)
-    clock.advance(refused.retry_after)
-    assert (await take(store, Charge(quota, "key", 3))).allowed
 
 
 async def test_a_refusal_and_a_condition_have_nothing_to_settle(store: Store) -> None:
@@ -387,31 +294,6 @@ async def test_a_settlement_that_comes_too_late_does_nothing(store: Store, clock
     (late,) = await store.settle([replace(settlement, until_us=float(clock.now_us()))])
     assert not late.is_first
     assert (await peek(store, Charge(HOURLY, "key"))).remaining == 0
-
-
-@KINDS
-async def test_an_operation_is_charged_once(store: Store, clock: SteppedClock, quota: Quota) -> None:
-    """Whoever sends it again gets the answer of the first one, at any wait, until all of it is given back."""
-    operation = Take((Charge(quota, "key", 3),), math.inf, operation="id")
-    (first,) = await store.take([operation])
-    clock.advance(0.01)
-    again, other = await store.take([operation, replace(operation, operation="other")])
-    assert (again, again.repeated, (await store.peek(operation)).repeated) == (first, True, True)
-    assert (other.repeated, other.delay > 0) == (False, True)
-    await settle(store, other, [0.0])
-    await settle(store, again, [0.0])
-    assert (await peek(store, Charge(quota, "key"))).remaining == 3
-    assert not (await store.take([operation]))[0].repeated
-    assert (await peek(store, Charge(quota, "key"))).remaining == 0
-
-
-async def test_an_operation_that_was_refused_is_asked_anew(store: Store, clock: SteppedClock) -> None:
-    """Only what is allowed is remembered."""
-    operation = Take((Charge(EVEN, "key"),), operation="id")
-    await take(store, Charge(EVEN, "key"))
-    assert not (await store.take([operation]))[0].allowed
-    clock.advance(0.1)
-    assert [each.repeated for each in await store.take([operation, operation])] == [False, True]
 
 
 async def test_a_key_that_is_blocked(store: Store, clock: SteppedClock) -> None:
@@ -502,9 +384,3 @@ async def test_a_take_with_a_condition_is_given_back_without_it(store: Store) ->
     decision = await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))
     await settle(store, decision, [0.0, 0.0])
     assert (await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))).allowed
-
-
-def test_a_charge_of_nothing_is_refused() -> None:
-    """Only a condition may cost nothing."""
-    with pytest.raises(ValueError, match="cost must be a finite number above 0"):
-        Charge(EVEN, "key", 0)

@@ -16,7 +16,7 @@ from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
-from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, cancel, remaining_units
+from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
 
 pytestmark = pytest.mark.anyio
 
@@ -57,15 +57,6 @@ async def test_a_name_that_no_quota_has(store: Store, cost: dict[str, float]) ->
     assert await states(limiter) == [10, 1000]
 
 
-async def test_quotas_that_are_all_named_otherwise(store: Store) -> None:
-    """The error shows how to name one: the names of an estimate of ``profiles`` cannot be chosen."""
-    requests = TokenBucket(500, 60, burst_allowance_factor=0.5, name="reqs")
-    limiter = Limiter([requests, TokenBucket(9000, 60, name="toks")], store=store)
-    with pytest.raises(ValueError, match="or name the quotas as the cost does") as raised:
-        await limiter.rate_limit("key", {"requests": 1, "tokens": 100})
-    assert repr(replace(requests, name="requests")) in str(raised.value)
-
-
 async def test_a_name_that_a_decision_does_not_have(store: Store) -> None:
     """Only charged quotas can be settled, and after the error the decision can still be settled."""
     limiter = Limiter(NAMED, store=store)
@@ -77,24 +68,6 @@ async def test_a_name_that_a_decision_does_not_have(store: Store) -> None:
     assert await states(limiter) == [10, 1000]
 
 
-@pytest.mark.parametrize(
-    ("actual", "remaining"),
-    [
-        ({"tokens": 900}, [9, 100]),
-        ({"tokens": 0}, [9, 1000]),
-        ({"requests": 3, "tokens": 300}, [7, 700]),
-        ({}, [9, 400]),
-        (0, [10, 1000]),
-    ],
-)
-async def test_settling_by_name(store: Store, actual: Any, remaining: list[int]) -> None:
-    """Quotas that are not named stay as they were charged; a number applies to all."""
-    limiter = Limiter(NAMED, store=store)
-    decision = await limiter.rate_limit("key", {"requests": 1, "tokens": 600})
-    await limiter.settle(decision, actual)
-    assert await states(limiter) == remaining
-
-
 async def test_a_refund_by_name(store: Store) -> None:
     """Quotas that are not named give nothing back."""
     limiter = Limiter(NAMED, store=store)
@@ -104,18 +77,6 @@ async def test_a_refund_by_name(store: Store) -> None:
 
 
 WRONG = [-1, -0.5, math.nan, math.inf, 2**53 + 1, "1", None]
-
-
-@KINDS
-@pytest.mark.parametrize("cost", [0, *WRONG], ids=repr)
-async def test_invalid_costs(store: Store, quota: Quota, cost: Any) -> None:
-    """Every verb raises ``ValueError`` for them, alone and by name, and changes nothing."""
-    limiter = Limiter(quota, store=store)
-    for verb in (limiter.rate_limit, limiter.pace, limiter.peek):
-        for costs in (cost, {quota.name: cost}):
-            with pytest.raises(ValueError, match="cost must be a finite number above 0"):
-                await verb("key", costs)
-    assert (await limiter.peek("key")).reset_after == 0.0
 
 
 @pytest.mark.parametrize("cost", WRONG, ids=repr)
@@ -143,17 +104,6 @@ async def test_a_cost_of_another_kind_of_number_does_its_neighbours_no_harm(stor
     assert await remaining_units(limiter) == 1
 
 
-@pytest.mark.parametrize("actual", [Decimal("2.5"), Fraction(5, 2), 2.5], ids=repr)
-async def test_actual_costs_of_other_kinds_of_numbers(store: Store, actual: Any) -> None:
-    """They are settled and refunded like floats, and so are the others that travel along."""
-    limiter = Limiter(FixedWindow(100, 10), store=store)
-    decisions = [await limiter.rate_limit("key", 10) for _ in range(4)]
-    await asyncio.gather(
-        limiter.settle(decisions[0], actual), limiter.refund(decisions[1], actual), limiter.settle(decisions[2], 5)
-    )
-    assert await remaining_units(limiter) == 100 - 2.5 - 7.5 - 5 - 10
-
-
 THREE = [replace(FIXED, name="ten"), TokenBucket(5, name="five"), RollingWindow(8, 60, name="eight")]
 
 
@@ -164,25 +114,6 @@ async def test_a_best_effort_grants_what_every_quota_has(store: Store, cost: flo
     decision = await limiter.rate_limit("key", cost, best_effort=True)
     assert (decision.allowed, decision.granted) == (True, granted)
     assert await states(limiter) == [math.floor(most - granted) for most in (10, 5, 8)]
-
-
-@KINDS
-@pytest.mark.parametrize(("used", "granted"), [(0, 8), (2, 8), (2.5, 7), (9, 1)])
-async def test_a_best_effort_grants_whole_units(store: Store, quota: Quota, used: float, granted: float) -> None:
-    """Of 7.5 remaining units, it grants seven."""
-    limiter = Limiter(quota, store=store)
-    if used:
-        await limiter.rate_limit("key", used)
-    assert (await limiter.rate_limit("key", 8, best_effort=True)).granted == granted
-
-
-@KINDS
-async def test_a_best_effort_takes_what_was_given_back(store: Store, quota: Quota) -> None:
-    """All of it at once, whoever gave it back."""
-    limiter = Limiter(quota, store=store)
-    decisions = [await limiter.rate_limit("key") for _ in range(10)]
-    await cancel(limiter, [decisions[number] for number in (3, 4, 7)])
-    assert [(await limiter.rate_limit("key", 5, best_effort=True)).granted for _ in range(3)] == [3, 0, 0]
 
 
 @pytest.mark.parametrize(

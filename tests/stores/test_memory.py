@@ -69,79 +69,6 @@ def test_no_more_than_max_keys_are_stored(max_keys: int) -> None:
     assert sizes == {max_keys}
 
 
-def test_new_keys_do_not_fill_the_memory() -> None:
-    """Once the store is full, eight thousand new keys add nothing that stays."""
-    small = Small()
-    small.spray("first", 2_000)
-    tracemalloc.start()
-    try:
-        small.spray("later", 8_000)
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 400_000  # those of caches and of the hundred buckets
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_bucket_that_is_used_again_is_stored_once() -> None:
-    """Neither a busy key nor one that is reset and used again makes the store grow."""
-    small = Small()
-    for _ in range(1_000):
-        small.limiter.rate_limit("busy")
-        small.limiter.reset("busy")
-    small.limiter.rate_limit("busy")
-    assert len(small.store) == 1
-
-
-def test_full_buckets_make_room_first() -> None:
-    """They hold no information, so nothing is lost: all buckets in use stay while there are full ones."""
-    small = Small()
-    small.spray("one-off", 50)
-    small.clock.advance(361)  # these are full again
-    small.spray("recent", 50)
-    small.spray("newcomer", 50)
-    assert {small.remaining(f"recent {number}") for number in range(50)} == {9}
-
-
-@pytest.mark.parametrize("full", range(8))
-def test_a_full_bucket_goes_before_one_in_use(full: int) -> None:
-    """Wherever it stands among the few that are examined, the one full bucket is evicted, and no other."""
-    small = Small(max_keys=8)
-    keys = [f"key {number}" for number in range(8)]
-    for number, key in enumerate(keys):
-        small.limiter.rate_limit(key, 1 if number == full else 5)
-    small.clock.advance(361)
-    small.spray("newcomer", 1)
-    assert {small.remaining(key) for number, key in enumerate(keys) if number != full} == {6}
-    assert small.remaining("newcomer 0") == 9
-
-
-def test_a_reset_bucket_goes_before_a_used_one() -> None:
-    """It is as good as full."""
-    small = Small(max_keys=2)
-    small.use_up("exhausted")
-    small.limiter.rate_limit("other")
-    small.limiter.reset("other")
-    small.spray("newcomer", 1)
-    assert small.remaining("exhausted") == 0
-
-
-def test_an_exhausted_bucket_survives_a_spray() -> None:
-    """A client cannot get rid of its bucket by requests under many other keys."""
-    small = Small()
-    small.use_up("exhausted")
-    small.spray("one-off", 1_000)
-    assert small.remaining("exhausted") == 0
-
-
-def test_a_refusal_makes_no_room() -> None:
-    """Neither a bucket that is there already nor a refused take of a new one removes another bucket."""
-    small = Small(max_keys=1)
-    small.limiter.rate_limit("busy")
-    assert [small.limiter.rate_limit("busy", 9).allowed for _ in range(2)] == [True, False]
-    assert not small.limiter.rate_limit("other", 11).allowed
-    assert small.remaining("busy") == 0
-
-
 def test_refused_and_peeked_keys_are_not_stored() -> None:
     """Only a bucket that was used is stored."""
     small = Small()
@@ -250,8 +177,3 @@ async def test_it_reads_the_clock_of_this_machine_by_default() -> None:
     """Nothing is needed to start."""
     limiter = Limiter(TokenBucket(2, 3600))
     assert [(await limiter.rate_limit("key")).allowed for _ in range(3)] == [True, True, False]
-
-
-def test_it_shows_its_size() -> None:
-    """For logs."""
-    assert repr(MemoryStore(max_keys=5)) == "MemoryStore(max_keys=5)"

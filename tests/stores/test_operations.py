@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +18,7 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter, UnownedLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.waiter import PaceTimeout
-from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
+from tests.support.giving_back import BUCKET, FIXED, KINDS, remaining_units
 from tests.support.other_process import OtherProcess
 from tests.support.strategies import quotas
 
@@ -39,20 +37,6 @@ async def test_an_operation_is_charged_once(store: Store, clock: SteppedClock, q
     for key, cost, operation in (("key", 3, "other id"), ("other key", 3, "id"), ("key", 2, "id")):
         await limiter.rate_limit(key, cost, operation=operation)
     assert await remaining_units(limiter) == 0
-
-
-@KINDS
-async def test_a_decision_that_repeats_says_when(store: Store, clock: SteppedClock, quota: Quota) -> None:
-    """Its copies do, too; the first decision does not, nor does the first one after that was given back."""
-    limiter = Limiter(quota, store=store)
-    first = await limiter.rate_limit("key", 3, operation="id")
-    clock.advance(1e-6)
-    again = await limiter.rate_limit("key", 3, operation="id")
-    copies = again, replace(again, shadow=True), pickle.loads(pickle.dumps(again))
-    assert not first.repeated
-    assert [(copy.repeated, copy.asked_us) for copy in copies] == [(True, float(clock.now_us()))] * 3
-    await limiter.refund(first)
-    assert not (await limiter.rate_limit("key", 3, operation="id")).repeated
 
 
 @KINDS
@@ -108,34 +92,6 @@ async def test_a_booked_slot_is_booked_once(store: Store, quota: Quota) -> None:
     assert decisions == [decisions[0]] * 3
     impatient = await limiter.rate_limit("key", 4, operation="id")
     assert (impatient.allowed, impatient.delay) == (True, decisions[0].delay)
-
-
-async def test_a_partial_grant_is_granted_once(store: Store) -> None:
-    """The answer is the same number of units."""
-    limiter = Limiter(FIXED, store=store)
-    await limiter.rate_limit("key", 7)
-    assert [(await limiter.rate_limit("key", 5, best_effort=True, operation="id")).granted for _ in range(2)] == [3, 3]
-
-
-async def test_several_quotas_are_one_operation(store: Store) -> None:
-    """Each of them is charged once."""
-    limiter = Limiter([replace(BUCKET, name="a"), replace(FIXED, name="b"), replace(ROLLING, name="c")], store=store)
-    cost = {"a": 1, "b": 2, "c": 3}
-    decisions = [await limiter.rate_limit("key", cost, operation="id") for _ in range(3)]
-    assert decisions == [decisions[0]] * 3
-    assert [state.remaining for state in (await limiter.peek("key")).states] == [9, 8, 7]
-
-
-@KINDS
-async def test_copies_of_one_decision_are_settled_once(store: Store, quota: Quota) -> None:
-    """Whichever of those who sent the operation settles first."""
-    limiter = Limiter(quota, store=store)
-    decisions = [await limiter.rate_limit("key", 6, operation="id") for _ in range(3)]
-    await limiter.settle(decisions[1], 2)
-    for decision in decisions:
-        await limiter.settle(decision, 4)
-    assert await remaining_units(limiter) == 8
-    assert await limiter.rate_limit("key", 6, operation="id") == decisions[0]
 
 
 @KINDS
@@ -258,30 +214,6 @@ async def test_a_wrong_operation(store: Store, operation: Any) -> None:
     with pytest.raises(ValueError, match="operation must be"):
         limiter.spend("key", 1, operation=operation)
     assert await remaining_units(limiter) == 10
-
-
-def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
-    """The verbs take the same argument."""
-    limiter = SyncLimiter(FIXED, store=MemoryStore(clock=clock))
-    for _ in range(2):
-        limiter.rate_limit("key", operation="a")
-        limiter.pace("key", operation="b")
-        limiter.reserve("key", operation="c")
-        limiter.acquire("key", operation="d")
-        with limiter.spend("key", 1, operation="e"):
-            pass
-    assert limiter.peek("key").remaining == 5
-
-
-async def test_a_booking_ahead_is_too_far_away_for_spend(store: Store) -> None:
-    """A block does not begin before the slot of its operation."""
-    limiter = Limiter(TokenBucket(1, 60, burst=1), store=store)
-    for number in range(2):
-        await limiter.reserve("key", operation=f"job {number}")
-    with pytest.raises(PaceTimeout):
-        async with limiter.spend("key", 1, operation="job 1", max_delay=1):
-            pass
-    assert await limiter.waiting("key") == 1
 
 
 @KINDS

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
-import redis
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
@@ -30,39 +28,6 @@ async def test_a_refund(store: Store, quota: Quota, given: float | None, remaini
     assert await remaining_units(limiter) == remaining
     assert (await limiter.rate_limit("key", remaining)).allowed
     assert not (await limiter.rate_limit("key")).allowed
-
-
-@KINDS
-@pytest.mark.parametrize("given", [slice(2, 9), slice(None, None, 2)], ids=["in a row", "every other"])
-async def test_refunds_add_up(store: Store, quota: Quota, given: slice) -> None:
-    """Of ten units, some are given back: as many units can be taken again, one by one."""
-    limiter = Limiter(quota, store=store)
-    decisions = [await limiter.rate_limit("key") for _ in range(10)]
-    await cancel(limiter, decisions[given])
-    units = len(decisions[given])
-    assert await remaining_units(limiter) == units
-    assert [(await limiter.rate_limit("key")).allowed for _ in range(units + 1)] == [True] * units + [False]
-
-
-@pytest.mark.parametrize(
-    ("quota", "given", "fitting"),
-    [
-        (BUCKET, slice(2, 9), 7),
-        (BUCKET, slice(None, None, 2), 5),
-        (BUCKET, slice(None, -1, None), 9),
-        (FIXED, slice(None, None, 2), 5),
-        (ROLLING, slice(None, None, 2), 5),
-    ],
-)
-async def test_the_most_that_one_take_can_have_of_refunds(
-    store: Store, quota: Quota, given: slice, fitting: int
-) -> None:
-    """All that were given back, whichever they were."""
-    limiter = Limiter(quota, store=store)
-    decisions = [await limiter.rate_limit("key") for _ in range(10)]
-    await cancel(limiter, decisions[given])
-    assert not (await limiter.rate_limit("key", fitting + 1)).allowed
-    assert (await limiter.rate_limit("key", fitting)).allowed
 
 
 @pytest.mark.parametrize(
@@ -133,28 +98,6 @@ async def test_a_decision_is_settled_once(store: Store, quota: Quota) -> None:
     assert await remaining_units(limiter) == 3
 
 
-@KINDS
-async def test_a_settlement_that_is_sent_again_is_carried_out_once(store: Store, quota: Quota) -> None:
-    """After a lost answer, the caller sends it again, here or in another process: its id identifies it."""
-    limiter = Limiter(quota, store=store)
-    await limiter.rate_limit("key", 4)
-    decision = await limiter.rate_limit("key", 4)
-    await limiter.refund(decision, 2)
-    for verb in (limiter.refund(replace(decision)), limiter.settle(replace(decision), 10)):
-        await verb
-    assert await remaining_units(limiter) == 4
-
-
-@KINDS
-async def test_copies_of_a_decision_are_settled_once(store: Store, quota: Quota) -> None:
-    """Two processes that have the same decision give its units back once."""
-    limiter = Limiter(quota, store=store)
-    await limiter.rate_limit("key", 4)
-    decision = await limiter.rate_limit("key", 4)
-    await cancel(limiter, [copy.copy(decision), copy.copy(decision), decision])
-    assert await remaining_units(limiter) == 6
-
-
 STEPS: list[list[float | None]] = [[3, None], [None, 3], [0, 0], [4, 4], [None, 4], [9, 2]]
 """The actual costs of two charges of 4; ``None`` leaves a charge as it is."""
 
@@ -192,15 +135,6 @@ async def test_more_than_was_charged_cannot_be_refunded(store: Store, given: Any
     with pytest.raises(ValueError, match=r"is more than was charged, \[6\]"):
         await limiter.refund(decision, given)
     assert await remaining_units(limiter) == 4
-
-
-@KINDS
-@pytest.mark.parametrize(("actual", "remaining"), [(0, 10), (2, 8), (6, 4), (6.5, 3), (9, 1)])
-async def test_settling(store: Store, quota: Quota, actual: float, remaining: int) -> None:
-    """A cost of 6 is corrected: excess units are given back, missing ones are charged."""
-    limiter = Limiter(quota, store=store)
-    await limiter.settle(await limiter.rate_limit("key", 6), actual)
-    assert await remaining_units(limiter) == remaining
 
 
 @pytest.mark.parametrize(
@@ -262,23 +196,6 @@ async def test_a_forgotten_bucket_is_still_debited(store: Store, quota: Quota) -
     await limiter.reset("key")
     await limiter.settle(decision, 8)
     assert await remaining_units(limiter) == 8
-
-
-@pytest.mark.parametrize("later", [1e-6, 0.001, 1])
-async def test_nothing_is_given_back_after_a_reset(store: Store, clock: SteppedClock, later: float) -> None:
-    """Units that were charged before the reset do not reduce what is used after it."""
-    limiter = Limiter(BUCKET, store=store)
-    old = await limiter.rate_limit("key", 6)
-    clock.advance(later)
-    await limiter.reset("key")
-    await limiter.rate_limit("key", 5)
-    await limiter.refund(old)
-    assert await remaining_units(limiter) == 5
-
-
-def buckets(client: redis.Redis) -> list[bytes]:
-    """The keys of buckets; those of settlements have a longer text."""
-    return [key for key in client.scan_iter() if key.endswith(b"}")]
 
 
 @KINDS

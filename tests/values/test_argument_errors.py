@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
-import pickle
 import re
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +37,6 @@ from asgi_ratelimit.hooks import failures, log_refusals
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
-from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ok
 
@@ -125,12 +120,6 @@ def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, 
     assert ("a memory of its own" if store else "not None") in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", [TokenBucket, FixedWindow, RollingWindow])
-def test_a_quota_is_built_by_its_own_constructor(kind: type[Any]) -> None:
-    """There is no wrapper around it."""
-    assert not hasattr(kind.__init__, "__wrapped__")
-
-
 @pytest.mark.parametrize(
     ("called", "given", "name"),
     [
@@ -162,15 +151,6 @@ def test_a_clock_has_the_time(made: Callable[[Any], Any], clock: Any, message: s
     """The class of a clock has none."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         made(clock=clock)
-
-
-def test_a_decorated_class_stays_what_it_is() -> None:
-    """It has its signature and the features of a dataclass, and can be copied and pickled."""
-    rule = Rule("/login", "5/minute", methods=["POST"])
-    assert list(inspect.signature(Rule).parameters) == [each.name for each in fields(Rule)]
-    assert replace(rule, path="/other").methods == ["POST"]
-    assert (copy.copy(rule), pickle.loads(pickle.dumps(rule))) == (rule, rule)
-    assert str(inspect.signature(PacedTransport)).startswith("(transport: 'Any', quota: 'QuotaLike', *, key")
 
 
 def test_an_error_of_what_is_called_is_not_one_of_the_arguments() -> None:

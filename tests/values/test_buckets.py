@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import weakref
 
 import pytest
 from hypothesis import assume, given
@@ -139,20 +138,3 @@ def test_bytes_that_are_not_utf8_stay_apart(one: bytes, other: bytes) -> None:
 def test_a_key_in_memory_is_short(key: str) -> None:
     """At most 128 bytes, whatever a client sends."""
     assert len(as_bytes(short_key(key))) <= 128
-
-
-class Watched(str):
-    """A text that a weak reference can watch."""
-
-    __slots__ = ("__weakref__",)
-
-
-def test_no_cache_holds_a_long_key() -> None:
-    """A key that a client sends is released once it is hashed."""
-    key = Watched("watched " * 1_000)
-    gone = weakref.ref(key)
-    redis_key("api", "q", key)
-    short_key(key)
-    del key
-    is_held = gone() is not None
-    assert not is_held

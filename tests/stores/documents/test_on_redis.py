@@ -12,8 +12,7 @@ from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.base import Documents
 from asgi_ratelimit.stores.documents import documents
-from tests.support.overriding import until
-from tests.support.redis_cluster import RedisCluster, RedisSentinel, asked
+from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
 
@@ -165,42 +164,3 @@ def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
         return content
 
     assert asyncio.run(read()) == b"3"
-
-
-async def test_a_call_that_is_closed_before_its_turn_leaves_no_connection(server: RedisServer) -> None:
-    """It is answered, over a connection that is closed behind it."""
-    shared = documents(RedisStore(server.url, timeout=30))
-    await shared.write("name", b"1")
-    content, _ = await asyncio.gather(shared.read("name"), shared.aclose())
-    assert content == b"1"
-    await until(lambda: len(asked(server, "CLIENT", "LIST").splitlines()) == 1)  # who asks for the list
-
-
-async def test_behind_a_sentinel(server: RedisServer) -> None:
-    """The documents are on the primary."""
-    with RedisSentinel(server) as sentinel:
-        store = RedisStore(sentinel.url, timeout=30)
-        await documents(store).write("name", b"1")
-        assert await documents(store).read("name") == b"1"
-        await store.aclose()
-    assert asked(server, "GET", "rl:documents:name") == b"1"
-
-
-async def test_a_document_moves_to_another_node_of_a_cluster() -> None:
-    """It is found while it is moved, after that, and when a node is out that has nothing to do with it."""
-    with RedisCluster() as cluster:
-        slot = asked(cluster.primaries[0], "CLUSTER", "KEYSLOT", "rl:documents:name")
-        source = cluster.owner(slot)
-        target, other = [node for node in cluster.primaries if node is not source]
-        store = RedisStore(cluster.url, timeout=30)
-        shared = documents(store)
-        await shared.write("name", b"1")
-        cluster.begin_to_move(slot, target)
-        asked(source, "MIGRATE", HOST, target.port, "rl:documents:name", 0, 5_000)
-        assert await shared.replace("name", b"1", b"2")
-        cluster.move(slot, target)
-        assert await shared.read("name") == b"2"
-        other.pause()
-        assert await shared.read("name") == b"2"
-        other.resume()
-        await store.aclose()

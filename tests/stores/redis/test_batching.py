@@ -86,18 +86,6 @@ async def test_items_gather_while_a_batch_is_under_way() -> None:
     assert [result.result() for result in results] == [f"result of {item}" for item in range(6)]
 
 
-async def test_items_of_one_turn_of_the_loop_go_together() -> None:
-    """Also after a single one."""
-    server = Server()
-    server.group.submit(1)
-    await settle_down()
-    await server.answer()
-    server.group.submit(2)
-    server.group.submit(3)
-    await settle_down()
-    assert server.batches == [[1], [2, 3]]
-
-
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [({}, [MAX_ITEMS, 2]), ({"weight_of": lambda item: 10, "most_weight": 45}, [4] * 32 + [2])],
@@ -123,21 +111,6 @@ async def test_an_item_that_is_too_heavy_goes_alone() -> None:
     for _ in range(3):
         await server.answer()
     assert server.batches == [[2], [9], [3]]
-
-
-async def test_an_item_that_cannot_be_weighed_raises_at_once() -> None:
-    """The others go on."""
-
-    def weight_of(item: int) -> int:
-        return 1 // item
-
-    server = Server({"weight_of": weight_of})
-    good = server.group.submit(1)
-    with pytest.raises(ZeroDivisionError):
-        server.group.submit(0)
-    await settle_down()
-    await server.answer()
-    assert good.result() == "result of 1"
 
 
 async def test_an_error_as_a_result_fails_only_its_item() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
+from asgi_ratelimit.stores.redis.denials import LONGEST_US, Denials
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_in_place
 from tests.support import strategies
@@ -127,15 +126,6 @@ def test_each_cost_has_its_own_retry_time(front: Front) -> None:
     assert front.trips == 2
 
 
-def test_a_refused_best_effort(front: Front) -> None:
-    """It asked for one unit in the end, and others are told their own retry time."""
-    front.take(one(SLOW, 10))
-    front.take(replace(one(SLOW, 5), best_effort=True))
-    for cost in (1, 5):
-        assert front.take(one(SLOW, cost)).retry_after == cost * 360
-    assert front.trips == 2
-
-
 def test_a_caller_that_waits_may_pass(front: Front) -> None:
     """If it waits long enough; else it is refused, and told how much longer it would have to wait."""
     front.take(one(FAST, 10))
@@ -144,22 +134,6 @@ def test_a_caller_that_waits_may_pass(front: Front) -> None:
         assert front.take(one(FAST, max_wait=max_wait)) == front.peek(one(FAST, max_wait=max_wait))
     assert front.trips == 2
     assert front.take(one(FAST, max_wait=0.1)).allowed
-
-
-def test_an_allowed_take_is_never_remembered(front: Front) -> None:
-    """Every take that may pass is a trip."""
-    for _ in range(10):
-        assert front.take(one(SLOW)).allowed
-    assert front.trips == 10
-
-
-def test_another_key_another_quota_another_limiter(front: Front) -> None:
-    """None of them is refused because this bucket is exhausted."""
-    front.take(one(SLOW, 10))
-    front.take(one(SLOW))
-    other_numbers = FixedWindow(10, 7200, name=SLOW.name)
-    others = [Charge(SLOW, "other"), Charge(FAST, "key"), Charge(SLOW, "key", 1, "other"), Charge(other_numbers, "key")]
-    assert [front.denials.find(Take((charge,))) for charge in others] == [None] * 4
 
 
 def test_a_take_of_several_charges(front: Front) -> None:
@@ -171,22 +145,6 @@ def test_a_take_of_several_charges(front: Front) -> None:
     assert front.take(both) == front.take(both) == front.peek(both)
     assert front.trips == 3
     assert front.take(one(FAST)).allowed  # the one that did not refuse is not refused alone
-
-
-def test_forgetting(front: Front) -> None:
-    """The next take goes to the store; other keys stay refused."""
-    for key in ("a", "b"):
-        front.take(one(SLOW, 10, key))
-        front.take(one(SLOW, 1, key))
-    front.denials.forget([Charge(SLOW, "a")])
-    assert front.denials.find(one(SLOW, 1, "a")) is None
-    assert front.denials.find(one(SLOW, 1, "b")) is not None
-
-
-def test_the_bound_is_there() -> None:
-    """Refusals of ever new keys do not fill the memory of this process."""
-    assert MAX_DENIALS <= 100_000
-    assert LONGEST_US <= 1_000_000
 
 
 # Always and never
@@ -225,16 +183,6 @@ def test_it_never_refuses_what_the_store_would_allow(
             assert denied.retry_after <= decision.retry_after
         else:
             front.go(take, there_us, back_us)
-
-
-def test_all_kinds_of_quotas(front: Front) -> None:
-    """A flood on one refused key is one trip, whatever refuses it."""
-    for quota in (SLOW, FixedWindow(10, 3600), RollingWindow(10, 3600)):
-        front.go(one(quota, 10, quota.__class__.__name__))
-        front.trips = 0
-        for _ in range(1_000):
-            assert not front.take(one(quota, 1, quota.__class__.__name__)).allowed
-        assert front.trips == 1
 
 
 @pytest.mark.anyio

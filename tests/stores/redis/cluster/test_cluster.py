@@ -24,8 +24,6 @@ pytestmark = pytest.mark.anyio
 
 HOURLY = TokenBucket(10, 3600, name="hourly")
 SHARED = TokenBucket(5, 3600, name="shared")
-EMPTY_MS = 1000
-"""More than what a bucket that was emptied still lives: a millisecond."""
 
 
 @pytest.fixture(scope="module")
@@ -193,36 +191,6 @@ async def test_a_paced_take_over_several_slots_is_not_booked_ahead(cluster: Redi
         clock.advance(1.0)
         last = await take(store, *both, max_wait=max_wait)
         assert (last.allowed, last.delay) == (True, 0.0)
-
-
-async def test_many_at_once_over_several_slots(store: RedisStore, cluster: RedisCluster) -> None:
-    """No more than the shared limit are admitted, and what was given back is available to the own keys."""
-    (shared,) = keys_on(cluster, 2)
-    owns = keys_on(cluster, 0, 5) + keys_on(cluster, 1, 5)
-    takes = [(*of(own, HOURLY), *of(shared, SHARED)) for own in owns for _ in range(4)]
-    decisions = await asyncio.gather(*[take(store, *charges) for charges in takes])
-    admitted = [decision for decision in decisions if decision.allowed]
-    assert len(admitted) == 5
-    used = sum([10 - await left(store, HOURLY, own) for own in owns])
-    assert used == 5
-
-
-async def test_the_work_in_a_call_is_bounded(store: RedisStore, cluster: RedisCluster) -> None:
-    """Takes of many charges need several calls, in each slot; each take is charged once."""
-    quotas = [FixedWindow(100, 86_400, name=f"quota {number}") for number in range(40)]
-    keys = keys_on(cluster, 0, 2)
-    decisions = await asyncio.gather(*[take(store, *of(key, *quotas)) for _ in range(40) for key in keys])
-    assert [decision.remaining for decision in decisions] == [99 - number // 2 for number in range(80)]
-    assert calls(cluster)[0] > 6
-
-
-async def test_a_script_that_is_missing_on_one_node(store: RedisStore, cluster: RedisCluster) -> None:
-    """It is sent again, and nothing is charged twice."""
-    keys = keys_on(cluster, 0, 5) + keys_on(cluster, 1, 5)
-    await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys])
-    asked(cluster.primaries[0], "SCRIPT", "FLUSH")
-    decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys])
-    assert {(d.allowed, d.degraded, d.remaining) for d in decisions} == {(True, False, 8)}
 
 
 async def test_a_slot_that_has_moved() -> None:
@@ -395,27 +363,6 @@ async def test_a_scan_sees_all_primaries(cluster: RedisCluster, store: RedisStor
     await asyncio.gather(*[limiter.rate_limit(f"key {number}") for number in range(40)])
     assert len(await Scan(cluster.url.split(",")[0]).buckets(most=100_000)) == 80
     assert len(await Scan(cluster.url).buckets("name", "key 7", most=100_000)) == 2
-
-
-async def test_a_redis_that_is_no_cluster(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says so."""
-    store = RedisStore(redis_url.replace("redis://", "redis+cluster://"), timeout=30)
-    assert (await take(store, *of("key", HOURLY))).degraded
-    assert "it is a single Redis" in caplog.text
-    await store.aclose()
-
-
-async def test_every_key_has_a_time_to_live(store: RedisStore, cluster: RedisCluster) -> None:
-    """On every node, also after refunds."""
-    owns, (shared,) = keys_on(cluster, 0, 3) + keys_on(cluster, 1, 3), keys_on(cluster, 2)
-    for own in owns:
-        for _ in range(2):
-            await take(store, *of(own, HOURLY), *of(shared, SHARED))
-    keys = [(node, key) for node in cluster.primaries for key in asked(node, "KEYS", "*")]
-    times_to_live = {key: asked(node, "PTTL", key) for node, key in keys}
-    assert -1 not in times_to_live.values()
-    used = [key for key, ms in times_to_live.items() if key.endswith(b"}") and ms > EMPTY_MS]
-    assert len(used) == 3 + 1  # five takes are granted, two for each key; the other keys have got theirs back
 
 
 async def test_an_observer_is_told_of_the_calls_of_each_node(store: RedisStore) -> None:

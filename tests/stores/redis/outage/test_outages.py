@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,6 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
-from tests.support.server import HOST
 
 pytestmark = pytest.mark.anyio
 
@@ -25,13 +23,6 @@ def server() -> Iterator[RedisServer]:
     """A Redis for one test, to be stopped, paused and filled up."""
     with RedisServer() as own:
         yield own
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    """A plain client, to see which keys are there."""
-    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
-        yield plain
 
 
 async def test_without_redis_a_peek_and_a_reset_raise() -> None:
@@ -127,39 +118,11 @@ async def first_answer(limiter: Limiter) -> int:
     pytest.fail("Redis does not come back")
 
 
-OUT_OF_SERVICE = {
-    "out of memory": [("CONFIG", "SET", "maxmemory", "1")],
-    "a replica": [("REPLICAOF", HOST, "1")],
-}
-
-
-@pytest.mark.parametrize("commands", OUT_OF_SERVICE.values(), ids=list(OUT_OF_SERVICE))
-async def test_a_server_that_cannot_write(
-    server: RedisServer, caplog: pytest.LogCaptureFixture, commands: list[tuple[str, ...]]
-) -> None:
-    """It counts as out."""
-    with redis.Redis.from_url(server.url) as client:
-        for command in commands:
-            client.execute_command(*command)
-    async with limiter_on(server.url) as limiter:
-        decision = await limiter.rate_limit("key")
-    assert decision.degraded
-    assert isinstance(the_error(caplog), StoreUnavailable)
-
-
 def the_error(caplog: pytest.LogCaptureFixture) -> object:
     """The reason in the one log record."""
     (record,) = caplog.records
     assert isinstance(record.args, tuple)
     return record.args[-1]
-
-
-async def test_a_bad_take_charges_nothing(redis_url: str, client: redis.Redis) -> None:
-    """A wrong cost is the caller's error, and Redis is not called."""
-    async with limiter_on(redis_url) as limiter:
-        with pytest.raises(ValueError, match="cost must be"):
-            await limiter.rate_limit("key", math.nan)
-    assert client.keys() == []
 
 
 async def test_the_event_loop_never_looks_up_a_name_that_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,9 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
-from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
-from tests.support.trial import PATIENT, transitions, until_left
+from tests.support.trial import PATIENT, until_left
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
 
@@ -109,22 +108,6 @@ def test_an_event_loop_that_works_charges_what_another_one_took(server: RedisSer
     assert asyncio.run(works()) == 6
 
 
-def test_event_loops_log_one_outage_once(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Its beginning and its end, however many event loops find the store out, and back."""
-    limiter = limiter_on(server.url)
-
-    async def take() -> bool:
-        async with aclosing(limiter.store):
-            return (await limiter.rate_limit("key", 0.1)).degraded
-
-    for _ in range(2):
-        assert [asyncio.run(take()) for _ in range(3)] == [True] * 3
-        server.start()
-        assert [asyncio.run(take()) for _ in range(3)] == [False] * 3
-        server.stop()
-    assert transitions(caplog.records) == ["ERROR", "WARNING"] * 2
-
-
 # Threads
 
 
@@ -179,22 +162,6 @@ class TestClosing:
         assert {(decision.allowed, decision.degraded) for decision in decisions} == {(True, False)}
         assert (await limiter.peek("key")).remaining == 500 - 421
         await limiter.aclose()
-
-    async def test_takes_that_wait_on_a_cluster_are_seen_through(self) -> None:
-        """Those of one key, and those of several nodes."""
-        quotas = (TokenBucket(500, 86_400), TokenBucket(500, 86_400, name="other"))
-        with RedisCluster() as cluster:
-            limiter = Limiter(quotas, store=RedisStore(cluster.url, timeout=PATIENT))
-            both = {"per-day": "a", "other": "b"}
-            await limiter.rate_limit(both)
-            waiting = [asyncio.create_task(limiter.rate_limit(both)) for _ in range(100)]
-            waiting += [asyncio.create_task(limiter.rate_limit("c")) for _ in range(100)]
-            await asyncio.sleep(0)
-            await limiter.aclose()
-            later = [asyncio.create_task(limiter.rate_limit("c")) for _ in range(10)]
-            decisions = await asyncio.gather(*waiting, *later)
-            await limiter.aclose()
-        assert {(decision.allowed, decision.degraded) for decision in decisions} == {(True, False)}
 
     async def test_the_ledger_is_repaid_before_the_connection_closes(self, proxy: Proxy) -> None:
         """As far as Redis answers: the process may end now."""
