@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from random import getrandbits
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ REPAID_TOGETHER = 60
 OWN_CLOCK_TTL_MS = 3_600_000
 """The least time to live of a key when the clock is not the server's."""
 
+_WEIGHT = attrgetter("quota.weight")
 
 _failures = FailureLog()
 
@@ -118,7 +120,7 @@ class Node(GroupCommit[Action, Answer]):
 
     def weight_of(self, action: Action) -> int:
         """As how many charges of a token bucket it counts, for the work that the script has with it."""
-        return sum([charge.quota.weight for charge in charges_of(action)])
+        return sum(map(_WEIGHT, charges_of(action)))
 
     async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
@@ -180,10 +182,11 @@ class Node(GroupCommit[Action, Answer]):
 
     def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
         """Close the breaker, once Redis has written, and charge it with the outage ledger from now on."""
-        outage, failed = self.context.outage, [answer for answer in answers if isinstance(answer, StoreError)]
-        if failed:
-            self._failed(failed[0])
-            return
+        outage = self.context.outage
+        for answer in answers:
+            if isinstance(answer, StoreError):
+                self._failed(answer)
+                return
         if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
             self.breaker.is_open = False
             outage.store_is_back(self.name)
