@@ -12,7 +12,8 @@ import httpx
 
 from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
-from tests.stand_ins.discord_server import Discord
+from tests.stand_ins.discord_server import Discord, Window
+from tests.support.adaptive_clients import bucket_headers
 from tests.support.simulated_fleet import Server
 from tests.support.store_elsewhere import StoreElsewhere
 
@@ -205,3 +206,27 @@ def test_callers_in_a_hurry_are_served_from_the_first_second_on() -> None:
     assert processes.served.total() >= 0.95 * RATE * (processes.clock.now - started)
     assert processes.longest <= 0.2 + 0.002  # a take is under way when the time is over
     assert processes.api.refused == 0
+
+
+class Unreported:
+    """An API that admits 20 a second of all, and says so only by its refusals; its buckets seem to be never used."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self._clock, self._window = clock, Window(20, 1.0)
+
+    def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
+        """Serve a request, or refuse it."""
+        wait = self._window.wait(self._clock.now)
+        if wait:
+            body = {"retry_after": round(wait, 3), "global": True}
+            return 429, {"retry-after": "1", "x-ratelimit-global": "true", "x-ratelimit-scope": "global"}, body
+        return 200, bucket_headers(49, 1, limit=50), {}
+
+
+def test_equal_processes_get_equal_parts_of_what_is_never_reported() -> None:
+    """Although one refusal stops all of them, again and again, none is left behind, also one far from the store."""
+    processes = Processes([0.001, 0.001, 0.001, 0.008], Unreported, profile="discord")
+    processes.run(20.0)
+    assert processes.served.total() >= 0.95 * 20 * 20
+    assert min(processes.served.values()) >= 0.7 * max(processes.served.values())
+    assert processes.longest <= 6.0
