@@ -41,8 +41,9 @@ class _HashedKey(NamedKey):
 class header(_HashedKey):  # noqa: N801  # a function to its users
     """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
 
-    The value is the one that ``request.headers[name]`` shows, so a header that is sent twice is keyed as the app reads
-    it. With a ``secret``, which must be the same in all processes, nobody who reads the store can even test guesses.
+    Nor is there a key where it comes twice with different values: apps read the first or the last one, so a client could
+    choose a key that the app does not see. With a ``secret``, which must be the same in all processes, nobody who reads
+    the store can even test guesses.
     """
 
     @shows_use('header("x-api-key")')
@@ -52,10 +53,8 @@ class header(_HashedKey):  # noqa: N801  # a function to its users
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        for name, value in scope["headers"]:
-            if name == self._name:
-                return self._hash(value.strip(b" \t"))  # some servers leave this whitespace in the value
-        return None
+        values = {value.strip(b" \t") for name, value in scope["headers"] if name == self._name}
+        return self._hash(values.pop()) if len(values) == 1 else None
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.headers`` shows it, for ``Limiter.peek`` or ``Blocks``."""
@@ -65,7 +64,8 @@ class header(_HashedKey):  # noqa: N801  # a function to its users
 class cookie(_HashedKey):  # noqa: N801  # a function to its users
     """Key by the value of a cookie, hashed: a session never reaches the store. No cookie, no key.
 
-    The value is the one that ``request.cookies[name]`` shows, found in linear time. ``secret`` is as for ``header``.
+    The value is the one that ``request.cookies[name]`` shows, found in linear time. ``secret``, and a name that comes
+    twice, are as for ``header``.
     """
 
     @shows_use('cookie("session")')
@@ -74,13 +74,13 @@ class cookie(_HashedKey):  # noqa: N801  # a function to its users
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        found = None
+        values = set()
         for name, value in scope["headers"]:
             for pair in value.decode("latin-1").split(";") if name == b"cookie" else ():
                 key, equals, text = pair.partition("=")
                 if equals and key.strip() == self.name:
-                    found = text.strip()  # the last one, as the app reads it
-        return None if found is None else self._hash(as_bytes(_unquoted(found)))
+                    values.add(_unquoted(text.strip()))
+        return self._hash(as_bytes(values.pop())) if len(values) == 1 else None
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.cookies`` shows it, for ``Limiter.peek`` or ``Blocks``."""
