@@ -41,9 +41,9 @@ class _HashedKey(NamedKey):
 class header(_HashedKey):  # noqa: N801  # a function to its users
     """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
 
-    Nor is there a key where it comes twice with different values: apps read the first or the last one, so a client could
-    choose a key that the app does not see. With a ``secret``, which must be the same in all processes, nobody who reads
-    the store can even test guesses.
+    Nor is there a key where it comes twice with different values: apps read the first or the last one, so a client
+    could choose a key that the app does not see. With a ``secret``, which must be the same in all processes, nobody who
+    reads the store can even test guesses.
     """
 
     @shows_use('header("x-api-key")')
