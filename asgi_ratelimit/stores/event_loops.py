@@ -29,17 +29,25 @@ def running_loop(what: str, instead: str) -> AbstractEventLoop:
         ) from None
 
 
+def _loop_of_store() -> AbstractEventLoop:
+    instead = "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)"
+    return running_loop("a store on Redis with async", instead)
+
+
 class ByLoop(dict[AbstractEventLoop, T]):
     """What each event loop of asyncio has of its own, as loops cannot share connections."""
 
     def of_running(self, make: Callable[[], T]) -> T:
         """That of the running event loop, which is made at its first use. Raises ``ConfigurationError`` without one."""
-        instead = "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)"
-        loop = running_loop("a store on Redis with async", instead)
+        loop = _loop_of_store()
         if loop not in self:
             self.drop_closed()
             self[loop] = make()
         return self[loop]
+
+    def pop_running(self) -> T | None:
+        """Remove that of the running event loop, if there is one. Raises ``ConfigurationError`` without a loop."""
+        return self.pop(_loop_of_store(), None)
 
     def drop_closed(self) -> None:
         """Drop what closed event loops had; another thread may add a loop meanwhile."""

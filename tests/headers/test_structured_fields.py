@@ -57,7 +57,7 @@ def test_lists(text: str) -> None:
     assert bool(parse_list(text)) == (text in LISTS)
 
 
-@given(st.lists(PIECES, min_size=1, max_size=12).map(lambda pieces: "".join(pieces).strip(" ")))
+@given(st.lists(PIECES, min_size=1, max_size=12).map(lambda pieces: "".join(pieces).strip(" \t")))
 def test_both_parsers_agree(text: str) -> None:
     """On what is a list, and on its members."""
     assume(text)

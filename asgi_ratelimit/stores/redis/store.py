@@ -147,7 +147,7 @@ class RedisStore:
             await last()
         if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()
-        nodes = self._nodes.pop(asyncio.get_running_loop(), None)
+        nodes = self._nodes.pop_running()
         if nodes is not None:
             await nodes.aclose()
         self._nodes.drop_closed()
