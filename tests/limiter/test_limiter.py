@@ -152,7 +152,7 @@ def test_quotas_are_checked_when_a_limiter_is_built(kind: type) -> None:
         kind("10/s; 20/s")
     with pytest.raises(ConfigurationError, match="is not the URL of a store"):
         kind("10/s", store="nowhere://")
-    with pytest.raises(ConfigurationError, match=r"not a builtins\\.bytes, which has no take"):
+    with pytest.raises(ConfigurationError, match=r"not a builtins\.bytes, which has no take"):
         kind("10/s", store=b"redis://user:secret@host")
 
 
