@@ -189,6 +189,7 @@ class _Reader:
 
     def _rule(self, table: dict[str, Any]) -> Rule:
         self._rule_label = str(table.get("name") or table.get("path", ""))
+        _require_keys(table, _OF_RULE)
         with self._at("exempt"):
             is_exempt = checked_flag("exempt", table.pop("exempt", False))
         if "path" not in table:
@@ -217,10 +218,9 @@ class _Reader:
         arguments: dict[str, Any] = {}
         if "tier" in table and "quota" in table:
             raise ConfigurationError("a tier takes the place of a quota: remove one of them")
-        for key, value in self._table(table).items():
-            if key not in valid:
-                problem = f"there is no key {key!r}{_hint(key, valid)}"
-                raise ConfigurationError(f"{problem}: the keys here are {', '.join(sorted(valid))}")
+        copied = self._table(table)
+        _require_keys(copied, valid)
+        for key, value in copied.items():
             with self._at(key):
                 arguments["quota" if key == "tier" else key] = self._reads[key](value) if key in self._reads else value
         try:
@@ -239,7 +239,7 @@ class _Reader:
             return user() if value == "user" else self._client_ip
         if "." in form and name:
             return _function(value)
-        problem = f"there is no such key as {value!r}{_hint(form, ['client_ip', *_KEYS])}"
+        problem = f"there is no such key as {value!r}{_hint(form, {'client_ip', *_KEYS} - {form})}"
         raise ConfigurationError(f"{problem}: client_ip, user, header:X-Api-Key, cookie:session, or app.limits:key_of")
 
     def _tier_named(self, name: Any) -> Tier:
@@ -257,6 +257,13 @@ class _Reader:
             with self._at(key):
                 copied[key] = _expanded(value)
         return copied
+
+
+def _require_keys(table: Iterable[str], valid: Collection[str]) -> None:
+    for key in table:
+        if key not in valid:
+            problem = f"there is no key {key!r}{_hint(key, valid)}"
+            raise ConfigurationError(f"{problem}: the keys here are {', '.join(sorted(valid))}")
 
 
 def _checked_options(**given: Any) -> dict[str, Any]:

@@ -198,7 +198,8 @@ TIER = f'[tiers.plan]\nfunction = "{HERE}:plan_of"\n'
 RULE_MISTAKES = [
     ('kye = "user"', " (/x): there is no key 'kye', did you mean 'key'?: the keys here are cost, exempt"),
     ('key = "usr"', ".key (/x): there is no such key as 'usr', did you mean 'user'?: client_ip, user, "),
-    ('key = "header:"', ".key (/x): there is no such key as 'header:'"),
+    ('key = "header:"', ".key (/x): there is no such key as 'header:': client_ip, user, header:X-Api-Key"),
+    ('key = "header"', ".key (/x): there is no such key as 'header': client_ip, user, header:X-Api-Key"),
     ("key = 5", ".key (/x): there is no such key as 5"),
     ('key = "no_such.module:key"', "No module named 'no_such'"),
     (f'key = "{HERE}:nothing"', "nothing' cannot be imported (module"),
@@ -225,6 +226,8 @@ RULE_MISTAKES = [
 MISTAKES = [
     *[(RULE + text, message) for text, message in RULE_MISTAKES],
     ('[[rules]]\npath = "/x"', ", rules[1] (/x): a rule has either a quota"),
+    ('[[rules]]\npath = "/x"\nqouta = "1/s"', ", rules[1] (/x): there is no key 'qouta', did you mean 'quota'?"),
+    ('[[rules]]\npaht = "/x"\nquota = "1/s"', ", rules[1]: there is no key 'paht', did you mean 'path'?"),
     ('[[rules]]\nquota = "1/s"', ', rules[1]: a rule has no path: path = "/login"'),
     ('[[rules]]\npath = "x"\nquota = "1/s"', ', rules[1].path (x): the path of a rule starts with "/"'),
     ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', ", rules[1] (/x): cost=2 without a quota charges nothing"),
