@@ -135,6 +135,8 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
             places = [route.place for route in routes if route.path in near]
             hint = f" The nearest route is {places[0]!r}." if places else ""
             yield f"{rule!r} matches no route of the app: are its path and methods complete?{hint}"
+        elif rule.messages and rule.methods is not None:
+            yield f"{rule!r} limits no messages, because a WebSocket has no method: leave out methods"
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:

@@ -230,6 +230,12 @@ async def test_a_rule_that_matches_some_route(path: str, options: Any, caplog: p
     assert await warned(caplog, rule(path, **options)) == []
 
 
+async def test_messages_of_a_rule_with_methods(caplog: pytest.LogCaptureFixture) -> None:
+    """A WebSocket has no method, so they have no limit, although requests for the same path have one."""
+    assert await warned(caplog, rule("/{rest:path}", methods=["GET"], messages="20/s")) == ["a-rule-that-never-applies"]
+    assert "limits no messages, because a WebSocket has no method: leave out methods" in caplog.text
+
+
 @pytest.mark.parametrize("route", [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello)])
 async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply."""
