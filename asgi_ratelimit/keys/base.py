@@ -94,7 +94,7 @@ def checked_name(name: str, example: str, pattern: str = "(?s).+") -> str:
     """The name of a header, cookie, parameter or attribute; ``ConfigurationError`` for an invalid one."""
     if isinstance(name, str) and re.fullmatch(pattern, name):
         return name
-    raise ConfigurationError(f"a key needs a name that can be one, not {name!r}: {example}")
+    raise ConfigurationError(f"a key needs a name, of a header for instance, not {name!r}: {example}")
 
 
 def header_name(name: str, example: str) -> bytes:
