@@ -36,21 +36,22 @@ def checked_on_error(on_error: OnError) -> OnError:
     raise ConfigurationError(f'on_error must be "local", "allow" or "deny", not {on_error!r}')
 
 
-def checked_cost(cost: float, least: float = LEAST) -> float:
-    """``cost`` as an ``int`` or ``float``, if it is a finite number above 0, at most 2**53; ``ValueError`` otherwise.
+def checked_cost(cost: float, least: float = LEAST, use: str = "cost=1") -> float:
+    """``cost`` as an ``int`` or ``float``, if it is a finite number above 0, at most 2**53.
 
+    Raises ``ValueError`` for anything else, with a right ``use``.
     Any other kind of real number, such as a ``Decimal``, is converted to a ``float``.
     """
     units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
     if least <= units <= MAX_UNITS:  # false for NaN, too
         return units
     what = "cost must be a finite number above 0" if least else "actual cost must be a finite number from 0 up"
-    raise ValueError(f"{what}, at most 2**53, not {cost!r}: {'cost=1' if least else 'settle(decision, 3)'}")
+    raise ValueError(f"{what}, at most 2**53, not {cost!r}: {use}")
 
 
-def checked_actual(cost: float) -> float:
+def checked_actual(cost: float, use: str = "settle(decision, 3)") -> float:
     """Like ``checked_cost``, for a cost that is known only afterwards, which may be 0."""
-    return checked_cost(cost, 0) or 0
+    return checked_cost(cost, 0, use) or 0
 
 
 def _as_float(number: object) -> float:

@@ -40,7 +40,7 @@ charged."""
 _KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/minute", key=Depends(current_user_id))'
 _QUOTA = 'quota=lambda request: "100/minute"'
 _COST = "cost=lambda request: 5"
-_SETTLE = "settle=lambda status, headers: 0 if status < 400 else 1"
+SETTLE_USE = "settle=lambda status, headers: 0 if status < 400 else 1"
 
 
 # Arguments that are functions
@@ -86,7 +86,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
             if takes(settle, count):
                 return count == 3
     problem = f"settle is a function of the status and the headers, and perhaps of the bytes, not {settle!r}"
-    raise ConfigurationError(f"{problem}: {_SETTLE}")
+    raise ConfigurationError(f"{problem}: {SETTLE_USE}")
 
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:

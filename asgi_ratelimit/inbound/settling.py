@@ -15,6 +15,7 @@ from ..decision import Decision, checked_actual
 from ..errors import StoreError
 from ..stores import Store, settle
 from .delays import see_through
+from .functions import SETTLE_USE
 from .plan import Plan
 from .refusals import FINAL, STARTS
 from .rules import CompiledRule
@@ -116,7 +117,7 @@ class Settling:
             cost = function(self._status, self._headers, *sent)
             if hasattr(cost, "__await__"):
                 cost = await cost
-            return None if cost is None else checked_actual(cost)
+            return None if cost is None else checked_actual(cost, SETTLE_USE)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.failures.report(rule.name, "settle", "requests stay charged as they were", error)
             return None

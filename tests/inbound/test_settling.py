@@ -274,6 +274,12 @@ async def test_a_settle_function_that_fails_changes_nothing(settle: Any, caplog:
     assert "'logins'" in caplog.messages[0]
 
 
+async def test_a_result_that_is_no_cost_is_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    """Beside a right settle function, which is not the ``settle`` of a limiter."""
+    await SettledApp(lambda status, headers: "two").ask(answering())  # type: ignore[arg-type, return-value]
+    assert "not 'two': settle=lambda status, headers: 0 if status < 400 else 1" in caplog.messages[0]
+
+
 async def test_a_store_that_is_out_harms_no_answer() -> None:
     """What it cannot settle stays charged; the request goes on."""
     with RedisServer() as server:
