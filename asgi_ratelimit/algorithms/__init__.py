@@ -9,6 +9,7 @@ Times are whole microseconds as floats, and units are floats. A state is a ``Nam
 is never changed. Every kind is a queue: slots are booked in order, so what fits at one moment fits at any later one.
 """
 
+from .common import NEVER, NEVER_US, Booked
 from .fixed_window import FixedWindowState
 from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
 from .rolling_window import RollingWindowState
@@ -28,7 +29,6 @@ from .take import (
     wait,
 )
 from .token_bucket import TokenBucketState
-from .waits import NEVER, NEVER_US, Booked
 
 __all__ = [
     "ALGORITHMS",

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
-from .waits import NEVER, Booked
+from .common import NEVER, Booked
 
 State: TypeAlias = token_bucket.TokenBucketState | fixed_window.FixedWindowState | rolling_window.RollingWindowState
 
