@@ -173,7 +173,7 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
         try:
             as_quotas(quota)
         except QuotaError as error:
-            raise QuotaError(f'{error}; or "{SHADOW}", or "{OFF}"') from None
+            raise QuotaError(f'{str(error).rstrip(".")}; or "{SHADOW}", or "{OFF}"') from None
     return quota
 
 

@@ -125,7 +125,7 @@ SET = {"name": "login", "quota": "5/minute"}
     ("wrong", "error", "message"),
     [
         ({"quota": "10/minit"}, QuotaError, "'minit' is not a unit of time"),
-        ({"quota": "Off"}, QuotaError, 'Valid examples.*or "shadow", or "off"'),
+        ({"quota": "Off"}, QuotaError, 'Valid examples.*minutes"; or "shadow", or "off"'),
         ({"quota": ""}, QuotaError, "a limit such as 100 is missing"),
         ({"quota": None}, QuotaError, "a text or a quota"),
         ({"quota": []}, QuotaError, "at least one quota"),
