@@ -209,9 +209,13 @@ def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArgument
 
     async def answer(_: HTTPConnection, decision: Decision) -> Any:
         arguments = Request(scope, receive), RateLimited(limits, decision)
-        if inspect.iscoroutinefunction(handler):
-            return await handler(*arguments)
-        return await run_in_threadpool(handler, *arguments)
+        try:
+            if inspect.iscoroutinefunction(handler):
+                return await handler(*arguments)
+            return await run_in_threadpool(handler, *arguments)
+        except Exception as error:  # which is reported as that of an on_limited function
+            error.add_note(f"in {handler!r}, the app's exception handler, which answers refusals, too")
+            raise
 
     return answer
 

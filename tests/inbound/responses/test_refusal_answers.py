@@ -279,6 +279,20 @@ async def test_on_limited_comes_before_a_handler() -> None:
     assert (await ask(app)).body == b'{"own":true}'
 
 
+async def test_a_handler_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Its program has no ``on_limited``, of which the log speaks."""
+
+    def one_argument(request: Request) -> Response:
+        raise NotImplementedError
+
+    app = FastAPI(exception_handlers={429: one_argument})
+    app.add_middleware(RateLimitMiddleware, quota="1/day")
+    await ask(app)
+    assert (await ask(app)).status == 429
+    assert "one_argument" in caplog.text
+    assert "the app's exception handler, which answers refusals, too" in caplog.text
+
+
 async def test_each_dependency_may_have_its_own_answer() -> None:
     """With and without a middleware around it."""
     for has_middleware in (False, True):
