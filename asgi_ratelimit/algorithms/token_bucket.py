@@ -107,7 +107,7 @@ def take(
     if wait > 0.0:  # as much as has drained by the slot to what is used then
         at_slot = drained(quota, left, wait) + cost
         after = at_slot + wait * quota.rate
-        if at_slot < burst - quota.slack:  # there is room: others may go before it, and nothing comes back in front
+        if at_slot < burst - quota.slack - quota.rate:  # others may go before it, and nothing comes back in front
             since = max(since, now + wait)
     return state_of((after, now, since, returned)), wait
 
@@ -130,9 +130,9 @@ def give_back(
         return state
     left = drained(quota, used, now - at)
     end = charge.place - returned - quota.rate * (now - charge.at)
-    if end >= left - quota.slack:  # it is the newest
-        back = min(units, left)
-        return TokenBucketState(left - back, now, since, returned)
+    if end >= left - max(quota.slack, min(quota.rate, charge.cost / 2.0)):  # it is the newest
+        left = min(left, end)  # a slot that came back from behind it was up to a microsecond later than it had to be
+        return TokenBucketState(left - min(units, left), now, since, returned)
     if left > quota.burst + quota.slack:  # slots are booked behind it, and keep their times
         return state
     back = min(units, left, max(charge.cost - quota.rate * (now - charge.slot), end))

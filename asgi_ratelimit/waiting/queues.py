@@ -35,7 +35,6 @@ T = TypeVar("T")
 LATE_US = 100_000.0
 """How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it."""
 
-by_time = attrgetter("at_us")
 by_order = attrgetter("order")
 
 
@@ -58,6 +57,12 @@ class Slot:
     until_us: float = math.inf
     decision: Any = None
     """The decision that booked it; ``None`` for a place."""
+
+
+def by_time(slot: Slot) -> float:
+    """When a slot comes on the clock of the store, whose order is that of the bookings; 0 for a place."""
+    decision: Decision | None = slot.decision
+    return 0.0 if decision is None else decision.now_us + decision.wait_us
 
 
 def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
@@ -213,7 +218,7 @@ class Queues:
         """Remove and return the slots that go back, the newest first: it makes way for the others."""
         with self._lock:
             unused, self.unused = self.unused, []
-            return sorted(unused, key=lambda slot: slot.decision.now_us + slot.decision.wait_us, reverse=True)
+            return sorted(unused, key=by_time, reverse=True)
 
     def _changed(self, queue: Queue) -> None:
         """Set the slots aside that nobody waits for, wake the first waiter, and forget a queue of nobody.

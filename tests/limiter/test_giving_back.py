@@ -22,6 +22,16 @@ async def test_only_decisions_are_given_back(store: Store, method: str, wrong: A
         await getattr(Limiter("1/s burst 4", store=store), method)(*arguments)
 
 
+@pytest.mark.parametrize("burst", [1, 3])
+async def test_slots_that_are_no_whole_microseconds_apart_all_come_back(store: Store, burst: int) -> None:
+    """The newest first, although each slot is rounded up to a microsecond."""
+    limiter = Limiter(f"7/s burst {burst}", store=store)
+    booked = [await limiter.pace("key") for _ in range(20)]
+    for decision in reversed(booked):
+        await limiter.cancel(decision)
+    assert (await limiter.peek("key")).remaining == burst
+
+
 @pytest.mark.parametrize("quota", ["100/day", "100/day fixed", "100/day rolling"])
 @pytest.mark.parametrize("actual", [2, 3, 4])
 async def test_no_copy_is_settled_again(store: Store, quota: str, actual: float) -> None:

@@ -19,8 +19,9 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
-from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
+from asgi_ratelimit.waiting.queues import Queues, slot_of
 from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
 from tests.support.histories import Ledger
 from tests.support.server import ROOT
@@ -58,6 +59,18 @@ def test_half_of_a_crowd_gives_up() -> None:
     assert clock.now <= (stayed - 1) / 10 * 1.05
     assert slots == sorted(slots)
     assert SteppedClock.run(clock, Limiter(EVEN, store=store).peek("key")).retry_after == pytest.approx(0.1)
+
+
+def test_slots_of_one_window_go_back_in_the_order_of_their_booking() -> None:
+    """The newest first, however late their answers came: the store takes back only the newest."""
+    limiter, queues = SteppedLimiter("3/minute fixed"), Queues()
+    booked = [limiter.clock.run(limiter.pace("key")) for _ in range(9)]
+    waiters = [queues.join("key", limiter.clock, 0.0, bookings=1) for _ in booked]
+    for late_us, decision in zip(reversed(range(9)), booked):
+        queues.add("key", slot_of("key", decision, 0.0, late_us), bookings=1)
+    for waiter in waiters:
+        queues.give_up(waiter)
+    assert [slot.decision for slot in queues.take_unused()] == booked[::-1]
 
 
 @given(st.data())
@@ -198,6 +211,7 @@ def test_a_thread_moves_up_when_a_task_gives_up() -> None:
 FORKING = """
 import os, sys, threading, time
 from asgi_ratelimit import MemoryStore, TokenBucket, pace
+from asgi_ratelimit.waiting.queues import Queues, slot_of
 from asgi_ratelimit.waiting.waiter import waiters_of
 
 store = MemoryStore()

@@ -458,7 +458,7 @@ def decoded(content: bytes) -> Record | None:
         if number != FORMAT:
             return None
         return Record(str(profile), tuple([_read(*each) for each in limits]), bool(is_of_all))
-    except (ValueError, TypeError, RecursionError, RateLimitError):
+    except (ValueError, TypeError, ArithmeticError, RecursionError, RateLimitError):
         return None
 
 
@@ -468,6 +468,8 @@ def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) ->
         most, period, refills, burst = rate
         known = Rate(float(most), float(period), bool(refills), float(burst))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
-    if not (limit >= 0.0 and cost >= 0.0):  # true for NaN, too
+        if not (1.0 <= limit < math.inf and known.burst >= 0.0):
+            raise ValueError("a limit that is charged is a number of units")
+    if not (limit >= 0.0 and 0.0 <= cost < math.inf):  # true for NaN, too
         raise ValueError("a limit and a cost are numbers from 0 up")
     return LearnedLimit(str(name), float(limit), float(cost), known)

@@ -95,7 +95,7 @@ function token_bucket.take(quota, state, cost, max_wait, min_wait)
   if wait > 0 then -- as much as has drained by the slot to what is used then
     local at_slot = drained_bucket(quota, left, wait) + cost
     after = at_slot + wait * quota.rate
-    if at_slot < burst - quota.slack then since = max(since, now + wait) end
+    if at_slot < burst - quota.slack - quota.rate then since = max(since, now + wait) end
   end
   return { after, now, since, returned }, wait
 end
@@ -105,7 +105,8 @@ function token_bucket.give_back(quota, state, charge, units)
   if max(charge.slot, charge.at) < since or charge.at > now then return state end
   local left = drained_bucket(quota, used, now - at)
   local stop = charge.place - returned - quota.rate * (now - charge.at)
-  if stop >= left - quota.slack then -- it is the newest
+  if stop >= left - max(quota.slack, min(quota.rate, charge.cost / 2)) then -- it is the newest
+    left = min(left, stop)
     return { left - min(units, left), now, since, returned }
   end
   if left > quota.burst + quota.slack then return state end -- slots are booked behind it, and keep their times

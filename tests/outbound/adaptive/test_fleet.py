@@ -110,6 +110,10 @@ def test_a_server_that_reports_many_limits() -> None:
         *[b'[3, "discord", [["b", 5, 1, [%b, true, 0]]], false]' % numbers for numbers in (b"0, 5", b"NaN, NaN")],
         b'[3, "discord", [[["b"], 5, 1, [5, 1, true, 0]]], false]',
         b'[3, "discord", [["b", NaN, 1, null]], false]',
+        b'[3, "discord", [["b", 5, Infinity, null]], false]',
+        b'[3, "discord", [["b", Infinity, 1, [5, 1, true, 0]]], false]',
+        b'[3, "discord", [["b", 5, 1, [0, 0, false, 1]]], false]',
+        b'[3, "discord", [["b", 5, 1, [5, 1, true, 1%s]]], false]' % (b"0" * 400),
         b'[2, "discord", [["b", 5, 1, [5, 1, true, 0]]], false]',
     ],
 )
