@@ -1,4 +1,4 @@
-"""Apps behind other limiters, and their ports: both answer every sequence of requests alike."""
+"""An app behind slowapi, and its port: both answer every sequence of requests alike."""
 
 from __future__ import annotations
 

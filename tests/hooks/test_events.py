@@ -20,7 +20,6 @@ from asgi_ratelimit import (
     MemoryStore,
     PacedTransport,
     PaceTimeout,
-    Penalty,
     RateLimit,
     RateLimitMiddleware,
     Rule,
@@ -55,20 +54,6 @@ async def test_an_event_names_the_rule_that_decided() -> None:
     assert [event.result for event in events] == ["allowed", "allowed", "allowed", "refused"]
     assert [event.quota.name for event in events] == ["per-minute"] * 4
     assert {event.name for event in events} == {"api"}
-
-
-async def test_an_event_of_a_rule_in_shadow() -> None:
-    """What it refuses is shadowed, and passes."""
-    events: list[Event] = []
-    app = limited(ok, rules=[Rule("/", "1/minute", name="candidate", shadow=True)], hooks=[events.append])
-    await events_of(app, events, http(), http())
-    results = [(event.rule, event.result, event.shadow) for event in events]
-    assert results == [
-        ("default", "allowed", False),
-        ("candidate", "allowed", True),
-        ("default", "allowed", False),
-        ("candidate", "shadowed", True),
-    ]
 
 
 async def test_an_event_tells_the_request() -> None:
@@ -132,20 +117,6 @@ async def test_events_of_a_transport(quota: str) -> None:
     results = ["allowed", "allowed" if quota == "1000/s" else "refused"]
     assert [(event.rule, event.result) for event in events] == [("api", result) for result in results]
     assert all(event.waited is not None for event in events)
-
-
-async def test_an_event_of_a_block() -> None:
-    """The rule is that of the penalty, and the quota the block."""
-    events: list[Event] = []
-    rule = Rule("/login", "1/minute", name="login", penalty=Penalty("1 hour", after=2, within="1 hour"))
-    app = limited(ok, "10/minute", rules=[rule], hooks=[events.append])
-    await events_of(app, events, *[http("/login") for _ in range(4)])
-    assert [(event.rule, event.quota.name, event.result) for event in events] == [
-        ("login", "per-minute", "allowed"),
-        ("login", "per-minute", "refused"),
-        ("login", "penalty-block", "refused"),
-        ("login", "penalty-block", "refused"),
-    ]
 
 
 async def test_a_hook_is_called_with_decisions_inside_the_app() -> None:

@@ -204,15 +204,6 @@ async def statuses(app: Any, *scopes: Any) -> list[int]:
 # Where it stands
 
 
-async def test_a_route_is_limited() -> None:
-    """Without a parameter of the endpoint, and without any middleware."""
-    app = a_route(limit("2/minute"))
-    answers = [await ask(app) for _ in range(3)]
-    assert [peer.status for peer in answers] == [200, 200, 429]
-    assert answers[0].headers["ratelimit-policy"] == '"per-minute";q=2;w=60'
-    assert answers[0].headers["ratelimit"] == '"per-minute";r=1;t=30'
-
-
 async def test_nested_routers_are_limited() -> None:
     """At every level of nesting."""
     leaf, branch = APIRouter(), APIRouter(dependencies=[limit("3/minute", name="branch")])
@@ -487,15 +478,6 @@ async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
         ]
         assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 2
     await store.aclose()
-
-
-async def test_those_together_take_over_the_key_and_the_store_of_the_middleware() -> None:
-    """Each limit that has none of its own."""
-    together = RateLimit.together(RateLimit("9/minute", name="a"), RateLimit("1/hour", name="b", key=lambda c: "all"))
-    app = within(a_route(Depends(together)), key=header("x-client"))
-    ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
-    assert left(await ask(app, ann)) == '"per-minute";r=8, "per-hour";r=0'
-    assert left(await ask(app, bob)) == '"per-minute";r=9, "per-hour";r=0'
 
 
 @pytest.mark.parametrize(

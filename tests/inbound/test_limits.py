@@ -25,7 +25,6 @@ from asgi_ratelimit import (
     Limiter,
     Limits,
     MemoryStore,
-    RateLimit,
     RateLimited,
     RateLimitMiddleware,
     RedisStore,
@@ -289,13 +288,6 @@ async def test_what_an_endpoint_charges_is_not_settled_by_the_rule() -> None:
     assert [left(await ask(app)) for _ in range(2)] == [[5], [1]]
 
 
-async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
-    """A decision is settled once, and the endpoint comes first."""
-    rule = Rule("/", "10/minute", settle=lambda status, headers: 7)
-    app = an_app(lambda request: request.refund(), None, rules=[rule])
-    assert [left(await ask(app)) for _ in range(2)] == [[9], [9]]
-
-
 @pytest.mark.parametrize("kind", [MemoryStore, RedisStore])
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
@@ -376,25 +368,6 @@ async def test_charges_reach_all_limits_of_a_request() -> None:
 
 
 # With FastAPI
-
-
-@pytest.mark.parametrize("within", [False, True], ids=["alone", "within"])
-async def test_dependencies_may_be_charged(within: bool) -> None:
-    """``limits`` is a dependency itself; a refusal has the usual answer."""
-    store = MemoryStore(clock=SteppedClock())
-    app = FastAPI()
-    if within:
-        app.add_middleware(RateLimitMiddleware, store=store)
-
-    @app.get("/", dependencies=[Depends(RateLimit("10/minute", store=store))])
-    async def endpoint(n: int, request: Annotated[Limits, Depends(limits)]) -> str:
-        await request.charge(n)
-        return "ok"
-
-    assert (await ask(app, http(query_string=b"n=4"))).status == 200
-    peer = await ask(app, http(query_string=b"n=9"))
-    assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-minute"])
-    assert peer.headers["ratelimit"].startswith('"per-minute";r=4')
 
 
 def test_an_endpoint_without_async_may_charge() -> None:

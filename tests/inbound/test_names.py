@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,15 +97,6 @@ async def test_mounts_with_a_middleware_each_do_not_share() -> None:
     assert await statuses(app, "/a/x", "/a/y", "/b/x", "/b/y") == [200, 429, 200, 429]
     assert await statuses(app, "/c/x", "/d/x", "/c/x") == [200, 200, 429]
     assert await statuses(app, "/e/x", "/f/x") == [200, 429]
-
-
-async def test_a_router_that_fastapi_includes_has_places_too() -> None:
-    """The middleware of mounts in it applies."""
-    store, router, app = a_store(), APIRouter(), FastAPI()
-    for path in ("/a", "/b"):
-        router.mount(path, Starlette(routes=[Route("/x", hello)], middleware=limiting(store)))
-    app.include_router(router, prefix="/v1")
-    assert await statuses(app, "/v1/a/x", "/v1/b/x", "/v1/a/x") == [200, 200, 429]
 
 
 async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:

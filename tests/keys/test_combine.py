@@ -79,23 +79,8 @@ def test_the_first_that_has_a_key_decides() -> None:
     assert keys == ["0:alice", "1:192.0.2.1", "0:192.0.2.1"]
 
 
-@pytest.mark.anyio
-async def test_the_other_parts_are_not_evaluated() -> None:
-    """The parts after the first that has a key cost nothing."""
-
-    async def never(connection: HTTPConnection) -> str:
-        raise ZeroDivisionError
-
-    key: Any = first_of(says("a"), never)
-    assert await key(HTTPConnection(http())) == "0:a"
-
-
 async def later(connection: HTTPConnection) -> str:
     return "later"
-
-
-def at_once(connection: HTTPConnection) -> bytes:
-    return b"at once"
 
 
 def nothing(connection: HTTPConnection) -> None:

@@ -185,14 +185,6 @@ def test_whole_seconds_are_spread() -> None:
     assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
 
 
-def test_requests_of_a_key_that_follow_one_another_came_at_about_one_time() -> None:
-    """In a second with few others; in a busy one, the others tell when they came."""
-    quiet = [(S, key, "GET", "/") for key in "aaab"]
-    assert [each[0] / S for each in in_order(quiet)[0]] == pytest.approx([1, 1 + 1 / 12, 1 + 2 / 12, 1.5], abs=1e-6)
-    busy = [(S, "a", "GET", "/")] * 40
-    assert [each[0] for each in in_order(busy)[0]] == [S + number * 25_000 for number in range(40)]
-
-
 @given(st.lists(st.integers(0, 60), max_size=80), st.integers(2, 10))
 def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: int) -> None:
     """No request is lost, and none comes before an earlier one; those that are too late are counted."""

@@ -5,30 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import http_sfv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, FixedWindow, HeaderOptions, TokenBucket
-from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.keys import header
 from tests.support.asgi import ask, http, limited, ok
-from tests.support.decisions import decided, refusal
+from tests.support.decisions import refusal
 
 pytestmark = pytest.mark.anyio
-
-NOW = 1_800_000_000e6
-
-
-def decision(*charges: Charge) -> Decision:
-    return decided(Take(charges), NOW)
-
-
-def rendered(options: HeaderOptions, *decisions: Decision) -> dict[str, str]:
-    dialect = options.request_dialect()
-    assert dialect is not None
-    return {name.decode(): value.decode() for name, value in dialect(decisions)}
 
 
 # Nearly there
@@ -82,28 +68,6 @@ async def test_a_partition_is_a_hash_of_the_key() -> None:
     assert one["ratelimit"].startswith('"per-minute";r=9;t=6;pk=:')
     assert one["ratelimit"].partition(";pk=")[2] == one["ratelimit-policy"].partition(";pk=")[2]
     assert one["x-ratelimit-remaining"] == "9"
-
-
-CHARGES = st.lists(
-    st.tuples(st.text(min_size=1, max_size=20), st.text(max_size=200)),
-    min_size=1,
-    max_size=4,
-    unique_by=lambda each: each[0],
-)
-
-
-@given(CHARGES, st.text(min_size=1))
-def test_another_parser_reads_partitions(charges: list[tuple[str, str]], secret: str) -> None:
-    """Whatever keys, names and secret are: each item has its name, its numbers, and nine bytes."""
-    decisions = [decision(Charge(TokenBucket(10, 60), key, 1, name)) for name, key in charges]
-    plain = HeaderOptions().request_dialect()
-    assert plain is not None
-    for name, value in rendered(HeaderOptions(partition_secret=secret), *decisions).items():
-        items, without = http_sfv.List(), http_sfv.List()
-        items.parse(value.encode())
-        without.parse(dict(plain(decisions))[name.encode()])
-        assert [len(item.params.pop("pk")) for item in items] == [9] * len(charges)
-        assert [(item.value, dict(item.params)) for item in items] == [(e.value, dict(e.params)) for e in without]
 
 
 @pytest.mark.parametrize(
