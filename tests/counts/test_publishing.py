@@ -10,7 +10,7 @@ import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, Rule, StoreTimeout
 from asgi_ratelimit.counts.minutes import document_of, part_of
-from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
+from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import outbound_sources
@@ -99,20 +99,6 @@ async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None
         "candidate": (2, 0, 3, 0, 0),
     }
     assert [numbers for numbers in read.seconds.values() if any(numbers)] == [(2, 2, 1, 0, 0)]
-
-
-async def test_a_store_without_documents() -> None:
-    """A store of one's own need not have any."""
-
-    class OwnStore:
-        in_process = True
-
-    store: Any = OwnStore()
-    counts_of(store).count([(await Limiter("3/minute", name="mails").rate_limit("ann"))])
-    counts_of(store).start()
-    await counts_of(store).write_in_process()
-    await counts_of(store).end()
-    assert counts_of(store).of_rule("mails").numbers[ADMITTED] == 1
 
 
 async def test_in_memory_each_second_is_known_without_a_reader(clock: SteppedClock) -> None:

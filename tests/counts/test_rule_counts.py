@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Scope
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Store
 from asgi_ratelimit.counts.minutes import BOUNDS_NS, WaitTimes
 from asgi_ratelimit.counts.process_counts import ADMITTED, counts_of
 from asgi_ratelimit.decision import OnError
@@ -29,24 +29,6 @@ async def ask(app: RateLimitMiddleware, path: str = "/", times: int = 1) -> None
 def numbers(store: Store, name: str) -> tuple[int, ...]:
     """The counts of a rule: admitted, refused, shadowed, degraded, failed."""
     return tuple(counts_of(store).of_rule(name).numbers)
-
-
-async def test_several_rules_count_for_themselves(store: Store) -> None:
-    """An admitted request counts for all rules that it is charged to, a refused one for those that refuse it."""
-    rules = [Rule("/login", "1/minute", name="login")]
-    app = RateLimitMiddleware(ok, "10/minute", rules=rules, store=store, name="api")
-    await ask(app, "/login", times=3)
-    assert numbers(store, "api") == (1, 0, 0, 0, 0)
-    assert numbers(store, "login") == (1, 2, 0, 0, 0)
-
-
-async def test_a_shadow_rule(store: Store) -> None:
-    """What a shadow rule would have refused is counted, and nothing of it is refused."""
-    rules = [Rule("/", "1/minute", name="tight", shadow=True)]
-    app = RateLimitMiddleware(ok, "10/minute", rules=rules, store=store, name="api")
-    await ask(app, times=3)
-    assert numbers(store, "tight") == (1, 0, 2, 0, 0)
-    assert numbers(store, "api") == (3, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("on_error", "counted"), [("local", (2, 1, 0, 3, 0)), ("deny", (0, 3, 0, 3, 0))])

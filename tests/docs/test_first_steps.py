@@ -28,14 +28,6 @@ def server() -> Iterator[Uvicorn]:
         yield server
 
 
-def test_the_app_to_write_comes_before_the_demo() -> None:
-    """No server runs in the middle of a block, where the lines behind it would wait for its end."""
-    assert README.index("```python") < README.index("## Try it")
-    assert [
-        block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if re.search("uvicorn .*\n.", block)
-    ] == []
-
-
 def test_a_limit_is_changed_live(server: Uvicorn) -> None:
     """The requests get what the text says, and again after the change that the text describes."""
     said = re.findall(r"prints `([\d ]+)`", TRY_IT)

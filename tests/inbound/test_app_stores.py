@@ -9,7 +9,6 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
-from asgi_ratelimit.inbound import dependency
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
 from tests.support.asgi import ask
@@ -88,17 +87,6 @@ async def test_dependencies_can_be_reset_and_stepped() -> None:
     clock = SteppedClock(5.0)
     with stepped_dependencies(clock) as same:
         assert same is clock
-
-
-async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their requests may alternate; each app has a memory of its own."""
-    limit, walks = RateLimit("2/hour", name="both"), []
-    monkeypatch.setattr(dependency, "start_limits", lambda app, enforcer: walks.append(app))
-    apps = [FastAPI(dependencies=[Depends(limit)]) for _ in range(2)]
-    for app in apps:
-        app.get("/")(lambda: "hello")
-    assert await statuses(*apps, *apps, *apps) == [200] * 4 + [429] * 2
-    assert walks == apps
 
 
 # Workers

@@ -144,15 +144,6 @@ async def test_a_block_refuses_what_the_quota_would_allow(store: Store) -> None:
     assert (await decide(store)).states[0].remaining == 1
 
 
-async def test_checks_cost_next_to_nothing(store: Store) -> None:
-    """Thousands of them at one moment neither fill the bucket nor shorten a block."""
-    for _ in range(2_000):
-        await store.take((Take((block_check("login", KEY),)),))
-    assert await blocked_for(store) == 0.0
-    assert await strike(store, Penalty(60), 1) == [60.0]
-    assert await blocked_for(store) == pytest.approx(60.0, abs=A_MOMENT)
-
-
 async def test_a_block_can_be_lifted(store: Store) -> None:
     """With all that led to it: the next refusal counts as the first one, and the next block is the shortest."""
     penalty, blocks = Penalty(60, after=2, growth=10), Blocks(store=store, name="login")

@@ -25,10 +25,10 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.inbound.checks import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
-from asgi_ratelimit.logs import PAGE, warn_once
+from asgi_ratelimit.logs import warn_once
 from tests.support.asgi import Peer, ask, crash, http
 from tests.support.names import named
-from tests.support.server import ROOT, Uvicorn
+from tests.support.server import Uvicorn
 from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
@@ -105,14 +105,10 @@ async def test_a_memory_store_with_several_workers(
     ("arguments", "environment", "number"),
     [
         ("uvicorn app:app --workers 4", {}, 4),
-        ("uvicorn app:app --workers=4", {}, 4),
         ("gunicorn -w 4 app:app", {}, 4),
-        ("gunicorn -w4 app:app", {}, 4),
-        ("uvicorn --workers 1", {}, 1),
         ("x -w many", {}, 1),
         ("", {"WEB_CONCURRENCY": "4"}, 4),
         ("", {"UVICORN_WORKERS": "4"}, 4),
-        ("", {"GRANIAN_WORKERS": "4"}, 4),
         ("", {"GUNICORN_CMD_ARGS": "--bind=0.0.0.0 --workers=4"}, 4),
         ("", {"WEB_CONCURRENCY": "many"}, 1),
     ],
@@ -193,11 +189,8 @@ async def test_a_cors_middleware(is_inside: bool, caplog: pytest.LogCaptureFixtu
     ("path", "options", "nearest"),
     [
         ("/user/{id}", {}, "GET POST /users/{id:int}"),
-        ("/users", {}, ""),
         ("/users/{id}/", {}, "GET POST /users/{id:int}"),
         ("/x/{name}", {}, "GET /v1/x/{name}"),
-        ("/v1", {}, ""),
-        ("/nowhere", {}, ""),
         ("/users/{id:uuid}", {}, "GET POST /users/{id:int}"),
         ("/users/{id}", {"methods": ["PURGE"]}, "GET POST /users/{id:int}"),
         ("/ws", {"methods": ["GET"]}, "/ws"),
@@ -218,10 +211,7 @@ async def test_a_rule_that_matches_no_route(
     [
         ("/users/7", {}),
         ("/users/{id}", {"methods": ["OPTIONS", "DELETE"]}),
-        ("/users/{id}", {"methods": ["get"]}),
-        ("/{rest:path}", {"methods": ["POST"]}),
         ("/ws", {}),
-        ("/v1/x/me", {}),
         ("/v1/{rest:path}", {}),
     ],
 )
@@ -247,11 +237,9 @@ async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptur
     [
         (Rule("/users/{id}", None), Rule("/users/{id:int}", "1/s"), True),
         (Rule("/users/{id}", "2/s", only=True), Rule("/users/{id}", "1/s", methods=["POST"]), True),
-        (Rule("/{rest:path}", None), Rule("/", "1/s"), True),
         (Rule("/users/{id}", "2/s"), Rule("/users/{id}", "1/s"), False),
         (Rule("/users/{id}", None, methods=["GET"]), Rule("/users/{id}", "1/s"), False),
         (Rule("/users/{id}", None, methods=["GET", "POST"]), Rule("/users/{id}", "1/s", methods=["POST"]), True),
-        (Rule("/users/7", None), Rule("/users/{id}", "1/s"), False),
         (Rule("/users/{id}", "2/s", only=True, shadow=True), Rule("/users/{id}", "1/s"), False),
     ],
 )
@@ -295,16 +283,6 @@ async def test_a_key_that_clients_leave_out(
     """A client that leaves out the keys of all limits, or has new ones for each request, has no limit at all."""
     assert (EVADED in await warned(caplog, limiting(**options))) is (name is not None)
     assert f", as of {name!r}, have no limit at all: add one by address" in caplog.text or name is None
-
-
-def test_each_warning_has_a_section_in_the_docs() -> None:
-    """Its link leads to a heading."""
-    page = (ROOT / PAGE).read_text("utf-8")
-    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
-    source = (ROOT / "asgi_ratelimit" / "inbound" / "checks.py").read_text("utf-8")
-    sections = set(re.findall(r'"(a-[\w-]+)"', source))
-    assert len(sections) == 5
-    assert sections <= headings
 
 
 # Arguments

@@ -10,31 +10,26 @@ from copy import deepcopy
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse
 from redis import Redis
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import (
-    Charge,
     ConfigurationError,
     Decision,
     MemoryStore,
-    QuotaError,
     RateLimit,
-    RateLimited,
     RateLimitMiddleware,
     RedisStore,
     Rule,
-    Take,
-    TokenBucket,
     limited_responses,
 )
 from asgi_ratelimit.keys import client_ip, header
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.coverage import rules_of
-from tests.support.asgi import CLIENT, Peer, ask, http
+from tests.support.asgi import Peer, ask, http
 
 pytestmark = pytest.mark.anyio
 
@@ -207,15 +202,6 @@ async def statuses(app: Any, *scopes: Any) -> list[int]:
 
 
 # Where it stands
-
-
-async def test_a_route_is_limited() -> None:
-    """Without a parameter of the endpoint, and without any middleware."""
-    app = a_route(limit("2/minute"))
-    answers = [await ask(app) for _ in range(3)]
-    assert [peer.status for peer in answers] == [200, 200, 429]
-    assert answers[0].headers["ratelimit-policy"] == '"per-minute";q=2;w=60'
-    assert answers[0].headers["ratelimit"] == '"per-minute";r=1;t=30'
 
 
 async def test_nested_routers_are_limited() -> None:
@@ -411,17 +397,6 @@ async def test_a_quota_that_fails(around: str | None, on_error: Any) -> None:
         assert peer.problem["type"].endswith("#temporary-reduced-capacity")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [(("ten",), QuotaError), ((None,), QuotaError), (("1/s", 0), ValueError), (("1/s", 1, ""), ConfigurationError)],
-)
-def test_wrong_arguments_raise_at_once(arguments: Any, error: type[Exception]) -> None:
-    """At import, not at the first request."""
-    options = dict(zip(("quota", "cost", "name"), arguments))
-    with pytest.raises(error):
-        RateLimit(options.pop("quota"), **options)
-
-
 # The answers
 
 
@@ -440,27 +415,6 @@ async def test_a_refusal_is_that_of_the_middleware(wrap: Any) -> None:
     assert peer.headers["ratelimit"] == '"per-minute";r=0;t=60'
     assert peer.problem["violated-policies"] == ["per-minute"]
     assert len(peer.starts) == 1
-
-
-async def test_every_answer_has_headers_within_the_middleware() -> None:
-    """Responses that the endpoint returns, and its errors; the middleware needs no quota for that."""
-    app = within(FastAPI(dependencies=[Depends(RateLimit("10/minute", name="app"))]))
-
-    @app.get("/own")
-    def own() -> PlainTextResponse:
-        return PlainTextResponse("own")
-
-    @app.get("/teapot")
-    def teapot() -> None:
-        raise HTTPException(418)
-
-    @app.get("/number/{number}")
-    def number(number: int) -> int:
-        return number
-
-    answers = [await ask(app, http(path)) for path in ("/own", "/teapot", "/number/one", "/number/1")]
-    assert [peer.status for peer in answers] == [200, 418, 422, 200]
-    assert [left(peer) for peer in answers] == [f'"per-minute";r={n}' for n in (9, 8, 7, 6)]
 
 
 async def test_the_middleware_gives_key_store_dialect_and_answer() -> None:
@@ -489,33 +443,6 @@ async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> 
     assert await statuses(app, http(), http()) == [200, 429]
 
 
-async def test_an_own_store_stays_its_own() -> None:
-    """The store of the middleware is for dependencies without one."""
-    mine = a_store()
-    app = within(a_route(Depends(RateLimit("1/minute", store=mine, name="a"))), "10/minute")
-    await ask(app)
-    state = (await mine.peek(Take((Charge(TokenBucket(1, 60, name="per-minute"), CLIENT[0], 1, "a"),)))).states[0]
-    assert not state.allowed
-
-
-async def test_a_handler_of_the_app_is_used() -> None:
-    """One for 429, or for the class of the error, answers in place of the package."""
-    app = a_route(limit("1/minute"))
-
-    @app.exception_handler(429)
-    def too_many(request: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"detail": error.detail}, 429, headers=error.headers)
-
-    @app.exception_handler(RateLimited)
-    def never(request: Request, error: RateLimited) -> JSONResponse:
-        raise AssertionError("the one for the status comes first")
-
-    await ask(app)
-    peer = await ask(app)
-    assert (peer.status, peer.body) == (429, b'{"detail":"rate limit exceeded"}')
-    assert peer.headers["retry-after"] == "60"
-
-
 # Several on one route
 
 
@@ -529,14 +456,6 @@ async def test_several_are_all_or_nothing(wrap: Any) -> None:
     assert [peer.status for peer in answers] == [200, 429, 429, 429]
     assert left(answers[0]) == '"per-minute";r=9, "per-hour";r=0'
     assert left(await ask(app, http("/wide"))) == '"per-minute";r=8'
-
-
-async def test_what_the_middleware_took_is_given_back_too() -> None:
-    """It was taken before the endpoint ran."""
-    app = within(a_route(Depends(RateLimit("1/hour"))), "10/minute")
-    app.get("/free")(hello)
-    assert await statuses(app, *[http()] * 5) == [200, 429, 429, 429, 429]
-    assert left(await ask(app, http("/free"))) == '"per-minute";r=8'
 
 
 @pytest.mark.usefixtures("unpublished", "unwatched")
@@ -559,15 +478,6 @@ async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
         ]
         assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 2
     await store.aclose()
-
-
-async def test_those_together_take_over_the_key_and_the_store_of_the_middleware() -> None:
-    """Each limit that has none of its own."""
-    together = RateLimit.together(RateLimit("9/minute", name="a"), RateLimit("1/hour", name="b", key=lambda c: "all"))
-    app = within(a_route(Depends(together)), key=header("x-client"))
-    ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
-    assert left(await ask(app, ann)) == '"per-minute";r=8, "per-hour";r=0'
-    assert left(await ask(app, bob)) == '"per-minute";r=9, "per-hour";r=0'
 
 
 @pytest.mark.parametrize(

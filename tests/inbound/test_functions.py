@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -59,23 +60,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"key": client_ip}, f"key is a function of the connection, not {client_ip!r}: {KEY}"),
     ({"key": Depends}, "not Depends(dependency, use_cache, "),
     ({"key": combine}, "not combine(keys): key=client_ip()"),
-    ({"key": "ip"}, f"not 'ip': {KEY}"),
     ({"key": lambda: "k"}, "not <lambda>(): key=client_ip()"),
-    ({"key": lambda one, two: "k"}, "not <lambda>(one, two): key=client_ip()"),
     ({"key": by_header}, "not by_header(x_user): key=client_ip()"),
     ({"key": by_second}, "not by_second(request, db): "),
     ({"key": combine(client_ip(), by_header)}, "not by_header("),
     ({"key": security.APIKeyHeader(name="x-key")}, "key is a function of the connection, not <fastapi.security"),
-    ({"quota": lambda: "1/s"}, "quota is a function of the connection, not <lambda>(): quota=lambda request:"),
     ({"quota": TokenBucket}, "not <class 'asgi_ratelimit.quotas.TokenBucket'>: quota=lambda request:"),
     ({"quota": by_header}, "not by_header("),
     ({"quota": FixedWindow(5, 60, name="penalty-block")}, "the name 'penalty-block' of a quota is reserved"),
-    ({"quota": 7}, "not 7"),
     ({"cost": lambda: 1}, "cost is a function of the connection, not <lambda>(): cost=lambda request: 5"),
-    ({"cost": int}, "not <class 'int'>: cost=lambda request: 5"),
     ({"cost": by_default}, "not by_default("),
-    ({"cost": "2"}, "not '2'"),
     ({"on_error": "explode"}, "not 'explode'"),
+    ({"max_delay": -1}, "max_delay must be seconds from 0 to 400 days, not -1: max_delay=2.0"),
+    ({"max_delay": math.inf}, "max_delay must be seconds from 0 to 400 days, not inf: max_delay=2.0"),
+    ({"penalty": 600}, 'Penalty("10 minutes", after=5)'),
 ]
 """Arguments of a middleware, of a rule and of a dependency, and what the error says."""
 
@@ -89,6 +87,7 @@ OF_MIDDLEWARE: list[tuple[dict[str, Any], str]] = [
     ({"allow": security.APIKeyHeader(name="x-key")}, "allow=client_ip().within"),  # it would allow any made-up key
     ({"deny": 7}, "not 7: deny=client_ip().within"),
     ({"hooks": [print, 7]}, "not 7"),
+    ({"max_waiting": 0}, "max_waiting must be a whole number of requests, at least 1, not 0: max_waiting=1000"),
     ({"store": MemoryStore}, "store=MemoryStore lacks its call: store=MemoryStore()"),
     (
         {"store": redis.asyncio.Redis(password="secret")},
@@ -369,12 +368,10 @@ async def test_hooks_count_failures(failed: str) -> None:
 @pytest.mark.parametrize(
     ("own", "of_rule", "statuses"),
     [
-        (None, None, [200, 200, 429]),
         (None, "deny", [503] * 3),
         ("allow", None, [200] * 3),
         ("allow", "local", [200, 200, 429]),
         ("deny", "allow", [503] * 3),
-        ("local", "allow", [200, 200, 429]),
     ],
 )
 async def test_the_strictest_rule_decides_without_the_store(own: Any, of_rule: Any, statuses: list[int]) -> None:

@@ -12,7 +12,6 @@ import pytest
 from anyio import from_thread
 from fastapi import Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -26,7 +25,6 @@ from asgi_ratelimit import (
     Limiter,
     Limits,
     MemoryStore,
-    RateLimit,
     RateLimited,
     RateLimitMiddleware,
     RedisStore,
@@ -210,14 +208,6 @@ async def test_an_answer_that_has_begun_is_not_replaced() -> None:
     assert (peer.status, peer.body) == (200, b"fine")
 
 
-async def test_a_handler_of_the_app_answers_a_refused_charge() -> None:
-    """One for the class of the error, for 429 or for all such errors, as for any other error."""
-    for kind in (RateLimited, 429, HTTPException):
-        app = an_app(lambda request: request.charge(100))
-        app.add_exception_handler(kind, lambda request, error: PlainTextResponse("own", 418))
-        assert (await ask(app)).status == 418
-
-
 USES = {
     "charge": 'await limits(request).charge(3, name="login")',
     "refund": 'await limits(request).refund(3, name="login")',
@@ -232,13 +222,11 @@ NO_COST = "cost must be a finite number from 0 up, at most 2**53, not "
     [
         (["login"], {}, ValueError, f"{NO_COST}'login': "),
         ([-1], {}, ValueError, f"{NO_COST}-1: "),
-        ([float("nan")], {"name": "default"}, ValueError, f"{NO_COST}nan: "),
         ([1, "login"], {}, ConfigurationError, "takes"),
         ([1], {"rule": "login"}, ConfigurationError, "unexpected keyword argument 'rule'"),
         ([1], {"name": ["login"]}, ConfigurationError, "the name of a limit is a text, not ['login']: "),
-        ([1], {"name": 5}, ConfigurationError, "the name of a limit is a text, not 5: "),
     ],
-    ids=["text", "negative", "nan", "position", "unknown", "list", "number"],
+    ids=["text", "negative", "position", "unknown", "list"],
 )
 async def test_wrong_arguments_show_the_right_use(
     method: str, arguments: list[Any], names: dict[str, Any], error: type[Exception], quote: str
@@ -298,13 +286,6 @@ async def test_what_an_endpoint_charges_is_not_settled_by_the_rule() -> None:
     rule = Rule("/", "10/minute", cost=2, settle=lambda status, headers: 1)
     app = an_app(lambda request: request.charge(3), None, rules=[rule])
     assert [left(await ask(app)) for _ in range(2)] == [[5], [1]]
-
-
-async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
-    """A decision is settled once, and the endpoint comes first."""
-    rule = Rule("/", "10/minute", settle=lambda status, headers: 7)
-    app = an_app(lambda request: request.refund(), None, rules=[rule])
-    assert [left(await ask(app)) for _ in range(2)] == [[9], [9]]
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, RedisStore])
@@ -387,25 +368,6 @@ async def test_charges_reach_all_limits_of_a_request() -> None:
 
 
 # With FastAPI
-
-
-@pytest.mark.parametrize("within", [False, True], ids=["alone", "within"])
-async def test_dependencies_may_be_charged(within: bool) -> None:
-    """``limits`` is a dependency itself; a refusal has the usual answer."""
-    store = MemoryStore(clock=SteppedClock())
-    app = FastAPI()
-    if within:
-        app.add_middleware(RateLimitMiddleware, store=store)
-
-    @app.get("/", dependencies=[Depends(RateLimit("10/minute", store=store))])
-    async def endpoint(n: int, request: Annotated[Limits, Depends(limits)]) -> str:
-        await request.charge(n)
-        return "ok"
-
-    assert (await ask(app, http(query_string=b"n=4"))).status == 200
-    peer = await ask(app, http(query_string=b"n=9"))
-    assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-minute"])
-    assert peer.headers["ratelimit"].startswith('"per-minute";r=4')
 
 
 def test_an_endpoint_without_async_may_charge() -> None:

@@ -12,13 +12,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import POLICY, START, Peer, ask, crash, http, limited, ok, sends, starlette, websocket
+from tests.support.asgi import POLICY, Peer, ask, crash, http, limited, ok, sends, starlette, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -26,13 +26,6 @@ pytestmark = pytest.mark.anyio
 async def fails(scope: Scope, receive: Receive, send: Send) -> None:
     """An app that breaks before it answers."""
     raise ZeroDivisionError("before the answer")
-
-
-async def fails_midway(scope: Scope, receive: Receive, send: Send) -> None:
-    """An app that breaks in the middle of its answer."""
-    await send(START)
-    await send({"type": "http.response.body", "body": b"half", "more_body": True})
-    raise ZeroDivisionError("midway")
 
 
 async def refuse_teapots(request: Request) -> Response:
@@ -98,38 +91,9 @@ async def test_the_same_error_reaches_the_server() -> None:
     assert raised.value is error
 
 
-async def test_an_own_handler_for_errors_runs_once() -> None:
-    """A handler may have effects: it is left to run where Starlette runs it, and its answer is the only one."""
-    seen = []
-
-    async def handler(request: Request, error: Exception) -> Response:
-        seen.append(error)
-        return PlainTextResponse("sorry", 500)
-
-    peer = await crash(starlette(Route("/boom", divide_by_zero), exception_handlers={500: handler}), http("/boom"))
-    assert len(seen) == 1
-    assert [peer.status, peer.body, len(peer.starts)] == [500, b"sorry", 1]
-
-
-@pytest.mark.parametrize("wrap", [limited, lambda app: starlette(Mount("/", app))], ids=["plain", "Starlette"])
-async def test_an_error_midway_passes(wrap: Callable[[ASGIApp], ASGIApp]) -> None:
-    """Once the answer has started nothing is added to it: the server has to break the connection."""
-    peer = await crash(wrap(fails_midway), http())
-    assert [message["type"] for message in peer.sent] == ["http.response.start", "http.response.body"]
-    assert peer.status == 200
-
-
 async def test_an_error_of_a_websocket_passes() -> None:
     """A handshake that fails in the app is closed by the server, not answered by HTTP."""
     assert (await crash(starlette(Mount("/", fails)), websocket())).sent == []
-
-
-async def test_what_a_mounted_app_answers_for_itself_has_headers() -> None:
-    """A mounted app answers its own errors inside of the outer app's middleware."""
-    app = starlette(Mount("/sub", Starlette(routes=[Route("/boom", divide_by_zero)])))
-    peer = await crash(app, http("/sub/boom"))
-    assert [peer.status, len(peer.starts)] == [500, 1]
-    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
 
 
 # The beginning and the end, and requests that are given up

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from fastapi import Depends, FastAPI, Request, Security
+from fastapi import Depends, FastAPI, Request
 
 from asgi_ratelimit import MemoryStore, RateLimit, Rule, client_ip
 from asgi_ratelimit.keys import combine, cookie, first_of, header, state, user
@@ -79,17 +79,6 @@ async def test_one_key_is_enough(first: int, options: dict[str, Any], caplog: py
     for number in range(220):
         await ask(app, http(headers=ANN if number == first else []))
     assert warnings(caplog) == []
-
-
-@pytest.mark.parametrize("options", [{}, {"quota": lambda request: "1/s"}], ids=["one charge", "quota function"])
-async def test_an_own_quota_is_warned_of(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """After exactly 100 requests, each counted once."""
-    app = limited(ok, key=header("x-api-key"), **options)
-    for _ in range(99):
-        await ask(app)
-    assert warnings(caplog) == []
-    await ask(app)
-    assert len(warnings(caplog)) == 1
 
 
 def an_app(limit: RateLimit) -> FastAPI:
@@ -191,13 +180,3 @@ def test_a_dependency_is_no_key_of_a_rule() -> None:
         limited(ok, rules=[Rule("/", "1/s", key=Depends(no_key))])
     with pytest.raises(ValueError, match="names no dependency"):
         RateLimit("1/s", key=Depends())
-
-
-@pytest.mark.parametrize("function", [Depends, Security], ids=named)
-def test_a_dependency_that_lacks_its_call(function: Any) -> None:
-    """It would fail at each request, as a key and as a part of one."""
-    name = function.__name__
-    with pytest.raises(ValueError, match=rf"not {name}\(dependency, .*: key=client_ip\(\)"):
-        RateLimit("1/s", key=function)
-    with pytest.raises(ValueError, match=f"a key function with its call, not <function {name}"):
-        combine(client_ip(), function)

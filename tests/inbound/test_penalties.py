@@ -84,16 +84,6 @@ async def test_a_quota_may_take_longer_than_the_block(store: Store, clock: Stepp
     assert (await ask(app)).status == 200
 
 
-async def test_a_block_outlasts_the_quota_and_ends(store: Store, clock: SteppedClock) -> None:
-    """After a minute the quota is full and the client still blocked; after ten minutes it is not blocked."""
-    app = guarded(store)
-    await statuses(app, 5)
-    clock.advance(120)
-    assert await statuses(app, 1) == [429]
-    clock.advance(480)
-    assert await statuses(app, 3) == [200, 200, 429]
-
-
 async def test_nobody_else_is_blocked(store: Store) -> None:
     """Other clients pass, and so does the same client under other rules."""
     app = RateLimitMiddleware(ok, "100/minute", rules=[LOGIN], store=store)
@@ -286,16 +276,4 @@ def test_a_penalty_without_a_quota_is_refused() -> None:
         lambda: RateLimitMiddleware(ok, rules=[Rule("/", None, messages="1/s", penalty=PENALTY)]),
     ):
         with pytest.raises(ConfigurationError, match=r"Penalty\(.*has no quota"):
-            build()
-
-
-@pytest.mark.parametrize("wrong", ["10 minutes", 600, {"after": 5}], ids=repr)
-def test_other_values_than_penalties_are_refused(wrong: Any) -> None:
-    """In every place that takes a penalty, with a right example."""
-    for build in (
-        lambda: guarded(MemoryStore(), penalty=wrong),
-        lambda: RateLimitMiddleware(ok, rules=[Rule("/", "1/s", penalty=wrong)]),
-        lambda: RateLimit("1/s", penalty=wrong),
-    ):
-        with pytest.raises(ConfigurationError, match=r'Penalty\("10 minutes", after=5\)'):
             build()

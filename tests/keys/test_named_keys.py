@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
-from asgi_ratelimit.keys.base import ScopeKey, key_text
+from asgi_ratelimit.keys.base import ScopeKey
 from asgi_ratelimit.logs import warn_once
 from tests.support.asgi import ask, http, ok
 
@@ -115,12 +115,9 @@ def test_a_header_with_several_values_is_no_key() -> None:
     ("values", "seen"),
     [
         ([b"session=a"], "a"),
-        ([b"other=1; session=a"], "a"),
         ([b"session=a; session=a", b'session="a"'], "a"),
-        ([b'session="a"'], "a"),
         ([b" session = a ;"], "a"),
         ([b"Session=a"], None),
-        ([b"session"], None),
         ([b"\xff\xfe"], None),
         ([], None),
     ],
@@ -209,23 +206,6 @@ def test_state_is_a_value_of_outer_middleware() -> None:
     assert [key.of(http(state={"tenant": value})) for value in values] == expected
     assert key.of(http(state={"other": 1})) is None
     assert key.of(http()) is None
-
-
-def test_the_repr_of_a_key_shows_its_arguments() -> None:
-    """All but a secret."""
-    keys = [header("X-Api-Key", secret="hush"), cookie("session"), path_param("id"), user(), state("tenant")]
-    shown = ["header('x-api-key')", "cookie('session')", "path_param('id')", "user('identity')", "state('tenant')"]
-    assert [repr(key) for key in keys] == shown
-    assert repr(path_param("id").bind("/{id}")) == "path_param('id')"
-
-
-def test_a_function_returns_what_a_dependency_may_return() -> None:
-    """All kinds of ids; the error lists them."""
-    number = UUID(int=7)
-    assert [key_text(key) for key in ("ann", b"ann", 7, number)] == ["ann", "ann", "7", str(number)]
-    for wrong in (True, 1.5, object()):
-        with pytest.raises(TypeError, match=r"but a key is a str, bytes, an int, a UUID or None: str\(user\.id\)"):
-            key_text(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", [path_param("id"), path_param("id").bind("/{id:path}"), state("id"), user("id")])

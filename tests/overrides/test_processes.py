@@ -9,7 +9,6 @@ import pytest
 from asgi_ratelimit import Limiter, Overrides
 from asgi_ratelimit.counts.repeating import Repeating
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.waiting.drivers import background_loop
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
@@ -151,46 +150,3 @@ async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeyp
     assert "what is done in the background failed: RuntimeError('no work today')" in caplog.text
     await failing.end()
     assert failing.closed == [1]
-
-
-@pytest.mark.anyio
-async def test_work_that_is_not_needed_ends() -> None:
-    """And closes what it has opened."""
-    work = Work()
-    work.start()
-    await until(lambda: work.runs)
-    work.is_needed = False  # type: ignore[misc]
-    await until(lambda: work.closed)
-    assert not work.is_running
-
-
-@pytest.mark.anyio
-async def test_work_that_is_needed_again_while_it_ends() -> None:
-    """It goes on, whoever waits for its end goes on as well, and what it has opened stays open."""
-    gate, runs, closed = asyncio.Event(), list[int](), list[int]()
-
-    async def close() -> None:
-        closed.append(1)
-
-    class Gated(Repeating):
-        is_needed = True
-
-        async def run(self) -> float:
-            runs.append(1)
-            await gate.wait()
-            return 60.0
-
-    gated = Gated(close)
-    gated.start()
-    await until(lambda: runs)
-    ending = asyncio.create_task(gated.end())
-    await until(lambda: not gated.is_running)
-    gated.start()
-    background_loop.loop().call_soon_threadsafe(gate.set)
-    async with asyncio.timeout(60):
-        await ending
-    await until(lambda: len(runs) == 2)
-    assert (gated.is_running, closed) == (True, [])
-    await gated.end()
-    await gated.end()
-    assert (gated.is_running, closed) == (False, [1])

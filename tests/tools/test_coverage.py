@@ -13,15 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import (
-    Limiter,
-    MemoryStore,
-    RateLimit,
-    RateLimitMiddleware,
-    Rule,
-    parse_quotas,
-)
-from asgi_ratelimit.keys import header
+from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule, parse_quotas
 from asgi_ratelimit.tools import Covered, coverage
 from asgi_ratelimit.tools.coverage import findings, rules_of
 from tests.support.asgi import ask, http, ok
@@ -200,15 +192,6 @@ def test_an_app_that_limits_nothing() -> None:
     assert finding.endswith('no route has a RateLimit: nothing is limited: quota="100/minute"')
     limiting = Middleware(RateLimitMiddleware, "5/minute", name="b")
     assert rules_of(an_app(unlimited, limiting))[1] == rules_of(an_app(limiting, unlimited))[1] == []
-
-
-def test_limits_that_a_client_evades() -> None:
-    """A rule that decides alone, and all of them, have no key where the client sends no header."""
-    evadable = Rule("/", "5/minute", key=header("x-api-key"), only=True)
-    _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, rules=[evadable], name="a")))
-    assert finding.startswith("clients who leave out or invent header('x-api-key'), as of 'a /', have no limit at all")
-    _, (finding,) = rules_of(an_app(Middleware(RateLimitMiddleware, "5/minute", key=header("x-api-key"), name="a")))
-    assert finding.startswith("clients who leave out or invent header('x-api-key'), as of 'a', have no limit at all")
 
 
 def an_app(*middleware: Middleware) -> Starlette:

@@ -185,14 +185,6 @@ def test_whole_seconds_are_spread() -> None:
     assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
 
 
-def test_requests_of_a_key_that_follow_one_another_came_at_about_one_time() -> None:
-    """In a second with few others; in a busy one, the others tell when they came."""
-    quiet = [(S, key, "GET", "/") for key in "aaab"]
-    assert [each[0] / S for each in in_order(quiet)[0]] == pytest.approx([1, 1 + 1 / 12, 1 + 2 / 12, 1.5], abs=1e-6)
-    busy = [(S, "a", "GET", "/")] * 40
-    assert [each[0] for each in in_order(busy)[0]] == [S + number * 25_000 for number in range(40)]
-
-
 @given(st.lists(st.integers(0, 60), max_size=80), st.integers(2, 10))
 def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: int) -> None:
     """No request is lost, and none comes before an earlier one; those that are too late are counted."""
@@ -206,12 +198,3 @@ def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: i
     if seconds == sorted(seconds):
         assert reader.late == 0
         assert [time // S for time in read] == seconds
-
-
-def test_what_is_far_out_of_order_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets the time of what came before."""
-    monkeypatch.setattr(reading, "WINDOW", 4)
-    seconds = (10, 20, 30, 40, 50, 60, 70, 80, 90, 1)
-    requests, reader = in_order([at(second * S + 0.5) for second in seconds])
-    assert [each[0] for each in requests] == [n * S + 0.5 for n in (10, 20, 30, 40, 40, 50, 60, 70, 80, 90)]
-    assert reader.late == 1

@@ -25,8 +25,6 @@ START = 1_791_640_536.0
 LOGS = (
     ("fractions", 0.0, True),
     ("nginx", 0.005, True),
-    ("nginx without request_time", 0.01, False),
-    ("apache", 0.01, False),
     ("combined", 0.01, False),
 )
 """Logs, how far what they foretell may be from a live run, and whether that holds by rule."""
@@ -52,31 +50,17 @@ async def answered(app: ASGIApp, clock: SteppedClock, arrivals: Iterable[Arrival
 
 def write_logs(folder: Path, arrivals: Sequence[Arrival]) -> None:
     """A log of an app that answers after 50 ms in the mean, and logs of servers in front of it."""
-    (folder / "fractions").write_text(json_log(arrivals))
+    fractions = [json.dumps({"time": START + each.time, "key": each.client, "path": each.path}) for each in arrivals]
+    (folder / "fractions").write_text("\n".join(fractions))
     generator = random.Random(1)
     answers = sorted([(each.time + generator.expovariate(20), each) for each in arrivals])
-    nginx = [
-        json.dumps(
-            {
-                "msec": f"{START + end:.3f}",
-                "request_time": f"{end - each.time:.3f}",
-                "remote_addr": each.client,
-                "request_uri": each.path,
-            }
-        )
-        for end, each in answers
-    ]
-    (folder / "nginx").write_text("\n".join(nginx))
-    (folder / "nginx without request_time").write_text("\n".join(nginx).replace("request_time", "took"))
+    (folder / "nginx").write_text("\n".join([_nginx(end, each) for end, each in answers]))
     (folder / "combined").write_text("\n".join([_combined(end, each) for end, each in answers]))
-    (folder / "apache").write_text("\n".join([_combined(each.time, each) for _, each in answers]))
 
 
-def json_log(arrivals: Sequence[Arrival]) -> str:
-    """A log with the times of the requests, to the microsecond."""
-    return "\n".join(
-        [json.dumps({"time": START + each.time, "key": each.client, "path": each.path}) for each in arrivals]
-    )
+def _nginx(end: float, arrival: Arrival) -> str:
+    times = {"msec": f"{START + end:.3f}", "request_time": f"{end - arrival.time:.3f}"}
+    return json.dumps({**times, "remote_addr": arrival.client, "request_uri": arrival.path})
 
 
 def _combined(time: float, arrival: Arrival) -> str:

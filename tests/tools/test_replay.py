@@ -97,27 +97,6 @@ def test_a_replay_refuses_what_a_middleware_refuses(quota: str | None, names: se
     assert sum([each["refused"] for each in replay.report(60)["worst"]]) == sum(refused)
 
 
-def test_counts_are_by_rule_and_key() -> None:
-    """A refusal counts for the rules that refuse, and a client is one in the headline as in the rules."""
-    sent = [(number, client, "/a") for number in range(5) for client in ("192.0.2.1", "2001:db8::/64")]
-    report = replayed(limits_of("100/minute", ["/a 2/minute"]), sent).report(top=1)
-    numbers = [
-        [rule[name] for name in ("name", "requests", "refused", "clients", "refused_clients")]
-        for rule in report["rules"]
-    ]
-    assert numbers == [["default", 10, 0, 2, 0], ["/a", 10, 6, 2, 2]]
-    assert (report["clients"], report["refused_clients"]) == (2, 2)
-    first = (START + 2) / 1e6
-    assert report["rules"][1]["top"] == [{"key": "192.0.2.1", "requests": 5, "refused": 3, "first": first}]
-
-
-def test_penalties_block() -> None:
-    """A key that was refused again and again is refused while its quota would let it pass, and not later."""
-    sent = [(second * 1_000_000.0, "k", "/a") for second in (0, 0, 0, 0, 2, 5)]
-    replay = replayed(table_of(None, [RULES["penalty"]]), sent)
-    assert (replay.requests, replay.refused) == (6, 3)
-
-
 def test_requests_that_may_wait_do() -> None:
     """They are counted as delayed where their slot is near enough."""
     rule = Rule("/a", "1/s burst 1", name="/a", max_delay=2.0)
@@ -129,12 +108,6 @@ def test_a_request_without_a_key_or_a_rule_is_unlimited() -> None:
     """It is counted as such; what has no key is no client."""
     replay = replayed(limits_of(None, ["/a 1/s", "/c 1/s"]), [(0, "", "/a"), (1, "k", "/b"), (2, "k", "/a")])
     assert (replay.requests, replay.unlimited, replay.keyless, replay.clients) == (3, 2, 1, {"k": False})
-
-
-def test_rules_of_several_quotas_count_a_request_once() -> None:
-    """Whichever of them refuses."""
-    (default,) = replayed(limits_of("4/s; 6/minute", ()), [(0, "k", "/")] * 10).report(0)["rules"]
-    assert (default["requests"], default["refused"]) == (10, 6)
 
 
 def test_the_worst_moments_come_first() -> None:

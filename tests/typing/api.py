@@ -16,11 +16,10 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from asgi_ratelimit import (
     AdaptiveTransport,
-    Blocks,
     Charge,
     Decision,
     HeaderOptions,
@@ -170,7 +169,6 @@ def with_functions_of_requests(app: ASGIApp) -> list[object]:
     return [
         RateLimitMiddleware(app, plan, key=by_number, cost=pages, rules=[rule], allow=is_internal, hooks=hooks),
         RateLimitMiddleware(app, "1/s", headers="both", on_limited=shorter, deny=is_internal),
-        RateLimitMiddleware(app, "1/s", headers=HeaderOptions("legacy")),
         RateLimitMiddleware(app, "1/s", max_delay=2.0, max_waiting=100),
         RateLimitMiddleware(app, "1/s", headers="draft-11"),  # type: ignore[arg-type]
         RateLimit(plan, key=by_request, cost=pages),
@@ -219,13 +217,6 @@ async def is_bot(connection: HTTPConnection) -> bool:
     return "bot" in connection.headers.get("user-agent", "")
 
 
-async def pardon(blocks: Blocks) -> None:
-    """Blocks, by hand."""
-    if await blocks.blocked_for("192.0.2.1") > 60:
-        await blocks.lift("192.0.2.1")
-    assert_type(await blocks.block(b"192.0.2.1", "1 day"), bool)
-
-
 def told(event: Event) -> None:
     assert_type(event.decision, Decision)
     assert_type(event.rule, str)
@@ -243,8 +234,6 @@ EXPORTERS: list[Hook] = [prometheus(), opentelemetry(), log_refusals(level=20, k
 RULES = [
     Rule("/login", "3/minute", methods=["POST"], key=client_ip()),
     Rule("/api/{path:path}", ("10/s", TokenBucket(1000, 3600)), key=by_user, cost=2.5, name="api", only=True),
-    Rule("/search", TokenBucket(2), key=by_path),
-    Rule("/health", None),
     Rule("/users/{id}", "5/s", key=combine(client_ip(), path_param("id"), by_user, by_path)),
     Rule("/carts", "5/s", key=first_of(user("id"), cookie("cart", secret=b"hush"), state("tenant"))),
     Rule("/doors", "3/minute", penalty=Penalty("10 minutes", after=5, within=3600, growth=2, longest="1 day")),
@@ -253,7 +242,6 @@ RULES = [
     Rule("/files", "10/s", settle=kilobytes),
     Rule("/chat", None, messages="20/s"),
     Rule("/search", "2/s", max_delay=2.5),
-    Rule("/talk", "1/s", messages=[TokenBucket(20), "1000/hour"]),
 ]
 
 
@@ -292,11 +280,6 @@ def dependencies(store: Store) -> FastAPI:
         return PlainTextResponse(error.detail, error.status_code)
 
     return app
-
-
-async def calls(app: RateLimitMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
-    """The middleware is an ASGI app itself."""
-    await app(scope, receive, send)
 
 
 @pace("10/s", key=lambda account: account, cost={"per-second": 2}, max_delay=5, margin=0.05, priority=1, hooks=[print])

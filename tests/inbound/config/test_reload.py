@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from weakref import ref
 
 import httpx
 import pytest
@@ -198,17 +196,6 @@ async def test_what_counts_at_the_next_start_only(path: Path) -> None:
         assert "ratelimit" in (await client.get("/x")).headers
 
 
-async def test_nothing_is_kept_alive(path: Path) -> None:
-    """A middleware that is dropped is gone, although its file was watched."""
-    middleware = limited(path, RULE.format("3/hour"))
-    async with client_of(middleware) as client:
-        await client.get("/x")
-    gone = ref(middleware)
-    del middleware, client
-    gc.collect()
-    await until(lambda: gone() is None)
-
-
 # Names: a file may not give one that another limit on the store has, as at the start
 
 
@@ -228,21 +215,6 @@ async def test_a_name_of_another_limit_is_refused(path: Path, lines: Callable[[]
         others.append(Limiter("9/hour", name="free", store=store))
         rewrite(path, MINE.format("3/hour"))
         await until(lambda: limit_of(reading, "mine") == [3])
-
-
-async def test_names_are_owned_from_the_change_on(path: Path) -> None:
-    """A changed quota is the one that others must have, and a name that is gone is free; overrides do not count."""
-    store = MemoryStore()
-    reading = limited(path, RULE.format("100/hour") + MINE.format("5/hour"), store=store)
-    async with client_of(reading) as client:
-        await client.get("/x")
-        await Overrides(store).set("x", "50/hour")
-        rewrite(path, 'quota = "9/hour"\n' + RULE.format("200/hour"))
-        await until(lambda: limit_of(reading, "default") == [9])
-        assert limit_of(reading, "x") == [50]
-    others = [Limiter("3/hour", name="mine", store=store), Limiter("200/hour", name="x", store=store)]
-    with pytest.raises(ConfigurationError, match="two limits named 'x'"):
-        others.append(Limiter("100/hour", name="x", store=store))
 
 
 async def test_middlewares_with_one_file_change_together(path: Path) -> None:

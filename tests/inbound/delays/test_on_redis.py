@@ -53,14 +53,6 @@ async def test_the_local_limit_lets_them_wait() -> None:
     assert [round(later - earlier, 3) for earlier, later in pairwise(slots)] == [0.05] * 3
 
 
-async def test_where_nobody_may_pass_nobody_waits() -> None:
-    """503 at once: no slot will come."""
-    visitors = [Visitor() for _ in range(2)]
-    seen = await visited(*visitors, on_error="deny")
-    assert [visitor.status for visitor in visitors] == [503] * 2
-    assert [event.decision.delay for event in seen] == [0.0] * 2
-
-
 async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
     """The quotas that are taken when the slot has come are not, so nobody may pass."""
     with RedisServer() as server:

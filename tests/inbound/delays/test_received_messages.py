@@ -19,15 +19,18 @@ def chunks(*bodies: bytes) -> list[Message]:
     return [{"type": "http.request", "body": body, "more_body": at < last} for at, body in enumerate(bodies)]
 
 
-@pytest.mark.parametrize("size", [MOST_BYTES // 2, MOST_BYTES, 10 * MOST_BYTES])
-def test_no_more_of_a_body_is_read_than_is_kept(size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "count", "kept"),
+    [(MOST_BYTES // 2, 5, 2), (MOST_BYTES, 5, 1), (10 * MOST_BYTES, 5, 1), (1, 2 * MOST_MESSAGES, MOST_MESSAGES)],
+)
+def test_no_more_of_a_body_is_read_than_is_kept(size: int, count: int, kept: int) -> None:
     """The rest is up to the flow control of the server; the app receives all of it."""
-    body = chunks(*[b"x" * size] * 5)
+    body = chunks(*[b"x" * size] * count)
     visitor = Visitor(incoming=body)
     reads: list[int] = []
     site = Site("1/s burst 1", max_delay=1.0)
     site.clock.run(_count_reads(site, visitor, reads))
-    assert reads == [max(MOST_BYTES // size, 1)]
+    assert reads == [kept]
     assert visitor.received == body
 
 
@@ -37,17 +40,6 @@ async def _count_reads(site: Site, visitor: Visitor, reads: list[int]) -> None:
     await asyncio.sleep(0.5)
     reads.append(visitor.reads)
     await waiting
-
-
-def test_many_small_messages_are_not_kept_without_end() -> None:
-    """Each of them takes more memory than its bytes."""
-    body = chunks(*[b"x"] * (2 * MOST_MESSAGES))
-    visitor = Visitor(incoming=body)
-    reads: list[int] = []
-    site = Site("1/s burst 1", max_delay=1.0)
-    site.clock.run(_count_reads(site, visitor, reads))
-    assert reads == [MOST_MESSAGES]
-    assert visitor.received == body
 
 
 def test_a_request_that_does_not_wait_is_not_read() -> None:

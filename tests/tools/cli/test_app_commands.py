@@ -127,12 +127,9 @@ RAISING = "\nraise RuntimeError('boom\\nat import')"
         ("main:nothing", "module 'main' has no attribute 'nothing'"),
         ("nowhere:app", "No module named 'nowhere': asgi-ratelimit COMMAND nowhere:app --app-dir src"),
         ("raising:app", "RuntimeError: boom (raising.py, line 2)"),
-        ("ending:app", "SystemExit: bye (ending.py, line 1)"),
         ("broken:app", "SyntaxError: invalid syntax (broken.py, line 1)"),
         ("main:make", "'function' is not an ASGI app, which takes scope, receive and send; a function that makes one"),
-        ("main:wsgi", "'function' is not an ASGI app, which takes scope, receive and send; "),
         ("main:number --factory", "'int' is not an ASGI app"),
-        ("main:make_nothing --factory", "'NoneType' is not an ASGI app"),
     ],
 )
 @pytest.mark.parametrize("command", ["routes", "check"])
@@ -154,10 +151,7 @@ def test_what_is_no_app_is_an_error(command: str, where: str, why: str, folder: 
     ("arguments", "error"),
     [
         ("what-if nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
-        ("suggest nosuch.log", "error: No such file or directory: 'nosuch.log': asgi-ratelimit suggest access.log"),
-        ("suggest .", "error: Is a directory: '.'"),
         ("check 10/fortnight", "'fortnight' is not a unit of time"),
-        ("check 10/s --cost 0", "cost must be"),
         ("check wrong.toml", "wrong.toml"),
     ],
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -17,40 +15,11 @@ from asgi_ratelimit.tools.cli import main, output
 LOG = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET / HTTP/1.1" 200 5\n' * 5
 
 
-def in_a_terminal(*command: str, **environment: str) -> str:
-    """What a command writes into a terminal of 100 columns."""
-    leader, follower = pty.openpty()
-    variables = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color", **environment}
-    process = subprocess.Popen(
-        [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env=variables
-    )
-    os.close(follower)
-    written = b""
-    while True:
-        try:
-            read = os.read(leader, 4096)
-        except OSError:  # the other end is closed, as Linux tells it
-            break
-        if not read:
-            break
-        written += read
-    os.close(leader)
-    assert process.wait() == 0
-    return written.decode()
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     """An access log."""
     (tmp_path / "access.log").write_text(LOG, "utf-8")
     return str(tmp_path / "access.log")
-
-
-def test_a_terminal_shows_bold_names_and_the_progress(log: str) -> None:
-    """Elsewhere, output is plain text."""
-    shown = in_a_terminal("-m", "asgi_ratelimit", "what-if", log, "--rule", "/ 2/minute")
-    assert "\x1b[1mRULE  QUOTA     REQUESTS  REFUSED" in shown
-    assert "\rlines replayed: 0" in shown
 
 
 def test_nothing_that_is_read_controls_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,12 +93,6 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         main([command, "--help"])
     assert ended.value.code == 0
     assert f"example: asgi-ratelimit {command}" in capsys.readouterr().out
-
-
-def test_durations() -> None:
-    """As people write them."""
-    seconds = (0.25, 12, 200, 7500, 90_000, math.inf)
-    assert [*map(output.duration, seconds)] == ["0.25 s", "12 s", "3 min 20 s", "2 h 5 min", "1 d 1 h", "never"]
 
 
 def test_shares_are_never_rounded_to_all_or_nothing() -> None:
