@@ -189,3 +189,17 @@ def test_what_is_rendered_is_read_back(decision: Decision) -> None:
     assert (limit.limit, limit.remaining) == (policy(decision.quota)[0], min(decision.remaining, LARGEST))
     assert limit.reset_after is not None
     assert -1e-6 <= limit.reset_after - decision.reset_after <= 1 + 1e-6
+
+
+def test_there_is_no_retry_after_for_never() -> None:
+    """No number of seconds would be true."""
+    assert retry_after(refusal(math.inf)) == []
+
+
+@pytest.mark.parametrize(("few", "more"), [(0, 1), (1, 0)])
+def test_of_several_decisions_the_one_with_the_least_left_is_told(few: int, more: int) -> None:
+    """... unless one refuses: then that is it."""
+    decisions = [charged(None, TokenBucket(10)), charged(None, TokenBucket(100, 60))]
+    assert legacy([decisions[few], decisions[more]])[1][1] == b"9"
+    refused = charged(None, TokenBucket(50), 51)
+    assert legacy([*decisions, refused])[0][1] == b"50"

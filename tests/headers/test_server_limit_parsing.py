@@ -199,3 +199,10 @@ def test_the_wait_for_units_goes_by_the_meaning_of_the_reset(
 ) -> None:
     """Until a full refill, units come back one by one; a window gives all of them at its end."""
     assert limit.wait(units) == seconds
+
+
+@pytest.mark.parametrize("max_delay", [0.0, -1.0, math.nan])
+def test_a_wrong_bound_is_refused(max_delay: float) -> None:
+    """... with a right example."""
+    with pytest.raises(ValueError, match=r"not (0\.0|-1\.0|nan): max_delay=900\.0"):
+        read({}, max_delay=max_delay)

@@ -117,3 +117,10 @@ def test_a_body_that_is_not_at_hand_or_no_json(request_of: Any) -> None:
     assert openai_estimate(request_of()) == {"requests": 1, "tokens": 1024}
     assert anthropic_estimate(request_of()) == {"requests": 1, "input_tokens": 1, "output_tokens": 1024}
     assert model(request_of()) == ""
+
+
+@pytest.mark.parametrize("query", ["", "?api-version=2024-10-21"])
+def test_embeddings_have_no_output(query: str) -> None:
+    """They cost their input; Azure has a version in the query of its URL."""
+    request = httpx.Request("POST", f"https://api.example.com/v1/embeddings{query}", json={"input": "x" * 395})
+    assert openai_estimate(request) == {"requests": 1, "tokens": 100}

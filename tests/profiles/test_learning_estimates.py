@@ -94,3 +94,10 @@ def test_a_cost_is_always_one_that_can_be_charged(
     for units in actual:
         cost.learn(None, 1, units)
     assert 1 <= cost(None) <= 2**53
+
+
+def test_each_quota_is_learned_apart() -> None:
+    """What an answer does not name keeps its estimate, exactly."""
+    cost = learned({"requests": 1, "tokens": 100}, [{"tokens": 20}] * 200)("a")
+    assert cost["requests"] == 1
+    assert cost["tokens"] == pytest.approx(20, rel=0.01)
