@@ -66,14 +66,3 @@ def test_a_function_of_unknown_arguments_is_refused(wrong: dict[str, Any], says:
     with pytest.raises(ConfigurationError, match=says) as raised:
         pace("10/s", **wrong)(call)
     assert "lambda account: account.id" in str(raised.value)
-
-
-def test_a_call_with_wrong_arguments_books_nothing(store: CountingStore) -> None:
-    """If its key depends on them, Python's own exception is raised."""
-
-    @pace("10/s", store=store, key=lambda guild: guild)
-    def call(guild: str) -> None: ...
-
-    with pytest.raises(TypeError, match="missing a required argument"):
-        call()  # type: ignore[call-arg]
-    assert store.takes == 0

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
 
-import httpx
-import httpx2
 import pytest
 
 from asgi_ratelimit.outbound.sending.exchange import Discard, can_be_sent_again
@@ -38,26 +34,6 @@ class Once:
 
 def parts() -> Iterator[bytes]:
     yield b"data"
-
-
-@pytest.fixture(params=[httpx, httpx2], ids=["httpx", "httpx2"])
-def module(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
-def test_bodies_that_are_at_hand(module: Any) -> None:
-    """None, bytes, forms, JSON, bytes as a stream, and multipart bodies of what can be read twice."""
-    with tempfile.TemporaryFile() as file:
-        for arguments in (
-            {},
-            {"content": b"data"},
-            {"data": {"a": "1"}},
-            {"json": [1]},
-            {"stream": module.ByteStream(b"data")},
-            {"data": {"a": "1"}, "files": {"file": b"data"}},
-            {"files": {"file": ("a.txt", io.BytesIO(b"data")), "other": ("b.txt", file)}},
-        ):
-            assert can_be_sent_again(module.Request("POST", URL, **arguments)), arguments
 
 
 def test_bodies_that_can_be_read_once(module: Any) -> None:

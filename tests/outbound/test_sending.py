@@ -64,21 +64,6 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
 # Answers of the store that come late
 
 
-@pytest.mark.parametrize("late", [0.05, 0.1, 0.15, 0.35])
-def test_requests_of_a_process_far_from_the_store_keep_the_rate(module: Any, late: float) -> None:
-    """Those that wait ask for pauses when their slots have come, and leave when the store has answered."""
-    client = Client(module, True)
-    store = LateAnswers(client.store, lambda now: late)
-
-    async def main() -> None:
-        async with client.module.AsyncClient(transport=client.transport("10/s", store=store), timeout=None) as paced:
-            await asyncio.gather(*[paced.get(URL) for _ in range(8)])
-
-    client.clock.run(main())
-    waited = [2 * late + number / 10 for number in range(1, 8)]
-    assert client.service.times == pytest.approx([late, *waited], abs=1e-4)
-
-
 def test_a_pause_that_another_process_begins_holds_up_all_whose_slots_are_still_to_come(module: Any) -> None:
     """Also those whose slots were booked before it began."""
     client = Client(module, True)
@@ -122,13 +107,6 @@ def test_requests_that_wait_for_a_late_answer_do_not_leave_together(module: Any)
     assert min(later - earlier for earlier, later in pairwise(times)) > 0.01 - 1e-5
     assert [path for _, path in client.service.requests] == [f"/{number}" for number in range(60)]
     assert times[-1] < 0.9
-
-
-@pytest.mark.parametrize("settle", [None, lambda answer: 1], ids=["plain", "settle"])
-def test_a_late_answer_and_a_punctual_one_do_not_leave_together(module: Any, settle: Any) -> None:
-    """The store has admitted the requests at a distance, and the first one hears of it just before the second one."""
-    times = departures(Client(module, True), lambda now: 0.0 if now else 0.0195, [0.0, 0.02, 0.04], settle=settle)
-    assert times == pytest.approx([0.0195, 0.0295, 0.04], abs=1e-4)
 
 
 @pytest.mark.parametrize("waiting", [0, 1])
@@ -264,57 +242,6 @@ def test_an_answer_is_closed_if_its_request_is_cancelled(module: Any) -> None:
 
 
 # One trip
-
-
-class Trips:
-    """A store that records what it is asked."""
-
-    asked: list[str]
-
-    async def take(self, takes: Any) -> Any:
-        self.asked.append("take")
-        return await super().take(takes)  # type: ignore[misc]  # it is mixed into a store
-
-    async def peek(self, take: Any) -> Any:
-        self.asked.append("peek")
-        return await super().peek(take)  # type: ignore[misc]
-
-
-class MemoryTrips(Trips, MemoryStore): ...
-
-
-class RedisTrips(Trips, RedisStore): ...
-
-
-def test_a_request_asks_the_store_once(client: Client) -> None:
-    """In memory, also one that waits for its slot: nobody else can have begun a pause."""
-    client.store = store = MemoryTrips(clock=client.clock)
-    store.asked = []
-    client.get(URL, OTHER, URL)
-    assert store.asked == ["take", "take", "take"]
-
-
-def test_a_request_asks_redis_once(module: Any, redis_url: str) -> None:
-    """Whether its key is paused is a condition of its take; one that has waited for its slot looks again."""
-    client, store = Client(module, False), RedisTrips(redis_url, timeout=30, on_error="deny")
-    store.asked = []
-    client.get(URL, OTHER, quota="1/hour", store=store)
-    assert store.asked == ["take", "take"]
-    client.get(URL, URL, quota="1/s", store=store, name="slow")
-    assert store.asked[2:4] == ["take", "take"]
-    assert store.asked[-1] == "peek"  # on a busy machine, late: a take more before it
-    assert store.asked.count("peek") == 1
-    background_loop.run(store.aclose())
-
-
-def test_a_pause_is_waited_for_with_the_slot(client: Client) -> None:
-    """By one take, whose slot is after the pause, and one look after the sleep."""
-    client.store = store = MemoryTrips(clock=client.clock)
-    store.asked = []
-    client.get(URL, answers=[LATER])
-    store.asked.clear()
-    client.get(URL)
-    assert (client.service.times, store.asked) == ([0.0, 2.0], ["take", "peek"])
 
 
 def test_nothing_is_booked_for_a_request_that_would_wait_for_a_pause_for_too_long(client: Client) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Overrides, PacedTransport, PaceTimeout
-from tests.support.paced_clients import OTHER, URL, Client, Unread
+from asgi_ratelimit import Overrides, PaceTimeout
+from tests.support.paced_clients import OTHER, URL, Client
 
 LATER = (429, {"retry-after": "2"})
 
@@ -85,21 +85,6 @@ def test_complete_bodies_are_sent_again(client: Client, body: dict[str, Any]) ->
     (answer,) = client.get({"method": "POST", "url": URL, **body}, answers=[LATER], retries=1)
     assert answer.status_code == 200
     assert client.service.bodies[0] == client.service.bodies[1] != b""
-
-
-def test_a_body_that_can_be_read_once_is_sent_once(client: Client) -> None:
-    """The caller gets the refusal."""
-
-    def parts() -> Any:
-        yield b"once"
-
-    async def async_parts() -> Any:
-        yield b"once"
-
-    content = async_parts() if client.with_async else parts()
-    transport = PacedTransport(Unread(client.service), "10/s", store=client.store, retries=1)
-    (answer,) = client.get({"method": "POST", "url": URL, "content": content}, answers=[LATER], transport=transport)
-    assert (answer.status_code, client.service.times) == (429, [0.0])
 
 
 # Jitter

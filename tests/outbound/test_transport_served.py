@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
 from tests.support.server import HOST, Uvicorn
-from tests.support.service_app import COMPRESSED
 
 TOKENS = TokenBucket(1, 3600, burst=1000, name="tokens")
 CLIENTS = count(1)
@@ -43,17 +41,6 @@ class Settled:
 def left(store: MemoryStore) -> int:
     """The tokens that are left."""
     return asyncio.run(Limiter(TOKENS, store=store, name="outbound").peek(HOST)).remaining
-
-
-def test_a_compressed_answer_is_settled(service: Uvicorn, module: Any) -> None:
-    """With the bytes that came; the caller gets them decoded."""
-    settle, store = Settled(7), MemoryStore()
-    transport = PacedTransport(module.HTTPTransport(), TOKENS, cost=100, settle=settle, store=store)
-    with module.Client(transport=transport, timeout=TIMEOUT) as client:
-        assert client.get(f"{service.url}/usage").json() == {"usage": {"total_tokens": 7}}
-    assert settle.bodies == [COMPRESSED]
-    assert gzip.decompress(COMPRESSED)
-    assert left(store) == 993
 
 
 def test_a_stream_that_is_left_early(service: Uvicorn, module: Any) -> None:

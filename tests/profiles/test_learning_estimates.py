@@ -21,12 +21,6 @@ def learned(estimate: Any, actual: list[Any], **options: Any) -> LearnedEstimate
     return cost
 
 
-def test_the_estimate_stands_until_something_was_learned() -> None:
-    """As it is, for each quota."""
-    assert learned({"requests": 1, "tokens": 500}, [])("a") == {"requests": 1, "tokens": 500}
-    assert learned(500, [])("a") == 500
-
-
 def test_the_formula() -> None:
     """The first ratios weigh 1/2, 1/3 and so on, down to the weight; the mean deviation is added."""
     assert learned(100, [20])("a") == pytest.approx(100 * (0.6 + 0.4))
@@ -35,24 +29,10 @@ def test_the_formula() -> None:
     assert learned(100, [20], weight=1)("a") == pytest.approx(100 * (0.2 + 0.8))
 
 
-def test_each_quota_is_learned_apart() -> None:
-    """What an answer does not name keeps its estimate, exactly."""
-    cost = learned({"requests": 1, "tokens": 100}, [{"tokens": 20}] * 200)("a")
-    assert cost["requests"] == 1
-    assert cost["tokens"] == pytest.approx(20, rel=0.01)
-
-
 def test_each_group_is_learned_apart() -> None:
     """One model says nothing about another."""
     cost = learned(100, [20] * 200)
     assert (round(cost("a")), cost("b")) == (20, 100)
-
-
-@pytest.mark.parametrize(("estimate", "actual"), [({"tokens": 100}, 20), (100, {"requests": 1, "tokens": 20})])
-def test_one_number_for_all_quotas(estimate: Any, actual: Any) -> None:
-    """Of several actual costs for one estimate, the largest counts."""
-    cost = learned(estimate, [actual] * 200)("a")
-    assert (cost if isinstance(cost, float) else cost["tokens"]) == pytest.approx(20, rel=0.01)
 
 
 def test_only_the_groups_learned_last_are_kept() -> None:
@@ -83,12 +63,8 @@ def test_an_estimate_that_is_no_cost(estimate: Any) -> None:
         {"estimate": 100},
         {"by": "model"},
         {"weight": 0},
-        {"weight": 1.5},
-        {"weight": True},
         {"deviations": -1},
-        {"deviations": math.nan},
         {"max_groups": 0},
-        {"max_groups": 1.5},
     ],
     ids=repr,
 )
@@ -118,3 +94,10 @@ def test_a_cost_is_always_one_that_can_be_charged(
     for units in actual:
         cost.learn(None, 1, units)
     assert 1 <= cost(None) <= 2**53
+
+
+def test_each_quota_is_learned_apart() -> None:
+    """What an answer does not name keeps its estimate, exactly."""
+    cost = learned({"requests": 1, "tokens": 100}, [{"tokens": 20}] * 200)("a")
+    assert cost["requests"] == 1
+    assert cost["tokens"] == pytest.approx(20, rel=0.01)

@@ -66,22 +66,14 @@ def test_a_profile_takes_ten_lines() -> None:
     ("build", "message"),
     [
         (lambda: LimitHeaders(limit="X-Limit"), "a source is the name of a header in lower case.*not 'X-Limit'"),
-        (lambda: LimitHeaders(limit="x limit"), "not 'x limit'"),
-        (lambda: LimitHeaders(limit="x-{name}-{name}"), "not 'x-{name}-{name}'"),
         (lambda: LimitHeaders(limit="body:"), "not 'body:'"),
         (lambda: LimitHeaders(limit=True), 'a text or a number, not True: "x-ratelimit-remaining"'),
         (lambda: LimitHeaders(reset="x-reset"), "'default' says nothing of a limit: LimitHeaders"),
         (lambda: LimitHeaders(limit="x", reset_unit="minutes"), "reset_unit must be one of auto, .*not 'minutes'"),
-        (lambda: LimitHeaders(limit="x", reset_means="end"), "reset_means must be one of window end, .*not 'end'"),
-        (lambda: LimitHeaders(limit="x", window_unit="h"), "window_unit must be one of s, ms, not 'h'"),
         (lambda: Refusal(429), r"statuses must be a tuple of numbers, not 429: Refusal\(\(429,\)\)"),
-        (lambda: Refusal((429,), (("Via", ""),)), "not 'Via'"),
         (lambda: Profile(name="p", limits=LimitHeaders(limit="x")), "limits must be a tuple of LimitHeaders"),
         (lambda: Profile(name="p", drafts="ratelimit"), "drafts must be a tuple of headers, not 'ratelimit'"),
-        (lambda: Profile(name="p", waits="X-Wait"), "not 'X-Wait'"),
         (lambda: Profile(name="p", signs="x-sign"), "signs must be a tuple of headers, not 'x-sign'"),
-        (lambda: Profile(name="p", signs=("X-Sign",)), "not 'X-Sign'"),
-        (lambda: Profile(name="p", covers_all=(("X-Global", "*"),)), "not 'X-Global'"),
     ],
 )
 def test_what_is_no_profile_is_refused(build: Callable[[], object], message: str) -> None:

@@ -32,19 +32,6 @@ def test_each_request_is_charged_what_it_has_used(vendor_with: NewVendor, which:
     assert vendor.left(quotas) == {"requests": 980, **{name: 1000 - 20 * used for name, used in vendor.used.items()}}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("which", VENDORS)
-def test_no_request_is_refused(vendor_with: NewVendor, which: type[Vendor], kind: str) -> None:
-    """Sixty requests at the limits of a server that admits 40 a second.
-
-    Ten at a time, so that even on a machine that stalls, at most ten arrive later than they left: with half of the
-    server's burst, that is not too many.
-    """
-    vendor = vendor_with(which, 40, 16_000, 1.0)
-    vendor.run(kind, 60, 60, vendor.quotas(40, 16_000, 1.0, burst=0.5), concurrency=10)
-    assert (vendor.report()["admitted"], vendor.report()["refused"]) == (60, 0)
-
-
 def test_a_refused_request_is_charged_no_tokens(vendor_with: NewVendor) -> None:
     """The vendor's client sends it again, as a request of its own."""
     vendor = vendor_with(OpenAI, 5, 8000, 1.0)

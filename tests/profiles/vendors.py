@@ -134,26 +134,6 @@ class OpenAI(Vendor):
             assert [chunk.usage async for chunk in stream][-1].completion_tokens == WORDS
 
 
-class OpenAIResponses(OpenAI):
-    """Responses."""
-
-    request: ClassVar[Any] = {"model": "small", "input": MESSAGES, "max_output_tokens": MOST}
-
-    def call(self, client: Any, streamed: bool) -> None:
-        if not streamed:
-            assert client.responses.create(**self.request).usage.output_tokens == WORDS
-            return
-        with client.responses.stream(**self.request) as stream:
-            assert stream.get_final_response().usage.output_tokens == WORDS
-
-    async def async_call(self, client: Any, streamed: bool) -> None:
-        if not streamed:
-            assert (await client.responses.create(**self.request)).usage.output_tokens == WORDS
-            return
-        async with client.responses.stream(**self.request) as stream:
-            assert (await stream.get_final_response()).usage.output_tokens == WORDS
-
-
 class Anthropic(Vendor):
     """Messages."""
 
@@ -190,5 +170,5 @@ class Anthropic(Vendor):
             assert (await stream.get_final_message()).usage.output_tokens == WORDS
 
 
-VENDORS = (OpenAI, OpenAIResponses, Anthropic)
+VENDORS = (OpenAI, Anthropic)
 KINDS = ("sync", "async", "sync streamed", "async streamed")

@@ -3,7 +3,7 @@
 As documented: input that is read from the prompt cache does not count, input that is written to it does. Output is
 charged as ``max_tokens`` when a request is admitted, and settled to what was generated. ``anthropic-ratelimit-*-reset``
 is the time at which the whole limit is there again, as RFC 3339; the tokens that remain are rounded to thousands.
-Limits are those of one key and one model. ``POST /stand-in/overload/3`` makes the next three answers a 529.
+Limits are those of one key and one model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tests.stand_ins.accounts import Account, Accounts, Budget, text_of, tokens_
 
 accounts = Accounts({"requests": (50, 60.0), "input-tokens": (30_000, 60.0), "output-tokens": (8_000, 60.0)})
 numbers = count(1)
-overloads: dict[str, int] = {}
 
 
 @dataclass
@@ -67,9 +66,6 @@ async def messages(request: Request) -> Response:
     """``POST /v1/messages``, streamed or not."""
     body, client = await request.json(), client_of(request)
     call = Call(accounts.of(client, body["model"]), body)
-    if overloads.get(client, 0) > 0:
-        overloads[client] -= 1
-        return error(call, 529, "overloaded_error", "Overloaded", {})
     refused = call.account.admit(call.estimate)
     if refused is not None:
         return refusal(call, *refused)
@@ -105,12 +101,6 @@ def events(call: Call) -> Iterator[tuple[int, dict[str, Any]]]:
     stop = {"stop_reason": "end_turn", "stop_sequence": None}
     yield words, {"type": "message_delta", "delta": stop, "usage": {"output_tokens": words}}
     yield words, {"type": "message_stop"}
-
-
-async def count_tokens(request: Request) -> Response:
-    """``POST /v1/messages/count_tokens``, which has a limit of its own."""
-    body = await request.json()
-    return JSONResponse({"input_tokens": tokens_of(body["messages"])})
 
 
 def refusal(call: Call, short: str, wait: float) -> Response:
@@ -150,12 +140,6 @@ def client_of(request: Request) -> str:
     return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
-async def overload(request: Request) -> Response:
-    """``POST /stand-in/overload/{count}``: answer the next requests of this client with 529."""
-    overloads[client_of(request)] = int(request.path_params["count"])
-    return JSONResponse(None)
-
-
 async def report(request: Request) -> Response:
     """``GET /stand-in/report``: what was counted of this client."""
     return JSONResponse(accounts.report(client_of(request)))
@@ -164,8 +148,6 @@ async def report(request: Request) -> Response:
 app = Starlette(
     routes=[
         Route("/v1/messages", messages, methods=["POST"]),
-        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
-        Route("/stand-in/overload/{count:int}", overload, methods=["POST"]),
         Route("/stand-in/report", report),
     ]
 )

@@ -6,7 +6,7 @@
 * ``/channels/{id}/shared`` refuses its second request as a shared resource does: with requests remaining, and a
   ``Retry-After`` that is much longer than the reset.
 * ``/channels/{id}/gateway`` answers every other request 502, without any of these headers.
-* ``/counts`` says how many requests were served and refused, and why; ``/served`` when, in seconds after the first one.
+* ``/counts`` says how many requests were served and refused, and why.
 
 See https://discord.com/developers/docs/topics/rate-limits. Nothing of the package is used here.
 """
@@ -127,19 +127,14 @@ class Discord:
     async def __call__(self, scope: dict[str, Any], _receive: Any, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError
-        status, headers, body = self._counted(scope["path"]) or self.answer(scope["method"], scope["path"])
+        status, headers, body = 200, {}, dict(self.counts)
+        if scope["path"] != "/counts":
+            status, headers, body = self.answer(scope["method"], scope["path"])
         content = json.dumps(body).encode()
         headers |= {"content-type": "application/json", "content-length": str(len(content)), "via": "1.1 google"}
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": content})
-
-    def _counted(self, path: str) -> Answer | None:
-        if path == "/counts":
-            return 200, {}, dict(self.counts)
-        if path == "/served":
-            return 200, {}, {"seconds": [at - self.served[0] for at in self.served]}
-        return None
 
 
 def limits(limit: int, remaining: int, after: float, bucket: str, now: float) -> dict[str, str]:

@@ -59,19 +59,6 @@ async def chat_completions(request: Request) -> Response:
     return answer(Call(account_of(request, body), body, body["messages"], most), chat_answer, chat_events)
 
 
-async def responses(request: Request) -> Response:
-    """``POST /v1/responses``, streamed or not."""
-    body = await request.json()
-    most = int(body.get("max_output_tokens") or 16)
-    return answer(Call(account_of(request, body), body, body["input"], most), response_answer, response_events)
-
-
-async def embeddings(request: Request) -> Response:
-    """``POST /v1/embeddings``."""
-    body = await request.json()
-    return answer(Call(account_of(request, body), body, body["input"], 0), embedding_answer, chat_events)
-
-
 def answer(
     call: Call, whole: Callable[[Call], dict[str, Any]], events: Callable[[Call], Iterator[tuple[int, Any]]]
 ) -> Response:
@@ -118,62 +105,6 @@ def chat_events(call: Call) -> Iterator[tuple[int, Any]]:
     yield words, {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     if include_usage:
         yield words, {**chunk, "choices": [], "usage": call.usage(words)}
-
-
-def response_answer(call: Call) -> dict[str, Any]:
-    """A response."""
-    message = output_message([output_text("".join(call.words))], "completed")
-    return {**unfinished_response(call), "status": "completed", "output": [message], "usage": response_usage(call)}
-
-
-def response_events(call: Call) -> Iterator[tuple[int, Any]]:
-    """The events of a response, each with the number of words so far."""
-    text, where = "".join(call.words), {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    begin = [
-        {"type": "response.created", "response": unfinished_response(call)},
-        {"type": "response.output_item.added", "output_index": 0, "item": output_message([], "in_progress")},
-        {"type": "response.content_part.added", **where, "part": output_text("")},
-    ]
-    deltas = [{"type": "response.output_text.delta", **where, "delta": word, "logprobs": []} for word in call.words]
-    done = output_message([output_text(text)], "completed")
-    end = [
-        {"type": "response.output_text.done", **where, "text": text, "logprobs": []},
-        {"type": "response.content_part.done", **where, "part": output_text(text)},
-        {"type": "response.output_item.done", "output_index": 0, "item": done},
-        {"type": "response.completed", "response": response_answer(call)},
-    ]
-    for number, event in enumerate([*begin, *deltas, *end]):
-        words = min(max(number - len(begin) + 1, 0), len(deltas))
-        yield words, {**event, "sequence_number": number}
-
-
-def output_message(content: list[Any], status: str) -> dict[str, Any]:
-    """The one output of a response."""
-    return {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content}
-
-
-def output_text(text: str) -> dict[str, Any]:
-    """A part of that output."""
-    return {"type": "output_text", "text": text, "annotations": []}
-
-
-def unfinished_response(call: Call) -> dict[str, Any]:
-    """A response that has only begun."""
-    base = {"id": f"resp_{call.id}", "object": "response", "created_at": 1_700_000_000, "model": call.model}
-    base |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-    return {**base, "status": "in_progress", "output": [], "usage": None}
-
-
-def response_usage(call: Call) -> dict[str, Any]:
-    """The usage of a response, which has other names than that of a chat completion."""
-    return call.usage(len(call.words), ("input_tokens", "output_tokens"))
-
-
-def embedding_answer(call: Call) -> dict[str, Any]:
-    """An embedding."""
-    data = [{"object": "embedding", "index": 0, "embedding": [0.0, 1.0]}]
-    usage = {"prompt_tokens": call.input, "total_tokens": call.input}
-    return {"object": "list", "data": data, "model": call.model, "usage": usage}
 
 
 def refusal(call: Call, short: str, wait: float) -> Response:
@@ -232,8 +163,6 @@ async def report(request: Request) -> Response:
 app = Starlette(
     routes=[
         Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/v1/responses", responses, methods=["POST"]),
-        Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/stand-in/report", report),
     ]
 )

@@ -5,43 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
 import pytest
 
 from asgi_ratelimit import pace
 from tests.stand_ins.counted_calls import call_async, call_from_processes, call_sync, counts_of
-from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced, counting_server
+from tests.stand_ins.counting_server import counting_server
 
 LONG = pytest.mark.long
-
-
-@pytest.mark.parametrize(
-    ("counter", "times", "waits"),
-    [
-        (Bucket(10, 2), [0.0, 0.0, 0.0, 0.1, 0.3], [0.0, 0.0, 0.1, 0.0, 0.0]),
-        (Spaced(0.1, 0.0), [0.0, 0.05, 0.1, 0.18], [0.0, 0.05, 0.0, 0.02]),
-        (Spaced(0.1, 0.002), [0.0, 0.097, 0.099], [0.0, 0.001, 0.0]),
-        (Fixed(2, 1), [0.9, 0.9, 0.9, 1.0], [0.0, 0.0, 0.1, 0.0]),
-        (Rolling(2, 1), [0.1, 0.9, 1.0, 1.1, 1.2], [0.0, 0.0, 0.1, 0.0, 0.7]),
-    ],
-    ids=["bucket", "spaced", "tolerant", "fixed", "rolling"],
-)
-def test_how_each_service_counts(counter: Counter, times: list[float], waits: list[float]) -> None:
-    """The seconds until a call would be served."""
-    assert [counter.wait(at) for at in times] == pytest.approx(waits)
-
-
-@pytest.mark.parametrize(
-    ("unit", "header", "value"), [("seconds", "retry-after", 60), ("milliseconds", "retry-after-ms", 60_000)]
-)
-def test_a_refusal_says_when_to_come_back(unit: str, header: str, value: int) -> None:
-    """In whole seconds or milliseconds, rounded up; and the server counts what it served."""
-    with counting_server("spaced", 1, 60, unit=unit) as server:
-        first, second = httpx.get(server.url), httpx.get(server.url)
-        assert (first.status_code, second.status_code) == (200, 429)
-        assert value * 0.5 < int(second.headers[header]) <= value
-        counts = counts_of(server)
-    assert (counts.served, counts.refused) == (1, 1)
 
 
 SERVICES: list[Any] = [

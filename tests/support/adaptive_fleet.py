@@ -22,7 +22,6 @@ import httpx
 
 from asgi_ratelimit import AdaptiveTransport, RedisStore
 from asgi_ratelimit.profiles import discord
-from tests.support.children import run_together
 
 AFTER_FAILURE_S = 0.05
 """How long a caller rests after a request that failed."""
@@ -40,12 +39,6 @@ class Report:
 def command(server: str, redis: str, **options: Any) -> list[str]:
     """The program of one process."""
     return ["-m", "tests.support.adaptive_fleet", server, redis, json.dumps(options)]
-
-
-def run_fleet(server: str, redis: str, processes: int, **options: Any) -> list[Report]:
-    """What each process of a fleet has seen."""
-    outputs = run_together([command(server, redis, **options)] * processes, "begin", options["seconds"] + 90)
-    return [report_of(output) for output in outputs]
 
 
 def report_of(output: str) -> Report:

@@ -84,35 +84,17 @@ class Client:
         inner = self.module.MockTransport(self.service)
         return PacedTransport(inner, quota, **{"store": self.store, **options})
 
-    def get(self, *calls: Any, answers: Any = (), follow_redirects: bool = False, **options: Any) -> list[Any]:
+    def get(self, *calls: Any, answers: Any = (), **options: Any) -> list[Any]:
         """Make requests one after the other, each a URL or the arguments of a request, and return the answers."""
         self.service.answers = list(answers)
         transport = options.pop("transport", None) or self.transport(**options)
         requests = [{"method": "GET", "url": call} if isinstance(call, str) else call for call in calls]
         if not self.with_async:
-            with self.module.Client(transport=transport, follow_redirects=follow_redirects) as client:
+            with self.module.Client(transport=transport) as client:
                 return [client.request(**request) for request in requests]
 
         async def main() -> list[Any]:
-            async with self.module.AsyncClient(transport=transport, follow_redirects=follow_redirects) as client:
+            async with self.module.AsyncClient(transport=transport) as client:
                 return [await client.request(**request) for request in requests]
 
         return self.clock.run(main())
-
-
-class Unread:
-    """A transport that does not read the bodies of requests, unlike a mock."""
-
-    def __init__(self, service: Service) -> None:
-        self.handle_request = service
-
-    async def handle_async_request(self, request: Any) -> Any:
-        return self.handle_request(request)
-
-    def __enter__(self) -> None: ...
-
-    async def __aenter__(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    async def aclose(self) -> None: ...

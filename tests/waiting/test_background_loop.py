@@ -10,17 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, pace
-from asgi_ratelimit.waiting.drivers import background_loop, run_in_place
+from asgi_ratelimit.waiting.drivers import background_loop
 from tests.support.late_stores import StoreOfProcess
 
 
 async def waits() -> int:
     await asyncio.sleep(0)
     return 5
-
-
-async def fails() -> None:
-    raise KeyError("inside")
 
 
 async def where() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
@@ -71,20 +67,3 @@ def test_all_threads_share_one_loop() -> None:
     ((_, thread),) = seen
     assert thread.daemon
     assert thread is not threading.current_thread()
-
-
-def test_a_coroutine_that_never_waits_needs_no_loop() -> None:
-    """It runs in the thread that calls it."""
-
-    async def here() -> threading.Thread:
-        return threading.current_thread()
-
-    assert run_in_place(here()) is threading.current_thread()
-    with pytest.raises(KeyError, match="inside"):
-        run_in_place(fails())
-
-
-def test_a_coroutine_that_waits_in_place_is_an_error() -> None:
-    """The store declares that it is in this process, and is not."""
-    with pytest.raises(RuntimeError, match="declares in_process=True"):
-        run_in_place(waits())

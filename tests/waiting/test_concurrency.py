@@ -32,33 +32,6 @@ class Workers:
         return True
 
 
-def test_callers_go_first_come_first_served() -> None:
-    """Each begins when one of those before it has left; another key has its own limit."""
-    workers = Workers(2)
-
-    async def main() -> None:
-        own = [workers.work(name, seconds) for name, seconds in (("a", 1), ("b", 3), ("c", 1), ("d", 1))]
-        await asyncio.gather(*own, workers.work("other", 1, key="other"))
-
-    workers.clock.run(main())
-    assert workers.began == [("a", 0.0), ("b", 0.0), ("other", 0.0), ("c", 1.0), ("d", 2.0)]
-    assert len(workers.limit) == 0
-
-
-def test_a_caller_waits_until_its_deadline() -> None:
-    """Then it leaves the queue, and the callers behind it move up."""
-    workers = Workers(1)
-
-    async def main() -> list[bool]:
-        return await asyncio.gather(
-            workers.work("a", 2), workers.work("hasty", 1, deadline=1), workers.work("patient", 1, deadline=5)
-        )
-
-    assert workers.clock.run(main()) == [True, False, True]
-    assert workers.began == [("a", 0.0), ("patient", 2.0)]
-    assert len(workers.limit) == 0
-
-
 @pytest.mark.parametrize("moment", [0.5, 1.0], ids=["waiting", "woken"])
 def test_a_cancelled_caller_lets_the_next_one_go(moment: float) -> None:
     """Both while it waits, and at the moment when it could go."""

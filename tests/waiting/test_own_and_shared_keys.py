@@ -20,8 +20,8 @@ from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.drivers import run_async, run_sync
-from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
+from asgi_ratelimit.waiting.drivers import run_async
+from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
 
@@ -79,42 +79,6 @@ def test_a_guild_with_many_jobs_takes_nothing_from_the_others(own: Quota) -> Non
     assert with_it["busy"] >= 20
 
 
-def test_jobs_of_a_guild_go_in_their_order() -> None:
-    """First come, first served, within each guild."""
-    guilds = Guilds(OWN["even"])
-    order: list[int] = []
-
-    async def job(number: int) -> None:
-        await guilds.job("busy")
-        order.append(number)
-
-    async def main() -> None:
-        await asyncio.gather(*map(job, range(20)))
-
-    guilds.clock.run(main())
-    assert order == list(range(20))
-    assert guilds.went["busy"] == [float(second) for second in range(20)]
-
-
-def test_jobs_that_wait_have_booked_nothing() -> None:
-    """A job that is cancelled while it waits for its own key has nothing to give back, and the others move up."""
-    guilds = Guilds(OWN["even"])
-    limiter = Limiter([guilds.own, guilds.shared], store=guilds.store)
-    keys = {"guild": "busy", "all": "all"}
-
-    async def main() -> None:
-        jobs = [asyncio.ensure_future(guilds.job("busy")) for _ in range(6)]
-        await asyncio.sleep(0.5)
-        assert (await limiter.peek(keys)).retry_after == 0.5
-        for number in (1, 3):  # the first one, and one behind it
-            jobs[number].cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
-
-    guilds.clock.run(main())
-    assert guilds.went["busy"] == [0.0, 1.0, 2.0, 3.0]
-    assert not waiters_of(guilds.store).turns
-
-
 def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
     """It raises at once if the own key cannot allow the job in time, after those in front of it."""
     guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
@@ -134,16 +98,6 @@ def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
 
     guilds.clock.run(main())
     assert guilds.went == {"busy": [0.0, 2.0, 3.0, 4.0], "other": [1.0]}
-
-
-def test_without_async_it_is_the_same() -> None:
-    """One job after the other, in one thread."""
-    guilds = Guilds(OWN["even"])
-    times = []
-    for guild in ("a", "b", "a", "b"):
-        run_sync(guilds.waiter.wait(guilds.take(guild)))
-        times.append(guilds.clock.now)
-    assert times == [0.0, 0.02, 1.0, 1.02]
 
 
 @settings(max_examples=50)
@@ -205,22 +159,6 @@ class WithoutBookingAhead(MemoryStore):
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         self.takes += len(takes)
         return await super().take([replace(take, max_wait=0.0) for take in takes])
-
-
-@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
-def test_a_store_that_does_not_book_ahead_is_not_polled(own: Quota) -> None:
-    """Each job sleeps until the shared quota allows it, and takes then: at most three takes for a lone job."""
-    guilds = Guilds(own, TokenBucket(1, burst=1, name="all"))
-    guilds.store = WithoutBookingAhead(clock=guilds.clock)
-    guilds.waiter = SlotWaiter(guilds.store)
-
-    async def main() -> None:
-        for guild in ("a", "b", "c"):
-            await guilds.job(guild)
-
-    guilds.clock.run(main())
-    assert guilds.went == {"a": [0.0], "b": [1.0], "c": [2.0]}
-    assert guilds.store.takes <= 1 + 3 + 3
 
 
 def test_jobs_over_such_a_store_follow_a_limit_that_changes(clock: SteppedClock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -48,12 +48,6 @@ class Distant(MemoryStore):
         return settled
 
 
-async def later(seconds: float, call: Coroutine[Any, Any, Decision]) -> Decision:
-    """A call that starts after some seconds."""
-    await asyncio.sleep(seconds)
-    return await call
-
-
 def test_a_slot_within_max_wait_is_used_however_late_its_answer_comes() -> None:
     """The store has found it near enough."""
     clock = SteppedClock(0)
@@ -65,26 +59,6 @@ def test_a_slot_within_max_wait_is_used_however_late_its_answer_comes() -> None:
 
     assert clock.run(main()).ready_at == pytest.approx(0.11)
     assert clock.now == pytest.approx(0.13)
-
-
-def test_a_caller_that_is_cancelled_twice_gives_its_slot_back_once() -> None:
-    """The second time while it gives the slot back, which goes on."""
-    clock = SteppedClock(0)
-    store = Distant(clock=clock)
-
-    async def main() -> None:
-        await wait_for_slot(store)
-        waiting = asyncio.ensure_future(wait_for_slot(store))
-        await asyncio.sleep(0.05)
-        for _ in range(2):
-            waiting.cancel()
-            await asyncio.sleep(0.002)
-        assert waiting.cancelled()
-        assert await Limiter(EVEN, store=store).waiting("key") > 0
-        await asyncio.sleep(0.02)
-        assert await Limiter(EVEN, store=store).waiting("key") == 0
-
-    clock.run(main())
 
 
 OWN_AND_SHARED = Take((Charge(EVEN, "own"), Charge(EVEN, "key")), INF)
@@ -160,31 +134,11 @@ def test_a_store_that_never_answers_does_not_hold_those_who_are_cancelled_for_lo
 HOURLY = TokenBucket(1, 3600, burst=1)
 
 
-@pytest.fixture
-async def redis_store(redis_url: str) -> AsyncIterator[RedisStore]:
-    """A store on the server's own time."""
-    store = RedisStore(redis_url, timeout=30, on_error="deny")
-    yield store
-    await store.aclose()
-
-
 async def until(store: Store, holds: Callable[[float], bool]) -> None:
     """Wait until the time in which the bucket is full again satisfies a condition."""
     async with asyncio.timeout(60):
         while not holds((await Limiter(HOURLY, store=store).peek("key")).reset_after):
             pass
-
-
-@pytest.mark.anyio
-async def test_cancelled_callers_give_their_slots_back(redis_store: RedisStore) -> None:
-    """Before their tasks end."""
-    await wait_for_slot(redis_store, HOURLY)
-    callers = [asyncio.ensure_future(wait_for_slot(redis_store, HOURLY)) for _ in range(5)]
-    await until(redis_store, lambda seconds: seconds > 5 * 3600)
-    for caller in callers:
-        caller.cancel()
-    await asyncio.gather(*callers, return_exceptions=True)
-    assert (await Limiter(HOURLY, store=redis_store).peek("key")).reset_after <= 3600
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the store is not closed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import subprocess
 import sys
 import weakref
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter import Limiter, SyncLimiter
+from asgi_ratelimit.limiter import SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
@@ -36,29 +35,6 @@ def wait_for_slot(
 ) -> Coroutine[Any, Any, Decision]:
     """Wait for a slot in a task."""
     return run_async(SlotWaiter(store).wait(Take((Charge(quota, "key", cost),), max_wait)))
-
-
-def test_half_of_a_crowd_gives_up() -> None:
-    """The other callers finish as early as a hundred callers alone, in their order, and no slot stays booked."""
-    clock = SteppedClock(0)
-    store, chance = MemoryStore(clock=clock), random.Random(5)
-
-    async def main() -> list[float]:
-        callers = [asyncio.ensure_future(wait_for_slot(store)) for _ in range(200)]
-        await asyncio.sleep(0)
-        leaving = chance.sample(callers[1:], 100)
-        for caller in leaving:
-            await asyncio.sleep(chance.uniform(0, 0.05))
-            caller.cancel()
-        finished = await asyncio.gather(*callers, return_exceptions=True)
-        return [decision.ready_at for decision in finished if isinstance(decision, Decision)]
-
-    slots = clock.run(main())
-    stayed = len(slots)
-    assert stayed >= 100  # some had gone before they could give up
-    assert clock.now <= (stayed - 1) / 10 * 1.05
-    assert slots == sorted(slots)
-    assert SteppedClock.run(clock, Limiter(EVEN, store=store).peek("key")).retry_after == pytest.approx(0.1)
 
 
 def test_slots_of_one_window_go_back_in_the_order_of_their_booking() -> None:
@@ -171,41 +147,6 @@ def test_a_thread_that_is_interrupted_gives_its_slot_back() -> None:
         run_sync(waiter.wait(Take((Charge(EVEN, "key"),), INF)))
     assert limiter.peek("key") == before
     assert not waiters_of(store).slots
-
-
-def test_a_task_that_is_closed_leaves_its_queue() -> None:
-    """Its event loop is closed, so its slot cannot be given back; no reference to it remains."""
-    clock = SteppedClock(0)
-    store = MemoryStore(clock=clock)
-
-    async def main() -> Coroutine[Any, Any, Decision]:
-        await wait_for_slot(store)
-        waiting = wait_for_slot(store)
-        waiting.send(None)
-        return waiting
-
-    clock.run(main()).close()
-    assert not waiters_of(store).slots
-
-
-def test_a_thread_moves_up_when_a_task_gives_up() -> None:
-    """They wait in one queue; the thread gets the slot of the task."""
-    store, quota = MemoryStore(), TokenBucket(2, burst=1)
-    waiter, take = SlotWaiter(store), Take((Charge(TokenBucket(2, burst=1), "key"),), INF)
-
-    async def main() -> tuple[float, Decision]:
-        first = await run_async(waiter.wait(take))
-        task = asyncio.ensure_future(run_async(waiter.wait(take)))
-        thread = asyncio.ensure_future(asyncio.to_thread(run_sync, waiter.wait(take)))
-        limiter = Limiter(quota, store=store)
-        async with asyncio.timeout(60):
-            while await limiter.waiting("key") <= 1:  # noqa: ASYNC110  # the thread cannot signal that it waits
-                await asyncio.sleep(0)
-        task.cancel()
-        return first.ready_at, await thread
-
-    first, decision = asyncio.run(main())
-    assert decision.ready_at == pytest.approx(first + 0.5, abs=2e-6)
 
 
 FORKING = """

@@ -37,11 +37,6 @@ async def spend() -> None:
         pass
 
 
-async def spend_on_redis() -> None:
-    async with Limiter("1/s", store=on_redis()).spend("key", 1):
-        pass
-
-
 async def send() -> None:
     transport = PacedTransport(httpx.MockTransport(lambda request: httpx.Response(200)), "1/s")
     for _ in range(2):
@@ -56,9 +51,7 @@ async def send_adaptively() -> None:
 CALLS: dict[str, Callable[[], Awaitable[object]]] = {
     "acquire": lambda: Limiter("1/s").acquire("key"),
     "spend": spend,
-    "spend on Redis": spend_on_redis,
     "rate_limit on Redis": lambda: Limiter("1/s", store=on_redis()).rate_limit("key"),
-    "peek on Redis": lambda: Limiter("1/s", store=on_redis()).peek("key"),
     "close on Redis": lambda: on_redis().aclose(),
     "transport": send,
     "adaptive transport": send_adaptively,

@@ -142,22 +142,6 @@ def test_keys_that_share_a_quota_take_turns() -> None:
     assert left[:9] == ["busy", "busy", "busy", "busy", "calm", "quiet", "busy", "calm", "busy"]
 
 
-def test_a_priority_counts_among_the_callers_of_a_key() -> None:
-    """They wait in front of their own key, except for the first one, which waits for its turn at the shared one."""
-    clock = SteppedClock(0)
-    left: list[int] = []
-
-    @pace(QUOTAS, store=MemoryStore(clock=clock), key={"own": "a", "all": "all"}, priority=lambda number: number)
-    async def call(number: int) -> None:
-        left.append(number)
-
-    async def main() -> None:
-        await asyncio.gather(*map(call, [0, 0, 1, 3, 2]))
-
-    clock.run(main())
-    assert left == [0, 0, 3, 2, 1]
-
-
 @pytest.mark.parametrize("cancelled", [0, 1, 3])
 def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelled: int) -> None:
     """Callers of two batches: the slot that comes for it goes to those behind it, and the newest one is given back."""
@@ -183,19 +167,6 @@ def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelle
     assert not waiters_of(store).slots
 
 
-def test_a_paced_function_without_async_works_under_trio() -> None:
-    """In a thread, as the error says."""
-    calls: list[int] = []
-    call = pace("1000/s")(calls.append)
-
-    async def main() -> None:
-        for number in range(3):
-            await trio.to_thread.run_sync(call, number)
-
-    trio.run(main)
-    assert calls == [0, 1, 2]
-
-
 @pytest.mark.usefixtures("unpublished")  # a loop that is closed in the iteration that publishes never begins it
 def test_callers_of_a_closed_event_loop_hold_nobody_up() -> None:
     """A loop is closed while callers wait on it, and they are still referred to: those of another loop go on."""
@@ -216,3 +187,32 @@ def test_callers_of_a_closed_event_loop_hold_nobody_up() -> None:
     assert asyncio.run(main()) == [0, 1, 2]
     for task in waiting:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose
+
+
+def test_a_priority_counts_among_the_callers_of_a_key() -> None:
+    """They wait in front of their own key, except for the first one, which waits for its turn at the shared one."""
+    clock = SteppedClock(0)
+    left: list[int] = []
+
+    @pace(QUOTAS, store=MemoryStore(clock=clock), key={"own": "a", "all": "all"}, priority=lambda number: number)
+    async def call(number: int) -> None:
+        left.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(*map(call, [0, 0, 1, 3, 2]))
+
+    clock.run(main())
+    assert left == [0, 0, 3, 2, 1]
+
+
+def test_a_paced_function_without_async_works_under_trio() -> None:
+    """In a thread, as the error says."""
+    calls: list[int] = []
+    call = pace("1000/s")(calls.append)
+
+    async def main() -> None:
+        for number in range(3):
+            await trio.to_thread.run_sync(call, number)
+
+    trio.run(main)
+    assert calls == [0, 1, 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import httpx
@@ -28,48 +27,6 @@ def test_later_answers_never_raise_what_remains() -> None:
     caller = Caller(lambda path, number: (200, bucket_headers(2 + number % 3, 10, limit=5)), latency=0.1)
     assert caller.get(*[CHANNEL] * 6) == [200] * 6
     assert len([at for at in caller.service.times if at < 2]) <= 4
-
-
-def test_a_window_that_ends_lets_the_next_go() -> None:
-    """At the end that the answers named; and where nobody waits, nothing is sent."""
-    caller = Caller(window_script(2, 5.0), latency=0.1, profile="ietf")
-    assert caller.get(*[CHANNEL] * 5) == [200] * 5
-    assert caller.service.times == [0.0, 0.1, 5.1, 5.1, 10.2]
-
-
-def window_script(limit: int, period: float) -> Any:
-    """A service that counts in windows, which begin with a request, in the headers of the first drafts."""
-    state = {"count": 0, "end": -1.0}
-
-    def script(path: str, number: int) -> Any:
-        now = asyncio.get_running_loop().time()
-        if now >= state["end"]:
-            state.update(count=0, end=now + period)
-        state["count"] += 1
-        left, after = limit - state["count"], state["end"] - now
-        if left < 0:
-            return 429, {"retry-after": f"{after:.3f}"}
-        headers = {"ratelimit-limit": str(limit), "ratelimit-remaining": str(left), "ratelimit-reset": f"{after:.3f}"}
-        return 200, headers
-
-    return script
-
-
-def test_as_many_as_remain_go_at_once() -> None:
-    """While the answers of the others are still to come."""
-    caller = Caller(lambda path, number: (200, bucket_headers(max(4 - number, 0), 60)), latency=0.5)
-    assert caller.get(*[CHANNEL] * 4) == [200] * 4
-    assert caller.service.times == [0.0, 0.5, 0.5, 0.5]
-
-
-def test_a_declared_quota_binds_all_buckets_together() -> None:
-    """No second sees more of them than it allows, whichever bucket they are of."""
-    paths = [f"/channels/{channel}/messages" for channel in range(52)]
-    caller = Caller(lambda path, number: (200, bucket_headers(60, 9, limit=61)), quota="50/s rolling")
-    assert caller.get(*paths) == [200] * 52
-    times = caller.service.times
-    assert all(later - first >= 1.0 for first, later in zip(times, times[50:]))
-    assert len(times) == 52
 
 
 def test_a_global_refusal_holds_everything() -> None:
@@ -113,51 +70,12 @@ def test_an_answer_without_limits_frees_the_queue() -> None:
     assert caller.service.times == [0.0, 1.1, 1.2]
 
 
-def test_an_answer_without_limits_stops_no_pipelining() -> None:
-    """Where the bucket is known, the others go on."""
-    caller = Caller(lambda path, number: 502 if number == 2 else (200, bucket_headers(4, 60)))
-    assert caller.get(*[CHANNEL] * 4) == [200, 502, 200, 200]
-    assert caller.service.times == [0.0, 0.1, 0.1, 0.1]
-
-
 def test_a_connection_that_dies_fails_its_own_request() -> None:
     """With the exception of the client; the next one goes at once, as the new pioneer."""
     death = httpx.ReadError("gone")
     caller = Caller(lambda path, number: death if number == 1 else (200, bucket_headers(4, 1)))
     assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [death, 200, 200]
     assert caller.service.times == [0.0, 0.1, 0.2]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "is_shared"),
-    [
-        ("/channels/1/messages", "/channels/2/messages", False),
-        ("/channels/1/messages/11111111111111111", "/channels/1/messages/22222222222222222", True),
-        ("/webhooks/1/token", "/webhooks/1/other", False),
-        ("/users/11111111111111111", "/users/22222222222222222", True),
-        (
-            "/channels/1/messages/11111111111111111/reactions/a",
-            "/channels/1/messages/11111111111111111/reactions/b",
-            True,
-        ),
-    ],
-)
-def test_a_route_has_its_major_parameters(first: str, second: str, is_shared: bool) -> None:
-    """Requests of one route share a pioneer; other ids than those of channels, guilds and webhooks do not count."""
-    caller = Caller(lambda path, number: 200, latency=0.1)
-    caller.get(first, second)
-    assert caller.service.times == ([0.0, 0.1] if is_shared else [0.0, 0.0])
-
-
-def test_a_body_that_was_read_for_its_limits_is_still_there() -> None:
-    """For the caller that gets the refusal."""
-    caller = Caller(lambda path, number: (429, {"via": "x"}, {"retry_after": 0.5, "global": False}), retries=0)
-
-    async def main(client: httpx.AsyncClient) -> Any:
-        answer = await client.get(CHANNEL)
-        return answer.json()
-
-    assert caller.run(main) == {"retry_after": 0.5, "global": False}
 
 
 def test_the_order_of_a_bucket_is_kept() -> None:
@@ -193,36 +111,6 @@ def test_a_wait_beyond_max_delay_is_refused_at_once() -> None:
     assert isinstance(second[0], PaceTimeout)
     assert second[0].decision.retry_after == pytest.approx(55, abs=0.2)
     assert len(caller.service.sent) == 1
-
-
-def test_a_wait_for_the_quota_beyond_max_delay_is_refused_at_once() -> None:
-    """Those that many others are before do not wait for nothing."""
-    caller = Caller(lambda path, number: (200, bucket_headers(60, 9, limit=61)), quota="1/s", latency=0.0, max_delay=3)
-    ends: list[float] = []
-
-    async def main(client: httpx.AsyncClient) -> list[str]:
-        async def call() -> Any:
-            try:
-                return await client.get(CHANNEL)
-            finally:
-                ends.append(caller.clock.now - caller.service.started)
-
-        answers = await asyncio.gather(*[call() for _ in range(10)], return_exceptions=True)
-        return [type(answer).__name__ for answer in answers]
-
-    kinds = caller.run(main)
-    assert kinds.count("Response") == 4
-    assert sum(end < 0.1 for end in ends) >= 5
-
-
-def test_what_is_learned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """In lines that name the host and the bucket."""
-    caplog.set_level(logging.INFO, "asgi_ratelimit")
-    Caller(lambda path, number: (429, bucket_headers(0, 1, retry_after="1")), retries=0).get(CHANNEL)
-    assert [record.getMessage() for record in caplog.records] == [
-        "api.example: abc default channels/1: limit 5, 0 left, more in 1 s",
-        "api.example: abc default channels/1: refused, paused for 1 s",
-    ]
 
 
 def test_a_refusal_of_everything_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -315,3 +203,37 @@ def test_interactions_are_outside_of_the_global_limit() -> None:
     paths = [f"/interactions/{number}/token/callback" for number in range(100)]
     assert caller.get(*paths, CHANNEL) == [200] * 101
     assert max(caller.service.times) == 0.0
+
+
+def test_an_answer_that_nobody_waits_for_any_more() -> None:
+    """A request under way is given up, also where it is the pioneer: the next one goes at once, and all are served."""
+    caller = Caller(lambda path, number: (200, bucket_headers(4, 60)), latency=0.5)
+
+    async def main(client: httpx.AsyncClient) -> list[Any]:
+        tasks = [asyncio.create_task(client.get(CHANNEL)) for _ in range(4)]
+        await asyncio.sleep(0.2)
+        tasks[0].cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        return [type(answer) for answer in answers]
+
+    assert caller.run(main) == [asyncio.CancelledError] + [httpx.Response] * 3
+    assert caller.service.times == [0.0, 0.2, 0.7, 0.7]
+
+
+@pytest.mark.parametrize("under_way", [False, True], ids=["queued", "under way"])
+def test_a_crash_loses_only_its_own_requests(under_way: bool) -> None:
+    """The loop of some callers ends at once: what they had queued is never sent, and later callers are served."""
+    caller = Caller(lambda path, number: (200, bucket_headers(0 if number == 1 else 4, 1)), latency=0.1)
+
+    async def crash(client: httpx.AsyncClient) -> None:
+        await client.get(CHANNEL)
+        tasks = [asyncio.create_task(client.get(CHANNEL)) for _ in range(5)]
+        await asyncio.sleep(1.15 if under_way else 0.5)
+        raise RuntimeError(f"{len(tasks)} requests are lost")
+
+    with pytest.raises(RuntimeError, match="5 requests are lost"):
+        caller.run(crash)
+    sent = len(caller.service.sent)
+    assert sent == (6 if under_way else 1)
+    assert caller.get(*[CHANNEL] * 4) == [200] * 4
+    assert len(caller.service.sent) == sent + 4

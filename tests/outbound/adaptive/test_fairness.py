@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import httpx
 
 from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
-from tests.stand_ins.discord_server import Discord, Window
+from tests.stand_ins.discord_server import Window
 from tests.support.adaptive_clients import bucket_headers
 from tests.support.simulated_fleet import Server
 from tests.support.store_elsewhere import StoreElsewhere
@@ -112,34 +111,6 @@ def test_a_process_far_from_the_store_gets_its_part() -> None:
     assert processes.served[3] >= 0.7 * total / 4
 
 
-class Windows(Discord):
-    """A channel of Discord with five requests in each second."""
-
-    def __init__(self, clock: SteppedClock) -> None:
-        super().__init__({"LIMIT": "5", "PERIOD": "1"}, now=lambda: clock.now)
-
-    def answer(self, path: str) -> tuple[int, dict[str, str], Any]:  # type: ignore[override]
-        """Serve a request, or refuse it."""
-        return super().answer("GET", path)
-
-
-def test_it_gets_its_part_of_windows() -> None:
-    """Slots in the next windows are booked as well."""
-    processes = Processes([0.001, 0.001, 0.001, 0.008], Windows, profile="discord")
-    processes.run()
-    total = processes.served.total()
-    assert total >= 0.95 * 5 * SECONDS
-    assert processes.api.counts["refused"] == 0
-    assert processes.served[3] >= 0.6 * total / 4
-
-
-def test_waiting_costs_no_takes() -> None:
-    """However many callers wait, a process books one slot after the other."""
-    processes = Processes([0.001] * 4)
-    processes.run()
-    assert sum(store.takes for store in processes.stores) <= 1.5 * processes.served.total()
-
-
 def test_a_caller_that_is_cancelled_gives_its_slot_back() -> None:
     """The units that it has booked are there for others."""
     processes = Processes([0.001, 0.001])
@@ -159,33 +130,6 @@ def test_a_caller_that_is_cancelled_gives_its_slot_back() -> None:
 
     processes.clock.run(main())
     assert processes.served[1] >= 0.9 * 2 * RATE
-
-
-class Refusing(Api):
-    """An API that refuses everything for a second, once it has served many requests."""
-
-    def __init__(self, clock: SteppedClock) -> None:
-        super().__init__(clock)
-        self.refuses_from, self.times = math.inf, list[float]()
-
-    def answer(self, path: str) -> tuple[int, dict[str, str], Any]:
-        """Serve a request, or refuse it."""
-        now = self._clock.now
-        self.times.append(now)
-        if len(self.times) == 5 * RATE:
-            self.refuses_from = now
-        if self.refuses_from <= now < self.refuses_from + 1:
-            return 429, {"retry-after": "1"}, {}
-        return super().answer(path)
-
-
-def test_a_refusal_stops_those_that_have_booked_slots() -> None:
-    """Also in other processes: only what was under way arrives, and one more from each that was looking just then."""
-    processes = Processes([0.001] * 4, Refusing)
-    processes.run()
-    refused_from = processes.api.refuses_from
-    assert sum(refused_from < each < refused_from + 1 for each in processes.api.times) <= 2 * len(processes.stores)
-    assert sum(refused_from + 0.02 < each < refused_from + 1 for each in processes.api.times) == 0
 
 
 def test_callers_in_a_hurry_are_served_from_the_first_second_on() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from urllib.request import urlopen
 
 import httpx
 import pytest
@@ -19,7 +17,7 @@ import pytest
 from asgi_ratelimit.outbound.adaptive.shared import decoded
 from tests.stand_ins.discord_server import Discord, discord_server
 from tests.support.adaptive_clients import CHANNEL, bucket_headers
-from tests.support.adaptive_fleet import command, report_of, run_fleet
+from tests.support.adaptive_fleet import command, report_of
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
 from tests.support.simulated_fleet import Fleet, Server
@@ -78,17 +76,6 @@ def test_a_fleet_uses_what_buckets_permit(settings: dict[str, str], seconds: flo
     assert fleet.statuses[200] == server.counts["served"]
     permitted = 4 * server.limit / server.period
     assert rate_of(server, start + LEARNED_AFTER, seconds) >= 0.95 * permitted
-
-
-@pytest.mark.parametrize("period", ["12", "60"])
-def test_a_fleet_uses_long_windows(period: str) -> None:
-    """A window in the store ends with the one of the server, however late most of it was used: nothing is missing."""
-    fleet = Fleet(latency=(0.1, 0.3))
-    server, answer = discord_for(fleet, PERIOD=period, LIMIT="40", GLOBAL="100000")
-    start, seconds = fleet.clock.now, 4 * float(period)
-    fleet.run(answer, channels=1, callers=15, seconds=seconds)
-    assert server.counts["refused"] == 0
-    assert rate_of(server, start, seconds) >= 0.95 * 40 / float(period)
 
 
 def test_a_server_that_reports_many_limits() -> None:
@@ -191,30 +178,6 @@ def test_a_global_refusal_stops_all_processes() -> None:
     fleet.clock.run(main())
     assert [at for at in sent if 0.2 < at - start < 7.0] == []
     assert len(sent) == 8
-
-
-def told_by(server: Any, path: str) -> Any:
-    """What a stand-in has counted."""
-    with urlopen(f"{server.url}{path}") as response:  # it is our own server
-        return json.load(response)
-
-
-@pytest.mark.parametrize(("processes", "seconds", "part"), [(2, 1.0, 0.0), pytest.param(4, 30.0, 0.95, marks=LONG)])
-def test_processes_over_redis(redis_url: str, processes: int, seconds: float, part: float) -> None:
-    """20 buckets and a global limit: no request is lost and none hangs; on a quiet machine, none is refused.
-
-    What is used counts from the first request on, for as long as all callers go on: until each sends its last one.
-    """
-    with discord_server() as server:
-        reports = run_fleet(
-            server.url, redis_url, processes, channels=20, callers=1, seconds=seconds, last=20, quota="48/s"
-        )
-        counts, served = told_by(server, "/counts"), told_by(server, "/served")["seconds"]
-    assert [(report.failed, report.stuck) for report in reports] == [(0, 0)] * processes
-    assert sum(report.statuses["200"] for report in reports) == counts["served"]
-    assert counts.get("refused user", 0) == 0 or not part
-    assert sum(at < seconds for at in served) / seconds >= part * 50
-    assert counts.get("refused", 0) <= 0.01 * counts["served"] or not part
 
 
 @contextmanager

@@ -70,29 +70,6 @@ def test_the_rate_is_found_and_kept(kind: str, start: float) -> None:
     assert refused < 0.03 * (served + refused)
 
 
-@pytest.mark.parametrize(
-    ("counter", "start"), [(Fixed, 20.0), (Rolling, 0.2)], ids=["windows, from ten times", "rolling, from a tenth"]
-)
-def test_the_rate_of_a_server_that_counts_minutes(counter: type[Fixed | Rolling], start: float) -> None:
-    """120 a minute: after the first two, 85 % of that is used, and fewer than 3 % are refused."""
-    caller, outcomes = hidden(counter(120.0, 60.0), {}, latency=0.05, profile=aimd(0.02, 40, start=start))
-    caller.run(lambda client: keep_busy(client, lambda: caller.clock.now, 420.0, 8))
-    served, refused = served_and_refused(outcomes, 120.0, 420.0)
-    assert served >= 0.85 * 2 * 300
-    assert refused < 0.03 * (served + refused)
-
-
-def test_a_retry_after_counts() -> None:
-    """Nothing is sent before, and the rate is found as well."""
-    caller, outcomes = hidden(Bucket(RATE, RATE), {"retry-after": "2"}, latency=0.05, profile=aimd(0.5, 100))
-    caller.run(lambda client: keep_busy(client, lambda: caller.clock.now, 120.0, 8))
-    refusals = [at for at, is_served in outcomes if not is_served]
-    assert not [at for at, _ in outcomes for refusal in refusals if 0.06 < at - refusal < 1.99]
-    served, refused = served_and_refused(outcomes, 60.0, 120.0)
-    assert served >= 0.85 * RATE * 60
-    assert refused < 0.03 * (served + refused)
-
-
 def test_a_limit_that_rises_is_found() -> None:
     """From 2 to 20 a second, within two minutes."""
     counter = Bucket(2.0, 2.0)
@@ -154,16 +131,6 @@ def test_the_profile_reads_what_answers_report_as_well() -> None:
     before = [at for at in caller.service.times if at < 3500]
     assert 50 <= len(before) <= 60
     assert before[-1] > 10
-
-
-@pytest.mark.parametrize("outcome", [Outcome(403, is_refused=True), Outcome(429, is_refused=True), Outcome(502)])
-def test_what_says_nothing_of_the_rate(outcome: Outcome) -> None:
-    """A refusal that the headers explain, and an error of the server, neither raise nor lower it."""
-    (bucket,) = hidden_buckets(aimd(1, 100, start=10))
-    for number in range(20):
-        bucket.admit(number * 1e5)
-        assert not bucket.judge(bucket.send(number * 1e5), outcome, number * 1e5)
-    assert bucket.limit == 10
 
 
 bounds = st.tuples(st.floats(0.01, 1000), st.sampled_from([1.0, 2.0, 50.0]), st.sampled_from([0.0, 0.5, 1.0])).map(

@@ -9,11 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport
-from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.hooks import LimitChange
 from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
-from tests.support.simulated_fleet import Fleet, Server
 
 
 def changes_of(script: Any, *paths: str, **options: Any) -> list[LimitChange]:
@@ -67,21 +64,6 @@ def test_a_pioneer_that_fails(failure: Any) -> None:
     assert [(change.kind, change.bucket) for change in changes] == [("pioneer failed", "GET /channels/1/messages")]
 
 
-def test_what_another_process_has_learned() -> None:
-    """Is learned here as well."""
-    fleet, changes = Fleet(latency=(0.002, 0.002)), list[LimitChange]()
-
-    def answer(path: str) -> Any:
-        return 200, bucket_headers(4, 1), {}
-
-    async def main() -> None:
-        await fleet.client(Server(answer, fleet.latency)).get(CHANNEL)
-        await fleet.client(Server(answer, fleet.latency), hooks=[changes.append]).get(CHANNEL)
-
-    fleet.clock.run(main())
-    assert [(change.kind, change.limit) for change in changes] == [("learned", 5.0)]
-
-
 def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     """Is logged; the request has its answer, and other hooks are called."""
     changes: list[LimitChange] = []
@@ -93,10 +75,3 @@ def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     assert caller.get(CHANNEL) == [200]
     assert len(changes) == 1
     assert "fail" in next(record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
-
-
-@pytest.mark.parametrize("hooks", [print, "text", [1]], ids=["function", "text", "number"])
-def test_hooks_that_are_none(hooks: Any) -> None:
-    """The error shows what they are."""
-    with pytest.raises(ConfigurationError, match="LimitChange"):
-        AdaptiveTransport(httpx.HTTPTransport(), hooks=hooks)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.stand_ins.discord_server import Discord
-from tests.support.adaptive_clients import CHANNEL, HOST, Caller, bucket_headers
+from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
 
 OTHER = "/channels/2/messages"
 
@@ -82,14 +82,6 @@ def test_routes_of_one_bucket_share_it() -> None:
     caller.run(main)
 
 
-def test_requests_that_come_back_one_by_one_are_used_as_they_come() -> None:
-    """No bucket is idle until it is full."""
-    caller, server = calls_to({"LIMIT": "5", "PERIOD": "5", "SLIDING": "1"}, latency=0.02)
-    assert Counter(caller.get(*[CHANNEL] * 25)) == {200: 25}
-    assert server.counts["refused"] == 0
-    assert caller.service.times[-1] == pytest.approx(20, abs=1)
-
-
 def test_refusals_of_requests_that_were_under_way_make_one_pause() -> None:
     """However many there are, and although they name no time, it is as long as after one."""
 
@@ -136,30 +128,6 @@ def test_too_many_bad_answers_stop_before_a_ban() -> None:
     assert sum(isinstance(answer, TimeoutError) for answer in answers) >= 500
 
 
-def test_a_dead_pioneer_blocks_the_others_no_longer_than_its_lease() -> None:
-    """One that never has an answer."""
-
-    caller = Caller(lambda path, number: (200, bucket_headers(4, 1)))
-    answer = caller.service.handle_async_request
-
-    async def silent(request: Any) -> Any:
-        if not caller.service.sent:
-            caller.service.sent.append((0.0, request.url.path))
-            await asyncio.sleep(1000)
-        return await answer(request)
-
-    caller.service.handle_async_request = silent  # type: ignore[method-assign]
-
-    async def main(client: httpx.AsyncClient) -> None:
-        first = asyncio.create_task(client.get(CHANNEL))
-        await asyncio.gather(*[client.get(CHANNEL) for _ in range(3)])
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-
-    caller.run(main)
-    assert caller.service.times == [0.0, 10.0, 10.1, 10.1]
-
-
 def test_buckets_are_forgotten() -> None:
     """Those that were not used for a while; memory does not grow with every path that was ever asked for."""
     caller = Caller(lambda path, number: (200, bucket_headers(4, 1, bucket=path)), latency=0.0)
@@ -173,28 +141,3 @@ def test_buckets_are_forgotten() -> None:
         return len(caller.transport.state())
 
     assert caller.run(main) <= 51
-
-
-@pytest.mark.parametrize("sliding", ["", "1"], ids=["windows", "sliding"])
-@pytest.mark.parametrize("latency", [0.0, 0.03])
-def test_a_fleet_uses_what_is_permitted(sliding: str, latency: float) -> None:
-    """20 buckets and a global limit: nobody is refused, all are served, and at least 95 % of the global limit is used.
-
-    Also with a bad gateway now and then.
-    """
-    caller, server = calls_to({"SLIDING": sliding}, latency=latency, quota="48/s")
-    statuses: Counter[int] = Counter()
-
-    async def call(client: httpx.AsyncClient, channel: int, kind: str) -> None:
-        end = caller.clock.now + 10
-        while caller.clock.now < end:
-            statuses[(await client.get(f"{HOST}/channels/{channel}/{kind}")).status_code] += 1
-
-    async def main(client: httpx.AsyncClient) -> None:
-        calls = [call(client, channel, "messages") for channel in range(19) for _ in range(4)]
-        await asyncio.gather(*calls, call(client, 20, "gateway"))
-
-    caller.run(main)
-    assert statuses[429] == server.counts["refused"] == 0
-    assert sum(statuses.values()) == len(caller.service.sent)
-    assert server.counts["served"] >= 0.95 * 50 * 10

@@ -11,7 +11,7 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.adaptive_clients import BUCKETS, CHANNEL, HOST, Service, bucket_headers
+from tests.support.adaptive_clients import CHANNEL, HOST, bucket_headers
 from tests.support.redis_server import RedisServer
 from tests.support.simulated_fleet import Server
 
@@ -22,23 +22,6 @@ def refuses_first(path: str, number: int) -> Any:
     """A service that refuses its first request, for a bucket of one channel."""
     refusal = 429, bucket_headers(0, 0.5, retry_after_ms="500", x_ratelimit_scope="user")
     return refusal if number == 1 else (200, bucket_headers(4, 1))
-
-
-def test_a_pause_is_shared_in_memory() -> None:
-    """A transport that knows nothing yet waits for the pause that another one has begun, and for nothing else."""
-    clock = SteppedClock()
-    service, store = Service(clock, refuses_first), MemoryStore(clock=clock)
-    first, second = [AdaptiveTransport(service, profile=BUCKETS, store=store, retries=0) for _ in range(2)]
-
-    async def main() -> list[int]:
-        async with httpx.AsyncClient(transport=first) as one, httpx.AsyncClient(transport=second) as two:
-            await two.get(HOST + CHANNEL)
-            answers = [await one.get(HOST + CHANNEL), await two.get(HOST + OTHER), await two.get(HOST + CHANNEL)]
-            return [answer.status_code for answer in answers]
-
-    service.script = lambda path, number: refuses_first(path, number - 1)
-    assert clock.run(main()) == [429, 200, 200]
-    assert service.times == [0.0, 0.0, 0.0, 0.5]
 
 
 def test_a_slot_of_the_quota_is_not_lost_to_a_pause() -> None:

@@ -11,12 +11,14 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport
 from asgi_ratelimit.profiles import aimd
 from tests.profiles.vendors import INPUT, WORDS, Anthropic, OpenAI, Vendor
 from tests.stand_ins.counting_server import counting_server
+from tests.stand_ins.discord_server import discord_server
 from tests.stand_ins.reporting.github_server import github_server
 from tests.stand_ins.reporting.ietf_server import ietf_server
 from tests.support.server import Uvicorn
@@ -31,6 +33,7 @@ def language_model(vendor: str, **limits: list[float]) -> Uvicorn:
 
 
 SERVERS: dict[str, Callable[[], Uvicorn]] = {
+    "discord": lambda: discord_server(limit=30, period=1),
     "github": lambda: github_server(limit=30, period=1, points=100_000),
     "ietf": lambda: ietf_server(burst=30),
     "openai": lambda: language_model("openai", requests=[30, 1.0], tokens=[40_000, 1.0]),
@@ -39,6 +42,7 @@ SERVERS: dict[str, Callable[[], Uvicorn]] = {
     ),
 }
 CALLS: dict[str, dict[str, Any]] = {
+    "discord": {"method": "GET", "url": "/channels/1/messages"},
     "github": {"method": "GET", "url": "/repos/one/issues"},
     "ietf": {"method": "GET", "url": "/things"},
     "openai": {"method": "POST", "url": "/v1/chat/completions", "json": CHAT},
@@ -81,7 +85,7 @@ def test_all_are_served(urls: dict[str, str], module: Any, with_async: bool, api
     Where units come back one by one, as those of language models do, a request that overtakes another may be refused.
     """
     refused = send(module, with_async, urls[api], CALLS[api], 36, profile=api, retries=3)
-    assert refused <= (0 if api in ("github", "ietf") else 6)
+    assert refused <= (0 if api in ("discord", "github", "ietf") else 6)
 
 
 @pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
@@ -136,3 +140,30 @@ def budgets() -> Iterator[dict[str, str]]:
         language_model("anthropic", requests=thousand, input_tokens=thousand, output_tokens=thousand) as anthropic,
     ):
         yield {"openai": openai.url, "anthropic": anthropic.url}
+
+
+class InThreads(httpx.AsyncBaseTransport):
+    """Sends in threads, so that its connections belong to no loop."""
+
+    def __init__(self) -> None:
+        self.inner = httpx.HTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await asyncio.to_thread(self.inner.handle_request, request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.read())
+
+
+def test_several_event_loops() -> None:
+    """One transport, used by loops in several threads."""
+    threads = InThreads()
+    transport = AdaptiveTransport(threads, profile="discord", quota="45/s", retries=0)
+
+    async def main(url: str) -> list[int]:
+        client = httpx.AsyncClient(transport=transport, base_url=url, timeout=60.0)
+        answers = await asyncio.gather(*[client.get(f"/channels/{number % 8}/messages") for number in range(16)])
+        return [answer.status_code for answer in answers]
+
+    with discord_server(limit=4, period=0.5, sliding=1) as server, ThreadPoolExecutor(3) as pool:
+        statuses = list(pool.map(lambda url: asyncio.run(main(url)), [server.url] * 3))
+        threads.inner.close()
+    assert statuses == [[200] * 16] * 3
