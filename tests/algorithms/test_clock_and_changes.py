@@ -25,7 +25,7 @@ from asgi_ratelimit.algorithms import (
     wait,
 )
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
-from tests.support.strategies import quotas, token_buckets
+from tests.support.strategies import quotas
 
 NOW = 1_800_000_000_123_456.0
 Q = TypeVar("Q", bound=Quota)
@@ -88,16 +88,6 @@ def test_a_clock_that_goes_back_stands_still(quota: Quota, uses: list[Used], bac
     for later, before in zip(waits(quota, moved, earlier), waits(quota, state, now)):
         assert later <= before + limit
     assert booked_ahead(quota, moved, earlier) == pytest.approx(booked_ahead(quota, state, now), abs=1e-6)
-
-
-@given(token_buckets("quota"), USES, BACK_US, st.integers(0, 10_000_000))
-def test_a_bucket_drains_on_from_where_it_was(quota: TokenBucket, uses: list[Used], back: int, then: int) -> None:
-    """Once the clock goes forward again, as if it had only been read later, whether it was written meanwhile or not."""
-    state, _ = after(quota, uses)
-    earlier = max(state.at - back, 0.0)
-    moved = read(quota, pack(quota, state), earlier)
-    written = read(quota, pack(quota, moved), earlier + then)
-    assert waits(quota, written, earlier + then) == waits(quota, state, state.at + then)
 
 
 @given(quotas("quota"), USES, BACK_US, st.integers(0, 10**9))

@@ -121,8 +121,6 @@ def test_each_unit_comes_back_at_its_microsecond(limit: int, period: float, burs
         (FixedWindow(3, 60), 4, math.inf),
         (RollingWindow(3, 60), 3.001, math.inf),
         (TokenBucket(3), 3, 0.0),
-        (TokenBucket(3, burst=2.5), 2.5, 0.0),
-        (FixedWindow(3, 60), 3, 0.0),
         (RollingWindow(3, 60), 3, 0.0),
     ],
     ids=repr,
@@ -131,12 +129,6 @@ def test_what_can_never_pass_waits_for_ever(quota: Quota, cost: float, wait: flo
     """A cost above the most that is granted at once, of a bucket that was never used."""
     answer, after = decide([Charged(quota, cost)], [unused(quota, NOW)], NOW, 0.0)
     assert (answer, after is None) == (wait, wait == math.inf)
-
-
-@pytest.mark.parametrize("quota", [FixedWindow(3, 60), RollingWindow(3, 60)], ids=repr)
-def test_no_wait_is_long_enough_for_a_cost_above_the_limit_of_a_window(quota: Quota) -> None:
-    """Not even without a bound."""
-    assert decide([Charged(quota, 4)], [unused(quota, NOW)], NOW, math.inf) == (math.inf, None)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
@@ -166,21 +158,6 @@ def test_best_effort_grants_what_is_there(seed: int) -> None:
     assert is_allowed == (min(units) >= 1)
     if is_allowed and granted < cost:
         assert buckets.take([granted + 1] * len(buckets.quotas))[1] is None
-
-
-@pytest.mark.parametrize("seed", range(EXAMPLES // 8))
-def test_one_more_unit_is_there_at_its_time(seed: int) -> None:
-    """``available`` says how many whole units there are, and the exact time of the next one."""
-    r = random.Random(seed)
-    buckets = Buckets(r, [random_quota(r, "quota")])
-    quota, state = buckets.quotas[0], buckets.states[0]
-    units, more_us = available(quota, state, buckets.now)
-    assert units == 0 or buckets.take([units])[1] is not None
-    if more_us:
-        assert buckets.take([units + 1], 0.0, more_us - 1)[1] is None
-        assert buckets.take([units + 1], 0.0, more_us)[1] is not None
-    else:
-        assert units == int(quota.most)
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES // 8))

@@ -71,15 +71,6 @@ def test_a_value_of_another_kind_counts_as_never_used(quota: Quota, state: State
 
 
 @EACH
-def test_a_value_of_another_length_counts_as_never_used(quota: Quota, state: State) -> None:
-    """Cut off, or with something behind it."""
-    value = pack(quota, state)
-    lengths = [length for length in range(len(value)) if quota is not ROLLING or length % 16 != 13]  # whole parts
-    for damaged in [*[value[:length] for length in lengths], value + b"\0", value * 2]:
-        assert read(quota, damaged, NOW) == unused(quota, NOW)
-
-
-@EACH
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e300], ids=repr)
 def test_a_number_that_cannot_be_makes_all_of_it_unused(quota: Quota, state: State, number: float) -> None:
     """In the place of any of the units and times."""

@@ -39,11 +39,6 @@ def out_of_memory(server: RedisServer) -> Callable[[], None]:
     return lambda: configured(server, "maxmemory", 0)
 
 
-def without_replicas(server: RedisServer) -> Callable[[], None]:
-    configured(server, "min-replicas-to-write", 1)
-    return lambda: configured(server, "min-replicas-to-write", 0)
-
-
 def unable_to_save(server: RedisServer) -> Callable[[], None]:
     configured(server, "save", "900 1")
     (folder,) = asked(server, "CONFIG", "GET", "dir").values()
@@ -56,11 +51,6 @@ def unable_to_save(server: RedisServer) -> Callable[[], None]:
 def demoted(server: RedisServer) -> Callable[[], None]:
     asked(server, "REPLICAOF", HOST, free_port())
     return lambda: asked(server, "REPLICAOF", "NO", "ONE")
-
-
-def demoted_and_out_of_date(server: RedisServer) -> Callable[[], None]:
-    configured(server, "replica-serve-stale-data", "no")
-    return demoted(server)
 
 
 def without_a_password(server: RedisServer) -> Callable[[], None]:
@@ -76,13 +66,8 @@ def without_a_right(server: RedisServer) -> Callable[[], None]:
     return lambda: asked(server, "ACL", "SETUSER", "limiter", "+set")
 
 
-def without_scripts(server: RedisServer) -> Callable[[], None]:
-    asked(server, "ACL", "SETUSER", "limiter", "-evalsha", "-eval")
-    return lambda: asked(server, "ACL", "SETUSER", "limiter", "+evalsha", "+eval")
-
-
-FAULTS = [out_of_memory, without_replicas, unable_to_save, demoted, demoted_and_out_of_date, without_a_password]
-FAULTS += [without_a_right, without_scripts]
+FAULTS = [out_of_memory, unable_to_save, demoted, without_a_password]
+FAULTS += [without_a_right]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

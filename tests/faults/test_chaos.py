@@ -123,12 +123,3 @@ async def test_some_seconds(server: RedisServer, kind: str) -> None:
     require_equal(chaos)
     assert chaos.degraded > 50
     assert len([key for key, units in chaos.admitted.items() if units >= LIMIT - 5]) == 20
-
-
-@LONG
-async def test_five_minutes(server: RedisServer) -> None:
-    """Of 400 keys."""
-    chaos = await run(server, 300, keys=400, kind="fixed", rate=40)
-    require_equal(chaos)
-    assert chaos.degraded > 1_000
-    print(f"{sum(chaos.admitted.values())} admitted, at most {max(chaos.admitted.values())} of a key")

@@ -62,24 +62,6 @@ async def test_a_slot_that_moves_under_traffic(cluster: RedisCluster) -> None:
     require_times_to_live(*cluster.primaries)
 
 
-async def test_the_take_that_finds_a_primary_back(cluster: RedisCluster) -> None:
-    """It is refused where the quota was used up meanwhile, though other keys are on that primary and on others."""
-    key, well = key_on(cluster, 0), key_on(cluster, 1)
-    tried = Trial.on(cluster.url)
-    async with tried.limiter:
-        await tried.take("connected")
-        await tried.takes(2, well)
-        async with frozen(*cluster.primaries[:1]):
-            while not (await tried.take(key, 0.0001)).degraded:  # noqa: ASYNC110  # there is no event for it
-                await asyncio.sleep(0.01)
-            assert (await tried.take(key, QUOTA.burst - 1)).degraded
-        while (decision := await tried.take(key)).degraded:
-            assert not decision.allowed
-            await asyncio.sleep(0.01)
-        assert not decision.allowed
-        assert not (await tried.take(well)).degraded
-
-
 async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
     """What this process admits until its replica has taken over is charged there."""
     gone, well = key_on(cluster, 0), key_on(cluster, 1)

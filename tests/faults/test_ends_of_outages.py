@@ -56,27 +56,6 @@ async def units_until_back(take: Callable[[], Awaitable[Decision]]) -> float:
     raise TimeoutError("the store does not come back")
 
 
-@EACH_KIND
-@pytest.mark.parametrize(("cost", "at_once"), [(10, 1), (1, 4)])
-async def test_the_take_that_finds_redis_back(
-    line: Proxy, server: RedisServer, kind: Callable[[float], Quota], cost: float, at_once: int
-) -> None:
-    """It is refused where the quota was used up while the line was cut, whatever its cost, alone or with others."""
-    async with Limiter(kind(LIMIT), store=RedisStore(line.url, timeout=PATIENT)) as limiter:
-        await limiter.rate_limit("other")
-        cut(line)
-        await until_degraded(lambda: limiter.rate_limit("other"))
-        granted = sum([(await limiter.rate_limit("key", cost)).granted for _ in range(LIMIT)])
-        line.target = server.port
-
-        async def take() -> Decision:
-            decisions = await asyncio.gather(*[limiter.rate_limit("key", cost) for _ in range(at_once)])
-            return next((each for each in decisions if each.allowed), decisions[0])
-
-        assert granted + await units_until_back(take) == LIMIT
-        assert (await limiter.peek("key")).remaining == 0
-
-
 @pytest.mark.parametrize("quota", ["10/minute", "10/minute fixed", "20/minute rolling"])
 async def test_a_client_below_its_limit(line: Proxy, server: RedisServer, quota: str) -> None:
     """It keeps going: what has come back during the outage is not charged at its end."""
@@ -126,22 +105,6 @@ async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> 
         await asyncio.sleep(0.01)
     assert granted == [int(limit / cost) * cost for _, limit, _, cost in cases]
     await store.aclose()
-
-
-@EACH_KIND
-def test_the_first_take_of_a_later_event_loop(server: RedisServer, kind: Callable[[float], Quota]) -> None:
-    """It is refused, also where the ledger has many other keys."""
-    server.stop()
-    limiter = Limiter(kind(LIMIT), store=RedisStore(server.url, timeout=PATIENT))
-    decisions = [asyncio.run(limiter.rate_limit(f"key {number}", LIMIT)) for number in range(150)]
-    assert all(each.allowed and each.degraded for each in decisions)
-    server.start()
-
-    async def take() -> bool:
-        async with limiter:
-            return (await limiter.rate_limit("key 149", LIMIT)).allowed
-
-    assert not asyncio.run(take())
 
 
 @EACH_KIND

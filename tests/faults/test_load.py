@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +12,7 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.stores import RedisStore
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
-from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, settled, trial
+from tests.support.trial import QUOTA, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -32,23 +30,6 @@ def calls(server: RedisServer) -> int:
     return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
 
 
-@asynccontextmanager
-async def under_load(tried: Trial, callers: int) -> AsyncIterator[None]:
-    """While the block runs, callers with keys of their own take, one take after the other."""
-    stopped = False
-
-    async def call(key: str) -> None:
-        while not stopped:
-            await tried.take(key)
-            await asyncio.sleep(0.002)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(callers):
-            group.create_task(call(f"caller {number}"))
-        yield
-        stopped = True
-
-
 @pytest.mark.parametrize("at_once", [1, 200, 1000])
 async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -> None:
     """Five thousand requests make at most two calls to Redis a second, once their first batches are answered."""
@@ -61,44 +42,6 @@ async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -
             assert not any(decision.allowed for decision in decisions)
         lasted = time.monotonic() - began
         assert calls(server) <= 20 + 2 * lasted
-
-
-async def test_a_redis_that_freezes_under_load(server: RedisServer) -> None:
-    """All takes are answered by this process, which does not freeze: none but a probe waits for the deadline."""
-    async with trial(server.url, server) as tried, under_load(tried, 50):
-        await settled(lambda: len(tried.decisions) >= 50)
-        server.pause()
-        async with hurried():
-            await tried.until_degraded()
-        before = len(tried.decisions)
-        async with asyncio.timeout(PATIENT / 2):
-            await settled(lambda: len(tried.decisions) >= before + 5_000)
-        during = tried.decisions[before:]
-        server.resume()
-        await tried.until_back()
-        assert not any(decision.allowed and not decision.degraded for decision in during)
-
-
-async def test_thousands_of_buckets_in_the_outage_ledger(server: RedisServer) -> None:
-    """They are charged a few at a time between other takes, so that no deadline passes."""
-    async with trial(server.url, server) as tried:
-        async with frozen(server):
-            await tried.until_degraded()
-            await tried.takes(3_000, "key {}")
-        await tried.until_back()
-        async with under_load(tried, 20):
-            await until_charged(tried, [f"key {number}" for number in (*range(0, 3_000, 500), 2_999)])
-
-
-async def until_charged(tried: Trial, keys: list[str]) -> None:
-    """Return when Redis is charged with one unit of each key."""
-    for key in keys:
-        for _ in range(1_000):
-            if (await tried.limiter.peek(key)).remaining == QUOTA.burst - 1:
-                break
-            await asyncio.sleep(0.01)
-        else:
-            raise TimeoutError(f"{key} is not charged")
 
 
 @pytest.mark.long

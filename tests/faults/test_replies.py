@@ -13,7 +13,6 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
-from tests.support.redis_cluster import RedisCluster, asked
 from tests.support.trial import PATIENT, QUOTA
 
 pytestmark = pytest.mark.anyio
@@ -39,20 +38,6 @@ async def test_a_password_that_is_missing(proxy: Proxy, caplog: pytest.LogCaptur
         assert (await limiter.rate_limit("key")).degraded
     assert "rejected the credentials" in caplog.text
     assert caplog.text.count("\n") == 1
-
-
-async def test_a_password_that_is_missing_on_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
-    """The node is out, and the log says why."""
-    with RedisCluster() as cluster:
-        async with Limiter(QUOTA, store=RedisStore(cluster.url, timeout=30)) as limiter:
-            assert not (await limiter.rate_limit("key")).degraded
-            for node in cluster.primaries:
-                asked(node, "ACL", "SETUSER", "default", "-evalsha", "-eval")
-            assert (await limiter.rate_limit("key")).degraded
-            assert "no permissions" in caplog.text
-
-
-# Proxies
 
 
 # Values

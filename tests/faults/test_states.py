@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.testing import SteppedClock
-from tests.support.proxy import Proxy
-from tests.support.redis_cluster import asked, has_all_writes, is_primary, wait_until
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow
 from tests.support.redis_server import RedisServer
-from tests.support.server import HOST
-from tests.support.trial import PATIENT, QUOTA, Trial, frozen, trial
+from tests.support.trial import QUOTA, Trial, frozen, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -26,14 +19,6 @@ KINDS = [QUOTA, FixedWindow(20, 86_400), RollingWindow(20, 86_400)]
 def server() -> Iterator[RedisServer]:
     """A Redis for one test, to be frozen and stopped."""
     with RedisServer() as own:
-        yield own
-
-
-@pytest.fixture
-def replica(server: RedisServer) -> Iterator[RedisServer]:
-    """A replica of it."""
-    with RedisServer("--replicaof", HOST, str(server.port)) as own:
-        wait_until(lambda: has_all_writes(own, server))
         yield own
 
 
@@ -102,55 +87,3 @@ async def test_a_refund_while_redis_is_out(server: RedisServer, quota: Quota) ->
         for decision in decisions[:6]:
             await tried.limiter.refund(decision)
         assert 20 - 8 - 1 <= (await tried.limiter.peek("key")).remaining <= 20 - 8
-
-
-# Another primary
-
-
-async def test_a_failover_under_load(server: RedisServer, replica: RedisServer) -> None:
-    """``FAILOVER`` moves all states; the old primary is read-only, and the store connects to the new one."""
-    async with Proxy(server.port) as proxy, trial(proxy.url, server, replica) as tried:
-        await tried.takes(8)
-        asked(server, "FAILOVER", "TO", HOST, replica.port)
-        wait_until(lambda: is_primary(replica) and not is_primary(server))
-        proxy.target = replica.port
-        assert (await tried.take()).degraded
-        await tried.until_back()
-        await tried.takes(30)
-        assert tried.admitted() == 20
-        assert b"rl:default:per-day:{key}" in asked(replica, "KEYS", "*")
-
-
-# Clocks
-
-
-@pytest.mark.parametrize("quota", [TokenBucket(20, 60), FixedWindow(20, 60), RollingWindow(20, 60)], ids=repr)
-@pytest.mark.parametrize("jump", [-3600.0, -30.0, -1.0, 1.0, 30.0, 3600.0])
-async def test_a_server_clock_that_jumps(redis_url: str, quota: Quota, jump: float) -> None:
-    """Backward it gives nothing, and locks out for at most two periods; forward it is as if time had passed."""
-    clock = SteppedClock()
-    async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, clock=clock)) as limiter:
-        assert (await limiter.rate_limit("key", 20)).allowed
-        clock.advance(jump)
-        freed = min(max(jump, 0.0) / 60, 1.0) * 20
-        assert sum([(await limiter.rate_limit("key")).allowed for _ in range(30)]) <= max(freed, 20 * (jump > 60))
-        refused = await limiter.rate_limit("key", 20)
-        assert refused.retry_after <= 2 * quota.period
-        clock.advance(2 * quota.period)
-        assert (await limiter.rate_limit("key", 20)).allowed
-
-
-async def test_client_clocks_that_differ(
-    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are not used: a process that is half a minute ahead or behind gets the same as all others."""
-    genuine = time.time_ns
-    quota = TokenBucket(10, 60)
-    async with trial(redis_url, redis_server, outages=0, quota=quota) as tried:
-        began = time.monotonic()
-        for skew in (0, 30, -30, 3600, -3600):
-            monkeypatch.setattr(time, "time_ns", lambda skew=skew: genuine() + skew * 10**9)
-            await tried.takes(20)
-        lasted = time.monotonic() - began
-        assert 10 <= tried.admitted() <= 10 + 1 + lasted * 10 / 60
-        monkeypatch.undo()

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import PaceTimeout
 from tests.support.repeating import NotingStore, ProcessStore
@@ -85,3 +88,69 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
     if not any(caller.spends for caller in callers):
         assert not shared.given_back
         assert len(shared.charged) <= len({caller.operation for caller in callers})
+
+
+EVEN = TokenBucket(1, 60, burst=1)
+ALL_KINDS = {
+    "even": EVEN,
+    "bucket": TokenBucket(2, 120),
+    "fixed": FixedWindow(1, 60),
+    "rolling": RollingWindow(1, 60),
+}
+KINDS = pytest.mark.parametrize("quota", list(ALL_KINDS.values()), ids=list(ALL_KINDS))
+
+
+async def booked_ahead(store: Store, quota: Quota) -> tuple[Limiter, Decision]:
+    """A limiter whose units are in use, and the decision that has booked the next slot for the operation ``job``."""
+    limiter = Limiter(quota, store=store)
+    assert await limiter.rate_limit("key", quota.limit)
+    booked = await limiter.pace("key", operation="job")
+    assert booked.delay
+    return limiter, booked
+
+
+@pytest.fixture(params=["memory", "other process"])
+def shared(request: pytest.FixtureRequest) -> tuple[SteppedClock, Store]:
+    """A clock at 0, and a store in this process or elsewhere."""
+    store = MemoryStore(clock=SteppedClock(0))
+    return store.clock, store if request.param == "memory" else ProcessStore(store)  # type: ignore[return-value]
+
+
+@KINDS
+def test_callers_of_one_operation_leave_together(shared: tuple[SteppedClock, Store], quota: Quota) -> None:
+    """At the slot that was charged once: none counts as a call of its own, and none is late because of the others."""
+    clock, store = shared
+    limiter, left = Limiter(quota, store=store), list[float]()
+
+    async def call() -> None:
+        await limiter.acquire("key", operation="job")
+        left.append(clock.now)
+
+    async def main() -> None:
+        await limiter.rate_limit("key", quota.limit)
+        slot = (await limiter.peek("key")).retry_after
+        await asyncio.gather(*[call() for _ in range(3)])
+        assert left == [slot] * 3
+        assert await limiter.waiting("key") == 0
+
+    clock.run(main())
+
+
+@KINDS
+def test_a_caller_that_repeats_late(shared: tuple[SteppedClock, Store], quota: Quota) -> None:
+    """It waits for what is left of the delay, and not at all if the slot has come."""
+    clock, store = shared
+
+    async def main() -> None:
+        limiter, booked = await booked_ahead(store, quota)
+        clock.advance(30)
+        with pytest.raises(PaceTimeout):
+            await limiter.acquire("key", operation="job", max_delay=booked.delay - 31)
+        await limiter.acquire("key", operation="job", max_delay=booked.delay - 30)
+        assert clock.now == booked.ready_at
+        clock.advance(200)
+        assert (await limiter.acquire("key", operation="job", max_delay=0)).asked_us == clock.now_us()
+        assert clock.now == booked.ready_at + 200
+        assert await limiter.rate_limit("key")  # nothing was charged since
+
+    clock.run(main())

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.errors import ConfigurationError, QuotaError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -50,21 +46,6 @@ async def test_pace_books_a_slot_and_does_not_sleep(store: Store, clock: Stepped
     assert [decision.ready_at for decision in decisions] == [clock.now, clock.now + 0.1, clock.now + 0.2]
 
 
-async def test_pace_books_nothing_beyond_max_delay(store: Store) -> None:
-    """A slot that is too far away stays free."""
-    limiter = Limiter(EVEN, store=store)
-    await limiter.pace("key")
-    assert not (await limiter.pace("key", max_delay=0.05)).allowed
-    assert (await limiter.pace("key", max_delay=0.1)).delay == 0.1
-
-
-async def test_pace_without_delay_is_rate_limiting(store: Store) -> None:
-    """``max_delay=0`` takes now or nothing."""
-    limiter = Limiter(EVEN, store=store)
-    decisions = [await limiter.pace("key", max_delay=0) for _ in range(2)]
-    assert [(decision.allowed, decision.retry_after) for decision in decisions] == [(True, 0.0), (False, 0.1)]
-
-
 async def test_pace_books_ahead_for_one_key_only(store: Store) -> None:
     """A slot of several keys would keep the shared ones from everybody; without a wait, nothing is booked."""
     limiter = Limiter([TokenBucket(1, 60, name="own"), TokenBucket(10, name="all")], store=store)
@@ -79,22 +60,6 @@ async def test_a_cost_that_never_fits_is_refused_by_its_quota(store: Store) -> N
     limiter = Limiter([FixedWindow(10, 60), TokenBucket(100, 3600)], store=store)
     decision = await limiter.pace("key", 11)
     assert (decision.retry_after, [charge.quota.name for charge in decision.refusing]) == (math.inf, ["per-minute"])
-
-
-async def test_peek_takes_nothing(store: Store) -> None:
-    """It returns the decision that ``rate_limit`` would."""
-    limiter = Limiter(HOURLY, store=store)
-    assert [(await limiter.peek("key")).remaining for _ in range(3)] == [5, 5, 5]
-    assert not (await limiter.peek("key", 6)).allowed
-
-
-async def test_reset_forgets_a_key(store: Store) -> None:
-    """In all quotas, and no other key."""
-    limiter = Limiter([EVEN, HOURLY], store=store)
-    for key in ("a", "b"):
-        await limiter.rate_limit(key)
-    await limiter.reset("a")
-    assert [(await limiter.rate_limit(key)).allowed for key in ("a", "b")] == [True, False]
 
 
 async def test_bytes_and_their_text_are_one_key(store: Store) -> None:
@@ -176,13 +141,6 @@ async def test_take_charges_any_quotas_and_keys(store: Store) -> None:
     assert (await Limiter(EVEN, store=store).rate_limit("a")).allowed
 
 
-async def test_take_may_wait(store: Store) -> None:
-    """Up to ``max_wait``."""
-    limiter = Limiter(EVEN, store=store)
-    delays = [(await limiter.take([Charge(EVEN, "key")], max_wait=math.inf)).delay for _ in range(3)]
-    assert delays == [0.0, 0.1, 0.2]
-
-
 class Closable(MemoryStore):
     """A store that counts how often it is closed."""
 
@@ -228,19 +186,6 @@ def test_every_async_method_has_a_synchronous_one(name: str) -> None:
     assert inspect.signature(synchronous).parameters == inspect.signature(getattr(Limiter, name)).parameters
 
 
-CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    ("rate_limit", ("key",), {}),
-    ("rate_limit", ("key", 3), {}),
-    ("rate_limit", ("key", 3), {}),
-    ("peek", ("key",), {}),
-    ("pace", ("key", 4), {}),
-    ("pace", ("key",), {"max_delay": 1.0}),
-    ("take", ([Charge(HOURLY, "key", 0.5), Charge(HOURLY, "other", 0.5)],), {}),
-    ("reset", ("key",), {}),
-    ("rate_limit", (b"key", 5), {}),
-]
-
-
 @pytest.fixture(params=["memory", "redis"])
 def make_store(request: pytest.FixtureRequest) -> Callable[[], Store]:
     """A function that makes stores of each kind, on a clock that stands still."""
@@ -248,24 +193,6 @@ def make_store(request: pytest.FixtureRequest) -> Callable[[], Store]:
         return lambda: MemoryStore(clock=SteppedClock())
     url = request.getfixturevalue("redis_url")
     return lambda: RedisStore(url, clock=SteppedClock(), timeout=30, on_error="deny")
-
-
-def test_it_decides_as_a_limiter_with_async_does(make_store: Callable[[], Store]) -> None:
-    """Call by call, on either store."""
-    with SyncLimiter(HOURLY, store=make_store(), name="sync") as limiter:
-        decisions = [getattr(limiter, verb)(*args, **options) for verb, args, options in CALLS]
-    assert list(map(summary, decisions)) == list(map(summary, asyncio.run(async_decisions(make_store()))))
-
-
-async def async_decisions(store: Store) -> list[Decision | None]:
-    async with Limiter(HOURLY, store=store, name="async") as limiter:
-        return [await getattr(limiter, verb)(*args, **options) for verb, args, options in CALLS]
-
-
-def summary(decision: Decision | None) -> object:
-    if decision is None:
-        return None
-    return (decision.allowed, decision.granted, decision.delay, decision.retry_after, decision.states)
 
 
 async def test_it_works_inside_a_running_event_loop(make_store: Callable[[], Store]) -> None:
@@ -279,55 +206,3 @@ def test_threads_share_it(make_store: Callable[[], Store]) -> None:
     with SyncLimiter(TokenBucket(30, 3600), store=make_store()) as limiter, ThreadPoolExecutor(16) as threads:
         decisions = list(threads.map(lambda _: limiter.rate_limit("key"), range(100)))
     assert sum(decision.allowed for decision in decisions) == 30
-
-
-@pytest.mark.parametrize("actual", [-1, math.nan, 2**53 + 1, "1"], ids=repr)
-async def test_a_wrong_actual_cost_settles_nothing(store: Store, actual: Any) -> None:
-    """Nothing at all is a right one."""
-    limiter = Limiter(HOURLY, store=store)
-    decision = await limiter.rate_limit("key", 2)
-    with pytest.raises(ValueError, match=r"actual cost must be a finite number from 0 up.*settle\(decision, 3\)"):
-        await limiter.settle(decision, actual)
-    await limiter.settle(decision, 0)
-    assert (await limiter.peek("key")).remaining == 5
-
-
-FORKING = """
-import os, sys
-from asgi_ratelimit import SyncLimiter, open_store
-
-store = open_store(sys.argv[1], **({} if sys.argv[1] == "memory://" else {"timeout": 30, "on_error": "deny"}))
-limiter = SyncLimiter("5/hour", store=store)
-
-def call():
-    os.write(1, b"%d\\n" % limiter.rate_limit("key").remaining)
-
-call()
-child = os.fork()
-call()
-if child == 0:
-    limiter.close()
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-call()
-limiter.close()
-"""
-
-
-@pytest.mark.parametrize(("url", "remaining"), [("memory://", [2, 3, 3, 4]), (None, [1, 2, 3, 4])])
-def test_a_forked_child_can_use_its_limiter(redis_url: str, url: str | None, remaining: list[int]) -> None:
-    """In Redis, parent and child share their buckets; in memory, each has its own from then on."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, url or redis_url]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(map(int, done.stdout.split())) == remaining
-
-
-async def test_a_decision_is_settled_once(store: Store) -> None:
-    """Even at the cost that it was charged, which the store does not record."""
-    limiter = Limiter("100/hour", store=store)
-    decision = await limiter.rate_limit("key", 5)
-    await limiter.settle(decision, 5)
-    await limiter.settle(decision, 50)
-    await limiter.refund(decision)
-    assert (await limiter.peek("key")).remaining == 95

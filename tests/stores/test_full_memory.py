@@ -61,17 +61,6 @@ def test_the_least_used_of_a_few_goes() -> None:
     assert not full.take(LONG, "victim", 89)
 
 
-def test_a_bucket_that_refuses_no_more_can_go() -> None:
-    """Its time is over: it makes room before those in use."""
-    full = Full(20)
-    for number in range(10):
-        full.take(SHORT, f"old {number}", 5)
-        full.take(LONG, f"kept {number}", 30)
-    full.clock.advance(60)
-    full.flood(LONG, 10, 30)
-    assert all(not full.take(LONG, f"kept {number}", 71) for number in range(10))
-
-
 def test_a_store_in_which_all_refuse_limits_on_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """New keys are limited, too: one of those that refuse goes, and the log shows what to do."""
     full = Full(50)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import pytest
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.limiter import Limiter, SyncLimiter
+from asgi_ratelimit.limiter import SyncLimiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -36,10 +35,6 @@ class Small:
         for number in range(keys):
             self.limiter.rate_limit(f"{prefix} {number}")
 
-    def use_up(self, *keys: str) -> None:
-        for key in keys:
-            self.limiter.rate_limit(key, QUOTA.burst)
-
     def remaining(self, key: str) -> int:
         return self.limiter.peek(key).remaining
 
@@ -49,13 +44,6 @@ def test_max_keys_is_at_least_one(max_keys: Any) -> None:
     """The error quotes the number and shows a valid one."""
     with pytest.raises(ConfigurationError, match=rf"not {max_keys}: MemoryStore\(max_keys="):
         MemoryStore(max_keys=max_keys)
-
-
-@pytest.mark.parametrize("clock", [3, "now", object])
-def test_a_clock_tells_the_time(clock: Any) -> None:
-    """Anything else is refused when the store is built."""
-    with pytest.raises(ConfigurationError, match=rf"clock must .*{re.escape(repr(clock))}: MemoryStore\(clock="):
-        MemoryStore(clock=clock)
 
 
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 9, 100])
@@ -105,16 +93,6 @@ def test_threads_share_a_quota() -> None:
         assert sum(threads.map(take_all, range(16))) == 100
 
 
-def test_threads_share_a_store_that_is_full() -> None:
-    """With many new keys from many threads at once, the number of buckets stays right."""
-    small = Small()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda number: small.spray(f"thread {number}", 500), range(8)))
-    assert len(small.store) == 100
-    small.spray("later", 1_000)
-    assert len(small.store) == 100
-
-
 class SlowClock:
     """A clock that does not answer the thread that is the first to read it until it ``may_go_on``."""
 
@@ -145,35 +123,3 @@ def test_a_fork_while_a_thread_takes() -> None:
         clock.may_go_on.set()
         assert taking.result()[0].remaining == 9
     assert os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_fork_while_threads_wait_for_one_another() -> None:
-    """A lock that threads of the parent wait for is of no use to the child, even if it is released there."""
-    store, take, is_over = MemoryStore(), Take((Charge(QUOTA, "key"),)), Event()
-
-    def work() -> None:
-        while not is_over.is_set():
-            store.take((take,))
-
-    with ThreadPoolExecutor() as threads:
-        for _ in range(4):
-            threads.submit(work)
-        children = []
-        for _ in range(5):
-            child = os.fork()
-            if not child:
-                signal.alarm(10)
-                store.take((take,))
-                os._exit(0)
-            children.append(child)
-        statuses = [os.waitpid(child, 0)[1] for child in children]
-        is_over.set()
-    assert statuses == [0] * len(children)
-
-
-@pytest.mark.anyio
-async def test_it_reads_the_clock_of_this_machine_by_default() -> None:
-    """Nothing is needed to start."""
-    limiter = Limiter(TokenBucket(2, 3600))
-    assert [(await limiter.rate_limit("key")).allowed for _ in range(3)] == [True, True, False]

@@ -38,14 +38,6 @@ def registered(store: Any, quota: TokenBucket) -> Owner:
     return owner
 
 
-def test_two_quotas_of_one_name_are_refused() -> None:
-    """With both quotas and the remedy in the error."""
-    store, one, other = MemoryStore(), Owner(), Owner()
-    register(store, one, [("api", TEN)])
-    with pytest.raises(ConfigurationError, match=r'"10/.* and "20/.*name="uploads"'):
-        register(store, other, [("api", TWENTY)])
-
-
 def test_other_names_other_quotas_and_other_stores_are_no_conflict() -> None:
     """Equal quotas share their buckets on purpose."""
     store, elsewhere, owners = MemoryStore(), MemoryStore(), [Owner() for _ in range(5)]
@@ -54,24 +46,6 @@ def test_other_names_other_quotas_and_other_stores_are_no_conflict() -> None:
     register(store, owners[2], [("uploads", TWENTY)])
     register(store, owners[3], [("api", FixedWindow(5, 3600))])
     register(elsewhere, owners[4], [("api", TWENTY)])
-
-
-def test_all_owners_of_a_name_count() -> None:
-    """When the last of several is gone, the others still own it."""
-    store, first, last = MemoryStore(), Owner(), Owner()
-    register(store, first, [("api", TEN)])
-    register(store, last, [("api", TEN)])
-    del last
-    with pytest.raises(ConfigurationError):
-        register(store, Owner(), [("api", TWENTY)])
-
-
-def test_an_owner_may_change_its_quota() -> None:
-    """A limit that is registered again replaces what it said before."""
-    store, owner, other = MemoryStore(), Owner(), Owner()
-    register(store, owner, [("api", TEN)])
-    register(store, owner, [("api", TWENTY)])
-    register(store, other, [("api", TWENTY)])
 
 
 @pytest.fixture
@@ -106,14 +80,6 @@ def test_an_owner_that_is_dropped_owns_nothing(build: Any) -> None:
         del owner
 
 
-def test_a_store_without_owners_is_gone() -> None:
-    """A new store at the address of one that is gone has no owners, and a living owner of the old one is none of it."""
-    owner = Owner()
-    for limit in range(1, 100):
-        register(MemoryStore(), owner, [("api", TokenBucket(limit, 60))])
-        register(MemoryStore(), Owner(), [("api", TokenBucket(limit + 1, 60))])
-
-
 @pytest.mark.parametrize("kind", [Limiter, SyncLimiter])
 @pytest.mark.parametrize(
     "other",
@@ -128,6 +94,3 @@ def test_a_limiter_owns_its_name(kind: Any, other: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"two limits named 'api' share a store .* \"10/.* and \"20/"):
             second("20/minute", store=store, name="api")
         assert [owner, second("10/minute", store=store, name="api"), second("20/minute", store=store, name="jobs")]
-
-
-# Several stores on one Redis

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +16,7 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter, UnownedLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.giving_back import BUCKET, FIXED, KINDS, remaining_units
+from tests.support.giving_back import BUCKET, KINDS, remaining_units
 from tests.support.other_process import OtherProcess
 from tests.support.strategies import quotas
 
@@ -53,16 +51,6 @@ async def test_all_verbs_that_take(store: Store, quota: Quota) -> None:
     assert await remaining_units(limiter) == 8
 
 
-@KINDS
-async def test_many_at_once(store: Store, quota: Quota) -> None:
-    """A hundred takes under one id, in one batch and one after the other, get one decision."""
-    limiter = Limiter(quota, store=store)
-    takes = [limiter.rate_limit("key", operation="id") for _ in range(100)]
-    decisions = await asyncio.gather(*takes)
-    assert [await limiter.rate_limit("key", operation="id"), *decisions] == [decisions[0]] * 101
-    assert await remaining_units(limiter) == 9
-
-
 async def test_a_refusal_is_not_kept(store: Store, clock: SteppedClock) -> None:
     """Whoever comes again when there is room is allowed, and is asked at the store: no denial is cached for it."""
     limiter = Limiter(TokenBucket(10), store=store)
@@ -71,27 +59,6 @@ async def test_a_refusal_is_not_kept(store: Store, clock: SteppedClock) -> None:
     clock.advance(0.2)
     assert await limiter.rate_limit("key", 2, operation="id")
     assert await limiter.rate_limit("key", 2, operation="id")
-
-
-async def test_a_repeated_operation_of_an_empty_bucket(store: Store) -> None:
-    """It is allowed, although there is no room, and although other takes have just been refused."""
-    limiter = Limiter(FIXED, store=store)
-    first = await limiter.rate_limit("key", 4, operation="id")
-    await limiter.rate_limit("key", 6)
-    assert not await limiter.rate_limit("key", 4)
-    assert await limiter.rate_limit("key", 4, operation="id") == first
-
-
-@KINDS
-async def test_a_booked_slot_is_booked_once(store: Store, quota: Quota) -> None:
-    """The answer is the same slot."""
-    limiter = Limiter(quota, store=store)
-    await limiter.rate_limit("key", 10)
-    decisions = [await limiter.pace("key", 4, operation="id") for _ in range(3)]
-    assert decisions[0].delay > 0
-    assert decisions == [decisions[0]] * 3
-    impatient = await limiter.rate_limit("key", 4, operation="id")
-    assert (impatient.allowed, impatient.delay) == (True, decisions[0].delay)
 
 
 @KINDS
@@ -119,14 +86,6 @@ async def test_an_operation_is_forgotten_after_a_while(clock: SteppedClock, quot
     assert (await limiter.pace("key", operation="id")).ready_at == first.ready_at
     clock.advance(1e-6)
     assert not (await limiter.pace("key", operation="id")).repeated
-
-
-async def test_redis_keeps_an_operation_for_as_long(redis_url: str) -> None:
-    """By the time to live of its key."""
-    async with Limiter(BUCKET, store=RedisStore(redis_url, timeout=30, operation_ttl=60)) as limiter:
-        await limiter.rate_limit("key", operation="id")
-    with redis.Redis.from_url(redis_url) as client:
-        assert 50_000 < max(client.pttl(key) for key in client.keys("*")) <= 60_000
 
 
 async def test_a_changed_quota_keeps_its_operations(store: Store) -> None:

@@ -57,11 +57,6 @@ class Trial:
         """How many takes of a key were allowed."""
         return sum(d.allowed for d in self.decisions if d.take is not None and d.take.charges[0].key == key)
 
-    async def until_disconnected(self) -> None:
-        """Let the event loop see that the other end has closed the connection."""
-        for _ in range(100):
-            await asyncio.sleep(0)
-
     async def until_degraded(self) -> None:
         """Take until the store is out."""
         await self._until(lambda decision: decision.degraded)
@@ -190,12 +185,3 @@ async def settled(is_so: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.01)
     raise TimeoutError("the condition does not become true")
-
-
-async def until_left(limiter: Limiter, remaining: int) -> None:
-    """Return when so many units of the key are left."""
-    for _ in range(BACK_WITHIN * 100):
-        if (await limiter.peek("key")).remaining == remaining:
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError(f"there are never {remaining} units left")

@@ -20,20 +20,15 @@ DAY = 86_400
     ("text", "quotas"),
     [
         ("1000/hour fixed", [FixedWindow(1000, 3600)]),
-        ("5/s fixed", [FixedWindow(5, 1)]),
         ("100 per 15 minutes fixed", [FixedWindow(100, 900)]),
-        ("2.5/day FIXED", [FixedWindow(2.5, DAY)]),
         ("5000/day rolling", [RollingWindow(5000, DAY, 60)]),
         ("10/s rolling", [RollingWindow(10, 1, 50)]),  # 60 parts of a second are not whole microseconds
         ("10/0.000007 s rolling", [RollingWindow(10, 0.000007, 7)]),
         ("10/minute rolling 12", [RollingWindow(10, 60, 12)]),
-        ("10/minute Rolling 1", [RollingWindow(10, 60, 1)]),
-        ("10 per hour rolling 1000", [RollingWindow(10, 3600, 1000)]),
         (
             "10/s burst 20; 1000/hour fixed; 5000/day rolling 24",
             [TokenBucket(10, 1, 20), FixedWindow(1000, 3600), RollingWindow(5000, DAY, 24)],
         ),
-        ("1/d fixed;1/week rolling", [FixedWindow(1, DAY), RollingWindow(1, 7 * DAY, 60)]),
     ],
 )
 def test_windows_as_text(text: str, quotas: list[Quota]) -> None:
@@ -53,33 +48,18 @@ def test_any_period_has_parts(period_us: int) -> None:
     ("text", "column", "message"),
     [
         ("10/s rolling 10 parts", 16, "'parts' is not expected"),
-        ("10/s rolling fixed", 13, "'fixed' is not expected"),
         ("10/s fixed 12", 11, "'12' is not expected"),
-        ("10/s fixed burst 5", 11, "'burst' is not expected"),
-        ("10/s burst 5 fixed", 13, "'fixed' is not expected"),
         ("10/s rolling -5", 13, "'-' is not expected"),
-        ("10/s sliding", 5, "'sliding' is not expected"),
         ("fixed", 0, "'fixed' is not a limit"),
-        ("10 fixed", 3, "'fixed' is not \"/\""),
-        ("10/fixed", 3, "'fixed' is not a unit of time"),
-        ("10/s fixed; rolling", 12, "'rolling' is not a limit"),
         ("10/s fixed;", 11, "is missing at its end"),
         ("5/minute, 10/hour", 8, 'two quotas have ";" between them: "10/s; 1000/hour"'),
         ("5/minute fix", 9, "did you mean 'fixed'?"),
         ("5/minute sliding", 9, "did you mean 'rolling'?"),
-        ("5/minute bursts 9", 9, "did you mean 'burst'?"),
         (
             "10/minute|1/second",
             9,
             '\'|\' is not expected here, two quotas have ";" between them: "10/s; 1000/hour"',
         ),
-        ("5/day rolling fixed", 14, "'fixed' is not expected here"),
-        ("5/day fixed sliding", 12, "'sliding' is not expected here, did you mean 'rolling'?"),
-        ("5/day rolling burst 5", 14, "'burst' is not expected here"),
-        ("5/day burst 5 fixed", 14, "'fixed' is not expected here"),
-        ("", 0, "a limit such as 100 is missing"),
-        ("  ", 0, "a limit such as 100 is missing"),
-        ("; 5/day", 0, "a limit such as 100 is missing"),
         ("5/day;;5/hour", 6, "a limit such as 100 is missing"),
         ("10 requests per minute", 3, '\'requests\' is not "/" or "per"'),
         ("5k/hour", 1, '\'k\' is not "/" or "per"'),
@@ -87,7 +67,6 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("5,000/day", 1, """',' is not "/" or "per\""""),
         ("10/s burst=20", 10, "'=' is not a burst such as 20"),
         ("5/month", 2, 'a month is "30 days"'),
-        ("5/M", 2, 'a month is "30 days"'),
         ("5/ms", 2, "'ms' is not a unit of time"),
     ],
 )
@@ -106,11 +85,8 @@ def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> Non
     ("text", "message"),
     [
         ("0.5/s fixed", "limit must be at least 1 and at most 2**53, not 0.5"),
-        ("0/s rolling", "limit must be at least 1"),
         ("10/500 days fixed", "400 days"),
         ("10/s rolling 0", "buckets must be a whole number from 1 to 1000, not 0"),
-        ("10/s rolling 2.5", "not 2.5"),
-        ("10/s rolling 1001", "not 1001"),
         ("10/m; 10/s rolling 7", "7 buckets do not divide a period of 1000000 microseconds evenly, 5 do"),
         ("1/week burst 1000000000", "over a hundred years to fill: lower the burst, or raise the limit"),
         ("100/minute burst 0", "burst must be at least 1 and at most 2**53, not 0"),
@@ -230,14 +206,6 @@ def test_several_quotas_are_explained_line_by_line() -> None:
         "At most 1000",
         "At most 5000",
     ]
-
-
-@pytest.mark.parametrize("text", ["10/s", "7/3 s burst 2.5", "10/s fixed", "10/m rolling 6"])
-def test_an_explanation_has_the_number_of_the_worst_case(text: str) -> None:
-    """It is the most that the quota lets pass in one period."""
-    (quota,) = as_quotas(text)
-    worst = {FixedWindow: 2 * quota.limit, RollingWindow: quota.limit, TokenBucket: quota.most + quota.limit}
-    assert f" {worst[type(quota)]:g} " in explain(quota)
 
 
 @pytest.mark.parametrize("wrong", [b"5/minute", {"minute": 5}])

@@ -81,17 +81,6 @@ def test_a_refusal_is_repeated_without_a_trip(front: Front) -> None:
     assert again.retry_after == pytest.approx(refused.retry_after - 0.9)
 
 
-def test_a_denial_ends_when_the_take_would_pass(front: Front) -> None:
-    """To the microsecond."""
-    front.take(one(FAST, 10))
-    refused = front.take(one(FAST))
-    front.wait(round(refused.retry_after * 1e6) - 1)
-    assert not front.take(one(FAST)).allowed
-    assert front.trips == 2
-    front.wait(1)
-    assert front.take(one(FAST)).allowed
-
-
 def test_a_denial_ends_after_a_second(front: Front) -> None:
     """So a reset by another process, or a raised limit, takes effect."""
     front.take(one(SLOW, 10))
@@ -100,16 +89,6 @@ def test_a_denial_ends_after_a_second(front: Front) -> None:
     assert front.denials.find(one(SLOW)) is not None
     front.wait(1)
     assert front.denials.find(one(SLOW)) is None
-
-
-def test_a_smaller_cost_may_pass(front: Front) -> None:
-    """The refusal of a large cost does not apply to it, and does to a larger one."""
-    front.take(one(SLOW, 8))
-    assert not front.take(one(SLOW, 5)).allowed
-    assert not front.take(one(SLOW, 6)).allowed
-    assert front.trips == 2
-    assert front.take(one(SLOW, 2)).allowed
-    assert front.trips == 3
 
 
 def test_each_cost_has_its_own_retry_time(front: Front) -> None:
@@ -134,17 +113,6 @@ def test_a_caller_that_waits_may_pass(front: Front) -> None:
         assert front.take(one(FAST, max_wait=max_wait)) == front.peek(one(FAST, max_wait=max_wait))
     assert front.trips == 2
     assert front.take(one(FAST, max_wait=0.1)).allowed
-
-
-def test_a_take_of_several_charges(front: Front) -> None:
-    """The cache refuses it where it has the states of all its buckets, and one of them refuses."""
-    both = Take((Charge(SLOW, "key"), Charge(FAST, "key")))
-    front.take(one(SLOW, 10))
-    assert not front.take(one(SLOW)).allowed
-    assert front.denials.find(both) is None
-    assert front.take(both) == front.take(both) == front.peek(both)
-    assert front.trips == 3
-    assert front.take(one(FAST)).allowed  # the one that did not refuse is not refused alone
 
 
 # Always and never

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import re
 import struct
 import time
 from collections.abc import Iterator
@@ -15,23 +14,15 @@ from weakref import ref
 import pytest
 import redis
 
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
-from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
 KEY = b"rl:default:per-hour:{key}"
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be stopped, paused and filled up."""
-    with RedisServer() as own:
-        yield own
 
 
 @pytest.fixture
@@ -70,15 +61,6 @@ async def test_a_prefix_keeps_applications_apart(
     assert set(client.keys()) == {written + b":default:per-hour:{key}", b"other:default:per-hour:{key}"}
 
 
-async def test_a_reset_leaves_nothing(redis_url: str, client: redis.Redis) -> None:
-    """All keys of this client are gone, and those of others stay."""
-    async with limiter_on(redis_url, "100/minute; 1000/hour") as limiter:
-        await limiter.rate_limit("a")
-        await limiter.rate_limit("b")
-        await limiter.reset("a")
-    assert set(client.keys()) == {b"rl:default:per-minute:{b}", b"rl:default:per-hour:{b}"}
-
-
 @pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
 def test_closed_event_loops_are_released(redis_url: str) -> None:
     """All but the latest, with their connections, also where nobody has closed the store."""
@@ -107,56 +89,12 @@ async def test_a_reset_while_a_refusal_is_in_flight(redis_url: str) -> None:
         assert (await limiter.rate_limit("key")).remaining == 9
 
 
-@pytest.mark.parametrize(
-    ("quota", "costs"),
-    [
-        (TokenBucket(10, 3600), [1]),
-        (TokenBucket(10, 3600), [1, 9, 0.5]),
-        (TokenBucket(1_000_000), [1]),
-        (TokenBucket(1_000_000), [0.001]),
-        (TokenBucket(3, 0.007, burst=5), [5]),
-        (TokenBucket(10, 60, burst=20, burst_allowance_factor=0.1), [20]),
-        (TokenBucket(1, 400 * 86_400), [1]),
-    ],
-    ids=repr,
-)
-async def test_a_key_lives_until_its_bucket_is_full(
-    redis_url: str, client: redis.Redis, quota: TokenBucket, costs: list[float]
-) -> None:
-    """Its time to live is set with its value, in milliseconds, rounded up: at least 1, at most the refill time."""
-    async with limiter_on(redis_url, quota) as limiter:
-        with client.monitor() as monitor:
-            decisions = [await limiter.pace("key", cost) for cost in costs]
-            lives = [life_of(next_expiry(monitor), decision) for decision in decisions]
-    assert lives == [math.ceil(round(decision.reset_after * 1000, 6)) for decision in decisions]
-    assert min(lives) >= 1
-
-
-def next_expiry(monitor: Any) -> tuple[str, int]:
-    """How the next SET says when its key expires, and the number. The value in it may be any bytes."""
-    while True:
-        found = re.search(rb'"SET" .* "(PX|PXAT)" "([0-9]+)"', monitor.connection.read_response(disable_decoding=True))
-        if found:
-            return found[1].decode(), int(found[2])
-
-
-def life_of(expiry: tuple[str, int], decision: Decision) -> int:
-    """The milliseconds from the time of a decision to that at which its key expires."""
-    unit, number = expiry
-    decided_at_ms = math.floor(round(decision.ready_at - decision.delay, 6) * 1000)
-    return number - {"PX": 0, "PXAT": decided_at_ms}[unit]
-
-
 FOREIGN_VALUES = [
     b"",
-    b"5",
     b"garbage that is quite a bit longer than a state",
     struct.pack("<BI4d", 99, QUOTA.stamp, 5.0, 1.0, 1.0, 0.0),
-    struct.pack("<BI2d", 21, QUOTA.stamp, 5.0, 0.0),
     struct.pack("<BI4d", 20, QUOTA.stamp, math.nan, 1.0, 1.0, 0.0),
-    struct.pack("<BI4d", 20, QUOTA.stamp, 5.0, math.inf, 1.0, 0.0),
     struct.pack("<BI4d", 20, QUOTA.stamp, -5.0, 1.0, 1.0, 0.0),
-    struct.pack("<BI3d", 20, QUOTA.stamp, 5.0, 1.0, 1.0),
 ]
 
 
@@ -247,19 +185,11 @@ async def test_time_is_the_servers(redis_url: str, client: redis.Redis) -> None:
     ("option", "value"),
     [
         ("timeout", 0),
-        ("timeout", -1),
         ("timeout", math.nan),
-        ("timeout", None),
-        ("timeout", "1"),
         ("on_error", "ignore"),
-        ("on_error", None),
         ("replicas", 0),
-        ("replicas", -2),
         ("prefix", 5),
-        ("prefix", None),
-        ("prefix", b"x"),
         ("clock", time.time),
-        ("clock", 3),
     ],
 )
 def test_invalid_options(option: str, value: Any) -> None:
@@ -296,6 +226,3 @@ def times_called(client: redis.Redis) -> int:
     """How often the script was called."""
     stats: Any = client.info("commandstats")
     return sum(stats[f"cmdstat_{name}"]["calls"] for name in ("eval", "evalsha") if f"cmdstat_{name}" in stats)
-
-
-# Submitting one take

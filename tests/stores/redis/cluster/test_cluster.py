@@ -11,14 +11,12 @@ import pytest
 from redis.asyncio import RedisCluster as Client
 from redis.crc import key_slot
 
-from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, RollingWindow, Take, TokenBucket
+from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, Take, TokenBucket
 from asgi_ratelimit.errors import StoreUnavailable
-from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.stores.redis import outage
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
-from tests.support.trial import hurried
+from tests.support.redis_cluster import RedisCluster, asked
 
 pytestmark = pytest.mark.anyio
 
@@ -124,15 +122,6 @@ async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: R
     assert others == [0, 0]
 
 
-async def test_charges_of_one_key_are_one_call(store: RedisStore, cluster: RedisCluster) -> None:
-    """They share a hash tag."""
-    (key,) = keys_on(cluster, 1)
-    await take(store, *of(key, HOURLY))
-    before = sum(calls(cluster))
-    await take(store, *of(key, HOURLY, SHARED, FixedWindow(10, 60), RollingWindow(10, 3600, name="rolling")))
-    assert sum(calls(cluster)) == before + 1
-
-
 async def test_keys_in_several_slots_are_all_or_nothing(store: RedisStore, cluster: RedisCluster) -> None:
     """What one node grants is given back where another one refuses."""
     own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
@@ -193,49 +182,6 @@ async def test_a_paced_take_over_several_slots_is_not_booked_ahead(cluster: Redi
         assert (last.allowed, last.delay) == (True, 0.0)
 
 
-async def test_a_slot_that_has_moved() -> None:
-    """The old node redirects the call, and the next one goes to the new node at once."""
-    with RedisCluster() as cluster:
-        async with open_on(cluster) as store:
-            keys = keys_on(cluster, 0, 3)
-            assert all([(await take(store, *of(key, HOURLY))).allowed for key in keys[1:]])
-            cluster.move(slot_of(keys[0]), cluster.primaries[2])
-            decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys for _ in range(3)])
-            assert all(d.allowed and not d.degraded for d in decisions)
-            asked(cluster.primaries[0], "CONFIG", "RESETSTAT")
-            assert (await take(store, *of(keys[0], HOURLY))).remaining == 6
-            assert calls(cluster)[0] == 0
-            assert (await take(store, *of(keys[1], HOURLY))).remaining == 5
-
-
-async def test_a_slot_that_is_being_migrated() -> None:
-    """Calls for keys that the source does not have go to the target, until the migration is over."""
-    with RedisCluster() as cluster:
-        async with open_on(cluster) as store:
-            (key,) = keys_on(cluster, 0)
-            await take(store, *of("another", HOURLY))
-            cluster.begin_to_move(slot_of(key), cluster.primaries[1])
-            decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for _ in range(12)])
-            assert sum(d.allowed for d in decisions) == 10
-            assert not any(d.degraded for d in decisions)
-
-
-async def test_a_replica_that_takes_over(caplog: pytest.LogCaptureFixture) -> None:
-    """While a primary is gone, this process decides for its keys only; then the replica decides."""
-    with RedisCluster(replicas=1) as cluster:
-        async with open_on(cluster, on_error="local") as store:
-            (gone,), (well,) = keys_on(cluster, 0), keys_on(cluster, 1)
-            assert not (await take(store, *of(gone, HOURLY))).degraded
-            await take(store, *of(well, HOURLY))
-            cluster.primaries[0].stop()
-            assert (await take(store, *of(gone, HOURLY))).degraded
-            assert not (await take(store, *of(well, HOURLY))).degraded
-            wait_until(lambda: is_primary(cluster.replicas[0]))
-            await until_back(store, gone)
-            assert not (await take(store, *of(well, HOURLY))).degraded
-        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
-
-
 async def until_back(store: RedisStore, key: str) -> int:
     """Take until the cluster decides again; returns how many takes that needed."""
     for taken in range(1, 300):
@@ -280,26 +226,6 @@ async def test_a_failure_in_the_middle_of_a_batch(
     async with open_on(cluster) as store:
         assert [await left(store, HOURLY, key) for key in (well, ill)] == [9, 9 - taken]
     assert "ACL SETUSER" in caplog.text  # each server has words of its own, and the hint is ours
-
-
-async def test_no_take_of_several_slots_waits_during_an_outage(
-    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether its nodes are back is tried in the background."""
-    monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
-    both = [*of(keys_on(cluster, 0)[0], HOURLY), *of(keys_on(cluster, 1)[0], HOURLY)]
-    async with open_on(cluster, on_error="deny") as store:
-        await take(store, *both)
-        cluster.primaries[0].pause()
-        async with hurried():
-            assert (await take(store, *both)).degraded
-        for _ in range(10):
-            taking = asyncio.create_task(take(store, *both))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert taking.done()
-            assert taking.result().degraded
-        cluster.primaries[0].resume()
 
 
 async def test_a_failure_of_one_of_several_slots(cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,25 +289,6 @@ async def test_a_scan_sees_all_primaries(cluster: RedisCluster, store: RedisStor
     await asyncio.gather(*[limiter.rate_limit(f"key {number}") for number in range(40)])
     assert len(await Scan(cluster.url.split(",")[0]).buckets(most=100_000)) == 80
     assert len(await Scan(cluster.url).buckets("name", "key 7", most=100_000)) == 2
-
-
-async def test_an_observer_is_told_of_the_calls_of_each_node(store: RedisStore) -> None:
-    """With all takes that were in them."""
-    calls: list[StoreCall] = []
-
-    class Observer:
-        """It notes each call."""
-
-        def store_called(self, call: StoreCall) -> None:
-            calls.append(call)
-
-    observer = Observer()
-    await take(store, *of("key", HOURLY))  # from now on, the nodes are known
-    store.observe(observer)
-    await asyncio.gather(*[store.take([Take((Charge(HOURLY, f"key {n}"),))]) for n in range(20)])
-    assert sum(call.size for call in calls) == 20
-    assert len(calls) > 1
-    assert {(call.error, call.is_out) for call in calls} == {(None, False)}
 
 
 async def test_a_refusal_over_several_keys_leaves_no_keys(cluster: RedisCluster, store: RedisStore) -> None:

@@ -87,15 +87,6 @@ async def test_an_operation_is_settled_once(limiter: Limiter, key: dict[str, str
     assert await left(limiter, key) == [9, 2]
 
 
-async def test_an_operation_that_was_given_back(limiter: Limiter, key: dict[str, str]) -> None:
-    """It is forgotten in all its parts."""
-    for _ in range(2):
-        await limiter.refund(await limiter.rate_limit(key, 4, operation="id"))
-        assert await left(limiter, key) == [10, 5]
-    await limiter.rate_limit(key, 4, operation="id")
-    assert await left(limiter, key) == [6, 1]
-
-
 @pytest.mark.parametrize("is_one_key", [True, False])
 async def test_a_ticket_is_used_once(limiter: Limiter, key: dict[str, str], is_one_key: bool) -> None:
     """Redeemed by one of ten workers, or cancelled: the other has no effect."""

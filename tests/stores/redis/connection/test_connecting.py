@@ -5,28 +5,26 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-import sys
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 import redis
 from redis.asyncio import Redis
 
-from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.errors import StoreError, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.proxy import listening
+from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
-from tests.support.server import HOST, ROOT
+from tests.support.server import HOST
 from tests.support.trial import settled
 
 pytestmark = pytest.mark.anyio
@@ -207,53 +205,21 @@ async def test_connections_are_few(redis_url: str, client: redis.Redis) -> None:
     assert not any(decision.degraded for decision in decisions)
 
 
-async def test_a_cancelled_take_affects_no_other(redis_url: str) -> None:
-    """The takes in flight with it, and those after it, get their own decisions."""
-    quotas = [TokenBucket(number + 1, 3600, name=f"quota {number}") for number in range(40)]
-    async with limiter_on(redis_url) as limiter:
-        for used in (1, 2):
-            tasks = [asyncio.ensure_future(limiter.take([Charge(quota, "key", 0.5)])) for quota in quotas]
-            await asyncio.sleep(0)
-            for task in tasks[used::2]:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for number in range(0, 40, 2):
-            assert (await limiter.take([Charge(quotas[number], f"key {number}")])).remaining == number
-
-
-# Concurrency
-
-
-async def test_exactly_as_many_pass_as_the_quota_has(redis_url: str) -> None:
-    """Of 200 requests at the same time."""
-    async with limiter_on(redis_url, TokenBucket(50, 86_400)) as limiter:
-        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(200)])
-    assert sum(decision.allowed for decision in decisions) == 50
-
-
-WORKER = """
-import asyncio, sys
-from asgi_ratelimit import Limiter, RedisStore, TokenBucket
-
-async def main():
-    async with Limiter(TokenBucket(50, 86_400), store=RedisStore(sys.argv[1], timeout=30, on_error="deny")) as limiter:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(200)])
-    print(sum(decision.allowed for decision in decisions))
-
-asyncio.run(main())
-"""
-
-
-def test_processes_share_a_quota(redis_url: str) -> None:
-    """Of 200 requests from each of four processes at the same time, as many pass as the quota has, in all."""
-    command = [sys.executable, "-c", WORKER, redis_url]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
-    workers = [subprocess.Popen(command, **pipes) for _ in range(4)]
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-    with ThreadPoolExecutor(4) as threads:
-        outputs = list(threads.map(lambda worker: worker.communicate("go\n", timeout=60)[0], workers))
-    assert sum(map(int, outputs)) == 50
+@pytest.mark.parametrize("prefix", ["shop:prod", "shop prod {x}"])
+async def test_a_refusal_of_keys_names_their_pattern(
+    prefix: str, server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The keys show the prefix with escapes; with the pattern that the log names, takes pass."""
+    rights = ["resetchannels", "+evalsha", "+eval", "+time", "+get", "+set", "+del"]
+    asked(server, "ACL", "SETUSER", "limiter", "on", ">secret", "~shop:*", *rights)
+    store = RedisStore(f"redis://limiter:secret@{HOST}:{server.port}", prefix=prefix, timeout=30)
+    limiter = Limiter("10/minute", store=store)
+    assert (await limiter.rate_limit("key")).degraded
+    (message,) = [message for message in caplog.messages if "is out" in message]
+    pattern = message.partition("ACL SETUSER <user> ")[2]
+    assert pattern == repr(store).partition("prefix='")[2].partition("'")[0].join(["~", ":*"])
+    await store.aclose()
+    asked(server, "ACL", "SETUSER", "limiter", "resetkeys", pattern)
+    store = RedisStore(f"redis://limiter:secret@{HOST}:{server.port}", prefix=prefix, timeout=30)
+    assert not (await Limiter("10/minute", store=store).rate_limit("key")).degraded
+    await store.aclose()

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Sentinel
-from redis.exceptions import ResponseError
 
 from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
@@ -86,26 +85,6 @@ async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCap
         await until_back(limiter)
         assert (await limiter.rate_limit("key")).remaining < 9
     assert transitions(caplog.records) == ["ERROR", "WARNING"]
-
-
-async def test_a_primary_that_was_demoted(watched: Watched) -> None:
-    """The connection to it is replaced by one to the new primary."""
-    async with limiter_on(watched.sentinel.url, on_error="local") as limiter:
-        assert not (await limiter.rate_limit("key")).degraded
-        wait_until(lambda: starts_a_failover(watched.sentinel))
-        wait_until(lambda: is_primary(watched.replica))
-        asked(watched.primary, "REPLICAOF", HOST, watched.replica.port)  # as the sentinel does some seconds later
-        await until_back(limiter)
-        await limiter.rate_limit("another")
-    assert b"another" in b"".join(asked(watched.replica, "KEYS", "rl:*"))
-
-
-def starts_a_failover(sentinel: RedisSentinel) -> bool:
-    """Whether the sentinel has started one; at first it does not know the replica well enough."""
-    try:
-        return bool(asked(sentinel, "SENTINEL", "FAILOVER", sentinel.service) == b"OK")
-    except ResponseError:
-        return False
 
 
 async def until_back(limiter: Limiter) -> None:

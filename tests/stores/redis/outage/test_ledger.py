@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Take, settlements_of
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.outage import Outage
@@ -70,21 +70,6 @@ class Fleet:
 
 
 @EACH_KIND
-def test_what_has_come_back_meanwhile_is_not_charged(kind: Callable[..., Quota]) -> None:
-    """A client below its limit keeps going, however long the outage was, as if there had been none."""
-    fleet, charge = Fleet(), Charge(kind(10, 6.0), "key")
-    without = MemoryStore(clock=fleet.clock)
-    for _ in range(100):
-        assert fleet.take_without(charge)
-        assert without.take((Take((charge,)),))[0].allowed
-        fleet.clock.advance(0.9)
-    fleet.repay()
-    assert fleet.left(charge) == run_in_place(without.peek(Take((charge,)))).remaining > 0
-    fleet.clock.advance(12.0)
-    assert fleet.left(charge) == 10
-
-
-@EACH_KIND
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_sum_that_could_not_be_charged_goes_down(kind: Callable[..., Quota], is_answered: bool) -> None:
     """What was taken after it was sent is charged too; one that was charged, and whose answer is lost, is not."""
@@ -98,18 +83,6 @@ def test_a_sum_that_could_not_be_charged_goes_down(kind: Callable[..., Quota], i
     fleet.take_without(replace(charge, cost=3))
     fleet.repay()
     assert fleet.left(charge) == 7
-
-
-@EACH_KIND
-def test_what_is_settled_in_an_outage(kind: Callable[..., Quota]) -> None:
-    """Less is not charged, and more is."""
-    fleet, charge = Fleet(), Charge(kind(10, 3600.0), "key", 2)
-    decisions = [fleet.outage.decide(Take((charge,))) for _ in range(3)]
-    for decision, actual in zip(decisions, (0.0, 3.0)):
-        for settlement in settlements_of(decision, [actual]):
-            run_in_place(fleet.outage.settle(settlement))
-    fleet.repay()
-    assert fleet.left(charge) == 10 - 3 - 2
 
 
 @EACH_KIND

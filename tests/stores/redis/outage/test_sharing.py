@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
-from tests.support.trial import PATIENT, until_left
+from tests.support.trial import PATIENT
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
 
@@ -77,35 +76,6 @@ def test_a_later_event_loop_charges_what_was_taken_in_an_outage(
     server.start()
     assert [asyncio.run(take()) for _ in range(7)] == [True] * 3 + [False] * 4
     assert left(server.url, quota) == 0
-
-
-@pytest.mark.parametrize("quota", QUOTAS, ids=["bucket", "fixed", "rolling"])
-def test_a_later_event_loop_settles_what_was_decided_in_an_outage(server: RedisServer, quota: Quota) -> None:
-    """Before Redis is back, less is charged; after that, more is charged, and less is not given back."""
-    limiter = limiter_on(server.url, quota)
-    decisions = [asyncio.run(limiter.rate_limit("key", 2)) for _ in range(4)]
-    asyncio.run(limiter.refund(decisions[0]))
-    server.start()
-    asyncio.run(limiter.aclose())
-    asyncio.run(limiter.refund(decisions[1]))
-    asyncio.run(limiter.settle(decisions[2], 3))
-    asyncio.run(limiter.aclose())
-    assert left(server.url, quota) == 10 - 3 * 2 - 1
-
-
-def test_an_event_loop_that_works_charges_what_another_one_took(server: RedisServer) -> None:
-    """It need not have been out itself."""
-    limiter = limiter_on(server.url)
-    asyncio.run(limiter.rate_limit("key", 4))  # in an outage, and then its event loop ends
-
-    async def works() -> int:
-        async with aclosing(limiter.store):
-            assert (await limiter.peek("other")).remaining == 10
-            await until_left(limiter, 6)
-        return 6
-
-    server.start()
-    assert asyncio.run(works()) == 6
 
 
 # Threads
