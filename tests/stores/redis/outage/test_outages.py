@@ -88,6 +88,23 @@ async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: s
         await until_served(limiter)
 
 
+async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) -> None:
+    """The outage ledger does not charge it afterwards, from whichever event loop."""
+    async with limiter_on(server.url, "5/hour") as limiter:
+
+        async def remaining() -> float:
+            decision = await limiter.peek("key")
+            await limiter.store.aclose()
+            return decision.remaining
+
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            assert (await limiter.rate_limit("key", 3)).degraded
+            client.config_set("maxmemory", "0")
+        await limiter.reset("key")
+        assert await asyncio.to_thread(asyncio.run, remaining()) == 5
+
+
 async def test_many_takes_at_the_start_of_an_outage_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """However many they are."""
     async with limiter_on(RedisServer().url) as limiter:
