@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from asgi_ratelimit import Blocks
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
@@ -151,3 +152,16 @@ async def test_the_event_loop_never_looks_up_a_name_that_has_no_address(monkeypa
             await limiter.peek("key")
         assert (await limiter.rate_limit("key")).degraded
     assert not looked_up
+
+
+async def test_a_block_by_hand_that_fails_in_an_outage_does_not_come_later(server: RedisServer) -> None:
+    """Its caller was told that nobody is blocked."""
+    async with limiter_on(server.url) as limiter:
+        blocks = Blocks(store=limiter.store, name="login")
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            with pytest.raises(StoreUnavailable, match="'key' is not blocked"):
+                await blocks.block("key", "1 hour")
+            client.config_set("maxmemory", "0")
+        await until_served(limiter)
+        assert await blocks.blocked_for("key") == 0.0
