@@ -158,13 +158,15 @@ def is_blocked(decision: Decision) -> bool:
 async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
     """Charge as much as takes ``seconds`` to drain, unless the level is already above the burst.
 
-    The level is back at the burst a millisecond early, so any number of checks passes when the time is over.
+    The level is back at the burst a millisecond early, so any number of checks passes when the time is over. An outage
+    refuses it, so that no block comes into force later of which the caller was told that there is none.
     """
-    return await _taken(store, Charge(BLOCK, key, seconds * RATE, name), max_wait=_SOON)
+    take = Take((Charge(BLOCK, key, seconds * RATE, name),), _SOON, on_error="deny")
+    return (await store.take((take,)))[0]
 
 
-async def _taken(store: Store, *charges: Charge, max_wait: float = 0.0) -> Decision:
-    return (await store.take((Take(charges, max_wait),)))[0]
+async def _taken(store: Store, *charges: Charge) -> Decision:
+    return (await store.take((Take(charges),)))[0]
 
 
 # Strikes

@@ -133,6 +133,13 @@ class OutageLedger:
                     del self._sent[key]
             self._has_warned = self._has_warned and bool(len(self))
 
+    def forget(self, charges: Iterable[Charge]) -> None:
+        """Drop the sums of buckets that are reset."""
+        with self._lock:
+            for charge in charges:
+                self._sums.pop(charge.bucket, None)
+                self._sent.pop(charge.bucket, None)
+
     def _has_room(self, entries: Sized) -> bool:
         if len(entries) < MOST_BUCKETS:
             return True

@@ -133,6 +133,7 @@ class RedisStore:
         prefix = self._context.prefix
         await asyncio.gather(*[self._commands("DEL", f"{prefix}:{charge.bucket}") for charge in charges])
         self._context.denials.clear()
+        self._context.outage.ledger.forget(charges)
         await self._context.outage.local.reset(charges)
 
     async def aclose(self) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from asgi_ratelimit.errors import StoreTimeout, StoreUnavailable
+from asgi_ratelimit import Blocks
+from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from tests.stores.redis.limiters import limiter_on
@@ -88,6 +89,23 @@ async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: s
         await until_served(limiter)
 
 
+async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) -> None:
+    """The outage ledger does not charge it afterwards, from whichever event loop."""
+    async with limiter_on(server.url, "5/hour") as limiter:
+
+        async def remaining() -> float:
+            decision = await limiter.peek("key")
+            await limiter.store.aclose()
+            return decision.remaining
+
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            assert (await limiter.rate_limit("key", 3)).degraded
+            client.config_set("maxmemory", "0")
+        await limiter.reset("key")
+        assert await asyncio.to_thread(asyncio.run, remaining()) == 5
+
+
 async def test_a_server_that_does_not_answer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """No take waits longer than the deadline, for an answer or for a connection, and none is sent twice."""
     async with limiter_on(server.url, timeout=0.2) as limiter:
@@ -108,3 +126,16 @@ async def test_the_event_loop_never_looks_up_a_name_that_has_no_address(monkeypa
             await limiter.peek("key")
         assert (await limiter.rate_limit("key")).degraded
     assert not looked_up
+
+
+async def test_a_block_by_hand_that_fails_in_an_outage_does_not_come_later(server: RedisServer) -> None:
+    """Its caller was told that nobody is blocked."""
+    async with limiter_on(server.url) as limiter:
+        blocks = Blocks(store=limiter.store, name="login")
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            with pytest.raises(StoreUnavailable, match="'key' is not blocked"):
+                await blocks.block("key", "1 hour")
+            client.config_set("maxmemory", "0")
+        await until_served(limiter)
+        assert await blocks.blocked_for("key") == 0.0
