@@ -127,7 +127,8 @@ class Discord:
     async def __call__(self, scope: dict[str, Any], _receive: Any, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError
-        status, headers, body = 200, {}, dict(self.counts)
+        headers: dict[str, str] = {}
+        status, body = 200, dict[str, Any](self.counts)
         if scope["path"] != "/counts":
             status, headers, body = self.answer(scope["method"], scope["path"])
         content = json.dumps(body).encode()
