@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from asgi_ratelimit import Blocks
-from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit.errors import StoreTimeout, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from tests.stores.redis.limiters import limiter_on
