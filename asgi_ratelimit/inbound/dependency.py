@@ -195,7 +195,11 @@ class RateLimit:
         if not takes:
             return None
         receiving = receiving_of(connection) if plan.may_wait else None
-        decision, *_ = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        try:
+            decision, *_ = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+        except BaseException:  # the request was cancelled: what earlier limits charged it comes back as well
+            await limits.refund_all()
+            raise
         if decision.shadow:
             return None
         limits.add([decision], enforcer.store)

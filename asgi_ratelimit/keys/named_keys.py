@@ -34,6 +34,12 @@ class _HashedKey(NamedKey):
         data = as_bytes(secret) if isinstance(secret, str) else secret
         self._hash_key = b"asgi_ratelimit" if data is None else blake2b(data, digest_size=64).digest()
 
+    def _only(self, values: set[bytes]) -> str | None:
+        """The key of the only value, or that of all requests with several; ``None`` without one."""
+        if len(values) > 1:
+            return UNREADABLE
+        return self._hash(values.pop()) if values else None
+
     def _hash(self, value: bytes) -> str:
         return blake2b(value, digest_size=16, key=self._hash_key).hexdigest()
 
@@ -41,9 +47,9 @@ class _HashedKey(NamedKey):
 class header(_HashedKey):  # noqa: N801  # a function to its users
     """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
 
-    Nor is there a key where it comes twice with different values: apps read the first or the last one, so a client
-    could choose a key that the app does not see. With a ``secret``, which must be the same in all processes, nobody who
-    reads the store can even test guesses.
+    Requests in which it comes twice with different values share one key: apps read the first or the last one, so a
+    client could choose a key that the app does not see. With a ``secret``, which must be the same in all processes,
+    nobody who reads the store can even test guesses.
     """
 
     @shows_use('header("x-api-key")')
@@ -54,7 +60,7 @@ class header(_HashedKey):  # noqa: N801  # a function to its users
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
         values = {value.strip(b" \t") for name, value in scope["headers"] if name == self._name}
-        return self._hash(values.pop()) if len(values) == 1 else None
+        return self._only(values)
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.headers`` shows it, for ``Limiter.peek`` or ``Blocks``."""
@@ -79,8 +85,8 @@ class cookie(_HashedKey):  # noqa: N801  # a function to its users
             for pair in value.decode("latin-1").split(";") if name == b"cookie" else ():
                 key, equals, text = pair.partition("=")
                 if equals and key.strip() == self.name:
-                    values.add(_unquoted(text.strip()))
-        return self._hash(as_bytes(values.pop())) if len(values) == 1 else None
+                    values.add(as_bytes(_unquoted(text.strip())))
+        return self._only(values)
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.cookies`` shows it, for ``Limiter.peek`` or ``Blocks``."""

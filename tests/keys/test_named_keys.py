@@ -105,9 +105,9 @@ def test_blanks_around_a_value_are_not_part_of_it() -> None:
     assert {header_key(value) for value in (b"a b", b" a b", b"a b\t ", b"\ta b")} == {header_key(b"a b")}
 
 
-def test_a_header_with_several_values_is_no_key() -> None:
+def test_headers_with_several_values_share_a_key() -> None:
     """Apps read the first or the last one, so a client could choose a key that the app does not see."""
-    assert header_key(b"good", b"junk") is None
+    assert header_key(b"good", b"junk") == header_key(b"junk", b"more", b"good") == "unreadable"
     assert header_key(b"good", b"good ") == header_key(b"good")
 
 
@@ -130,9 +130,9 @@ def test_a_cookie_is_keyed_as_the_app_reads_it(values: list[bytes], seen: str | 
 
 
 @pytest.mark.parametrize("values", [[b"session=good; session=junk"], [b"session=junk", b"session=good"]])
-def test_a_cookie_with_several_values_is_no_key(values: list[bytes]) -> None:
+def test_cookies_with_several_values_share_a_key(values: list[bytes]) -> None:
     """As for a header."""
-    assert cookie_key(*values) is None
+    assert cookie_key(*values) == "unreadable"
 
 
 PIECES = ['session="', "session=", "other=1", "\\", "\\054", "a", '"', ";", " ", "=", '\\"']
@@ -144,7 +144,7 @@ def test_any_cookie_is_read_as_the_app_reads_it(parts: list[str]) -> None:
     scope = http(headers=[(b"cookie", "".join(parts).encode("latin-1"))])
     read = HTTPConnection(scope).cookies.get("session")
     key = cookie("session")
-    assert key.of(scope) in (None, key.key_of(read or ""))
+    assert key.of(scope) in (None, "unreadable", key.key_of(read or ""))
     assert "".join(parts).count("session=") != 1 or key.of(scope) == (None if read is None else key.key_of(read))
 
 

@@ -1,13 +1,16 @@
 """Dependencies of FastAPI that wait for their slots, with and without a middleware around the app."""
 
+import asyncio
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.types import Message
 
-from asgi_ratelimit import Decision, RateLimit
+from asgi_ratelimit import Decision, Limiter, MemoryStore, RateLimit
 from asgi_ratelimit.keys import header
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import http
 from tests.support.visitors import Site, Visitor
 
 BODY: list[Message] = [
@@ -92,3 +95,33 @@ def test_a_request_that_waits_twice_says_how_long_altogether() -> None:
     assert Api(is_inside=True, quota="4/s burst 1", max_delay=1.0).run(Visitor(), second) == [0.0, 1.0]
     assert second.delay == "1.000"
     assert second.body == b"0.75"
+
+
+async def connected() -> Message:
+    """The ``receive`` of a client that stays."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def discard(message: Message) -> None: ...
+
+
+def test_a_request_that_is_cancelled_while_it_waits_gets_everything_back() -> None:
+    """What earlier dependencies have charged it, too."""
+    clock = SteppedClock(0)
+    store, app = MemoryStore(clock=clock), FastAPI()
+    earlier = RateLimit("100/hour", name="earlier", store=store)
+    waiting = RateLimit("1/s burst 1", max_delay=5.0, name="waiting", store=store)
+
+    @app.get("/", dependencies=[Depends(earlier), Depends(waiting)])
+    async def endpoint() -> None: ...
+
+    async def main() -> int:
+        requests = [asyncio.ensure_future(app(http(client=("203.0.113.7", 1)), connected, discard)) for _ in range(3)]
+        await asyncio.sleep(0.25)
+        for request in requests[1:]:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        return (await Limiter("100/hour", name="earlier", store=store).peek("203.0.113.7")).remaining
+
+    assert clock.run(main()) == 99
