@@ -179,7 +179,7 @@ def _wait_us(name: str, seconds: float) -> float:
 
 @dataclass(slots=True)
 class Decision:
-    """The answer to a take: complete, and never changed after it is built (not frozen, for speed alone).
+    """The answer to a take: complete, and not changed after it is built, but for the ``id`` of what was given back.
 
     Stored is what was decided: ``take``, with the costs that were granted; whether it is ``allowed``; its ``wait_us``
     until the slot, or, if refused, from ``now_us`` on; the state of each charge that now holds, ``stored``; the time

@@ -295,7 +295,7 @@ class CommandsByLoop(ByLoop[Commands]):
 
     async def aclose(self) -> None:
         """Close the client of the running event loop after its answers; the next command opens another one."""
-        commands = self.pop(asyncio.get_running_loop(), None)
+        commands = self.pop_running()
         if commands is not None:
             await commands.aclose()
 
