@@ -59,10 +59,10 @@ class Slot:
     """The decision that booked it; ``None`` for a place."""
 
 
-def by_time(slot: Slot) -> float:
-    """When a slot comes on the clock of the store, whose order is that of the bookings; 0 for a place."""
+def by_booking(slot: Slot) -> tuple[float, int]:
+    """Sorts slots as they were booked: by the clock of the store, then by the order of the takes; places are equal."""
     decision: Decision | None = slot.decision
-    return 0.0 if decision is None else decision.now_us + decision.wait_us
+    return (0.0, 0) if decision is None else (decision.now_us + decision.wait_us, decision.id)
 
 
 def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
@@ -172,7 +172,7 @@ class Queues:
                 return
             queue.bookings -= bookings
             if slot is not None:
-                insort(queue.slots, slot, key=by_time)
+                insort(queue.slots, slot, key=by_booking)
             self._changed(queue)
 
     def give_up(self, waiter: Waiter) -> None:
@@ -218,7 +218,7 @@ class Queues:
         """Remove and return the slots that go back, the newest first: it makes way for the others."""
         with self._lock:
             unused, self.unused = self.unused, []
-            return sorted(unused, key=by_time, reverse=True)
+            return sorted(unused, key=by_booking, reverse=True)
 
     def _changed(self, queue: Queue) -> None:
         """Set the slots aside that nobody waits for, wake the first waiter, and forget a queue of nobody.

@@ -42,7 +42,7 @@ def test_slots_of_one_window_go_back_in_the_order_of_their_booking() -> None:
     limiter, queues = SteppedLimiter("3/minute fixed"), Queues()
     booked = [limiter.clock.run(limiter.pace("key")) for _ in range(9)]
     waiters = [queues.join("key", limiter.clock, 0.0, bookings=1) for _ in booked]
-    for late_us, decision in zip(reversed(range(9)), booked):
+    for late_us, decision in enumerate(reversed(booked)):
         queues.add("key", slot_of("key", decision, 0.0, late_us), bookings=1)
     for waiter in waiters:
         queues.give_up(waiter)
