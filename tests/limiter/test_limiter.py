@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +18,7 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +209,34 @@ def test_threads_share_it(make_store: Callable[[], Store]) -> None:
     with SyncLimiter(TokenBucket(30, 3600), store=make_store()) as limiter, ThreadPoolExecutor(16) as threads:
         decisions = list(threads.map(lambda _: limiter.rate_limit("key"), range(100)))
     assert sum(decision.allowed for decision in decisions) == 30
+
+
+FORKING = """
+import os, sys
+from asgi_ratelimit import SyncLimiter, open_store
+
+store = open_store(sys.argv[1], **({} if sys.argv[1] == "memory://" else {"timeout": 30, "on_error": "deny"}))
+limiter = SyncLimiter("5/hour", store=store)
+
+def call():
+    os.write(1, b"%d\\n" % limiter.rate_limit("key").remaining)
+
+call()
+child = os.fork()
+call()
+if child == 0:
+    limiter.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+call()
+limiter.close()
+"""
+
+
+@pytest.mark.parametrize(("url", "remaining"), [("memory://", [2, 3, 3, 4]), (None, [1, 2, 3, 4])])
+def test_a_forked_child_can_use_its_limiter(redis_url: str, url: str | None, remaining: list[int]) -> None:
+    """In Redis, parent and child share their buckets; in memory, each has its own from then on."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, url or redis_url]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(map(int, done.stdout.split())) == remaining

@@ -240,3 +240,20 @@ def test_a_take_that_is_under_way_when_its_caller_is_cancelled_is_given_back(red
             assert behind.exception() is None
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("leaving", [[0], [1], [0, 1, 2], [3]], ids=str)
+def test_a_caller_that_is_cancelled_leaves_nobody_behind(clock: SteppedClock, leaving: list[int]) -> None:
+    """The callers behind it move up, and nothing stays taken."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def main() -> list[float]:
+        await limiter.rate_limit("key", 60)
+        waiting = [asyncio.ensure_future(spend(limiter, 10)) for _ in range(4)]
+        await asyncio.sleep(5)
+        for number in leaving:
+            waiting[number].cancel()
+        return [began for began in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(began, float)]
+
+    assert clock.run(main()) == [10.0 * number for number in range(1, 5 - len(leaving))]
+    assert nobody_waits(limiter)

@@ -123,3 +123,28 @@ def test_a_fork_while_a_thread_takes() -> None:
         clock.may_go_on.set()
         assert taking.result()[0].remaining == 9
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_while_threads_wait_for_one_another() -> None:
+    """A lock that threads of the parent wait for is of no use to the child, even if it is released there."""
+    store, take, is_over = MemoryStore(), Take((Charge(QUOTA, "key"),)), Event()
+
+    def work() -> None:
+        while not is_over.is_set():
+            store.take((take,))
+
+    with ThreadPoolExecutor() as threads:
+        for _ in range(4):
+            threads.submit(work)
+        children = []
+        for _ in range(5):
+            child = os.fork()
+            if not child:
+                signal.alarm(10)
+                store.take((take,))
+                os._exit(0)
+            children.append(child)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+        is_over.set()
+    assert statuses == [0] * len(children)
