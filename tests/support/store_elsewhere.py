@@ -18,32 +18,37 @@ class StoreElsewhere:
         self._store = store
         self._latency = latency
         self.clock = store.clock
-        self.documents = _Elsewhere(store.documents, self._call)
-
-    async def _call(self, call: Any) -> Any:
-        await asyncio.sleep(self._latency / 2)
-        answer = await call
-        await asyncio.sleep(self._latency / 2)
-        return answer
+        self.documents = _Elsewhere(store.documents, latency)
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take."""
-        decisions: list[Decision] = await self._call(self._store.take(takes))
+        decisions: list[Decision] = await _travelling(self._latency, self._store.take(takes))
         return decisions
 
     def __getattr__(self, name: str) -> Any:
         """``peek``, ``settle``, ``reset`` and ``redeem``."""
         method = getattr(self._store, name)
-        return lambda *arguments: self._call(method(*arguments))
+        return lambda *arguments: _travelling(self._latency, method(*arguments))
 
     async def aclose(self) -> None:
         """The store stays open for the others."""
 
 
 class _Elsewhere:
-    def __init__(self, there: Any, call: Any) -> None:
+    """The documents of the store, which they do not keep alive: its counts would go on for the rest of the run."""
+
+    def __init__(self, there: Any, latency: float) -> None:
         self._there = there
-        self._call = call
+        self._latency = latency
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments, **options: self._call(getattr(self._there, name)(*arguments, **options))
+        method = getattr(self._there, name)
+        return lambda *arguments, **options: _travelling(self._latency, method(*arguments, **options))
+
+
+async def _travelling(latency: float, call: Any) -> Any:
+    """The answer to a call, after the way there and back."""
+    await asyncio.sleep(latency / 2)
+    answer = await call
+    await asyncio.sleep(latency / 2)
+    return answer
