@@ -6,14 +6,14 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import random
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
+from hashlib import blake2b
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -92,13 +92,6 @@ def both(decisions: Sequence[Decision], pk: Partition | None = None) -> list[Hea
 
 
 DIALECTS: dict[str | None, Dialect | None] = {"draft-10": draft, "legacy": legacy, "both": both, None: None}
-
-
-def dialect(name: str | None) -> Dialect | None:
-    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for an unknown name."""
-    if name not in list(DIALECTS):  # a list may be asked for anything, even for what has no hash
-        raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
-    return DIALECTS[name]
 
 
 def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
@@ -215,7 +208,10 @@ class HeaderOptions:
     partition_secret: str | bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        dialect(self.dialect)
+        if self.dialect not in list(DIALECTS):  # a list may be asked for anything, even for what has no hash
+            raise ConfigurationError(
+                f'headers must be "draft-10", "legacy", "both" or None, not {self.dialect!r}: headers="both"'
+            )
         for name, value in (("near_limit", self.near_limit), ("spread", self.spread)):
             is_part = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
             if not is_part and not (name == "near_limit" and value is None):
@@ -226,9 +222,11 @@ class HeaderOptions:
 
     def request_dialect(self) -> Dialect | None:
         """The dialect that renders the decisions on a request, with these options."""
-        base = dialect(self.dialect)
-        if base is not None and base is not legacy and self.partition_secret is not None:
-            base = partial(base, pk=_partition(self.partition_secret))  # type: ignore[call-arg]  # draft, or both
+        base, secret = DIALECTS[self.dialect], self.partition_secret
+        if base is not None and base is not legacy and secret is not None:
+            data = secret if isinstance(secret, bytes) else as_bytes(secret)
+            pk = partial(_pk, blake2b(data, digest_size=32).digest())
+            base = partial(base, pk=pk)  # type: ignore[call-arg]  # draft, or both
         return base if self.near_limit is None else partial(_with_near_limit, base, self.near_limit)
 
     def retry_after(self, decision: Decision) -> list[Header]:
@@ -241,16 +239,10 @@ def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions
     return headers if isinstance(headers, HeaderOptions) else HeaderOptions(headers)
 
 
-def _partition(secret: str | bytes) -> Partition:
-    """A function from keys to their ``pk``, which reveals nothing about the key."""
-    data = secret if isinstance(secret, bytes) else as_bytes(secret)
-    under = hashlib.blake2b(data, digest_size=32).digest()
-
-    @lru_cache(maxsize=16_384)
-    def pk(key: str) -> bytes:
-        return base64.b64encode(hashlib.blake2b(as_bytes(key), digest_size=9, key=under).digest())
-
-    return pk
+@lru_cache(maxsize=16_384)
+def _pk(secret: bytes, key: str) -> bytes:
+    """The ``pk`` of a key, which reveals nothing about it."""
+    return b64encode(blake2b(as_bytes(key), digest_size=9, key=secret).digest())
 
 
 def _with_near_limit(base: Dialect | None, near: float, decisions: Sequence[Decision]) -> Sequence[Header]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..headers import HeaderOptions
+from ..headers.header_rendering import HeaderOptions
 from .dependency import RateLimit
 from .enforcer import app_stores
 from .limits import Limits, RateLimited, limits

@@ -23,7 +23,7 @@ from ..buckets import DEFAULT_NAME
 from ..counts.repeating import EVERY, Repeating
 from ..decision import OnError
 from ..errors import ConfigurationError
-from ..headers import DialectName, HeaderOptions, header_options
+from ..headers.header_rendering import DialectName, HeaderOptions, header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called
 from ..logs import logger

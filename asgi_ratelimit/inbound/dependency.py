@@ -22,7 +22,7 @@ from ..argument_errors import shows_use, used_as
 from ..buckets import UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
-from ..headers import delay, draft
+from ..headers.header_rendering import delay, draft
 from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store, checked_name

@@ -18,7 +18,7 @@ from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts.process_counts import Counts, counts_of
 from ..decision import Decision, Take, without
-from ..headers import Dialect, draft
+from ..headers.header_rendering import Dialect, draft
 from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction, client_ip
 from ..limiter import as_store

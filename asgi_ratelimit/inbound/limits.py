@@ -20,7 +20,7 @@ from ..algorithms import State
 from ..argument_errors import checked_flag, shows_use
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
-from ..headers import LEGACY_NAMES, delay, draft
+from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
 from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES

@@ -13,7 +13,7 @@ from ..buckets import DEFAULT_NAME
 from ..counts.process_counts import counts_of
 from ..decision import OnError
 from ..errors import ConfigurationError
-from ..headers import DialectName, HeaderOptions, header_options
+from ..headers.header_rendering import DialectName, HeaderOptions, header_options
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path

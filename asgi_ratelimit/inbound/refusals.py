@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..buckets import DEFAULT_NAME
 from ..decision import Decision, is_outage
-from ..headers import Header, HeaderOptions, violated
+from ..headers.header_rendering import Header, HeaderOptions, violated
 from ..keys.base import called
 from .functions import Failures, connection_of, require_function
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.headers import parse
-from asgi_ratelimit.headers.answers import LONGEST_VALUE, MAX_HEADERS, duration, number, unix_time
+from asgi_ratelimit.headers.header_values import LONGEST_VALUE, MAX_HEADERS, duration, number, unix_time
 from asgi_ratelimit.profiles import PROFILES
 from tests.headers.answers import EXAMPLES
 

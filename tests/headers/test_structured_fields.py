@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.headers.ietf_drafts import parse_list
+from asgi_ratelimit.headers.header_values import parse_list
 
 LISTS = [
     '"a";q=1;w=60, "b"',

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...clock import SystemClock
 from ...decision import Charge
-from ...headers.answers import asked_waits, unix_time
+from ...headers.header_values import asked_waits, unix_time
 from ...quotas import SECOND_US, TokenBucket
 from ...waiting.drivers import Flow
 from ...waiting.waiter import SlotWaiter

@@ -1,4 +1,4 @@
-"""What an answer says: texts by source, in headers, their parameters and the body, and the numbers and times in texts.
+"""What an answer says: texts by source, in headers and the body, and the numbers, times and lists in these texts.
 
 Whatever an answer contains, reading it takes time that grows no faster than its size, and raises no exception.
 An unreadable text is ``None``. No ``await``, no clock, no lock, no logging in this module.
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..profiles.definitions import Sign, Sources, Unit, each_source
 
@@ -32,7 +32,7 @@ MAX_NUMBER = 1e15
 """A larger number is none."""
 
 MAX_PARTS = 64
-"""The most parameters of a header, names that ``{name}`` stands for, and items of a list in a body."""
+"""The most limits, items of a list, parameters of a header, and names that ``{name}`` stands for."""
 
 EPOCH_SECONDS = 1e9
 """From here on, a time without a unit is in seconds since 1970 ..."""
@@ -46,8 +46,6 @@ class Answer:
 
     ``headers`` are by name, in lower case.
     """
-
-    __slots__ = ("_body", "headers")
 
     def __init__(self, headers: Headers, body: object) -> None:
         self.headers = _by_name(headers)
@@ -196,3 +194,54 @@ def asked_waits(headers: Mapping[str, str], server_now: float | None) -> list[fl
     """
     waits = [seconds_until(headers[name], unit, server_now) for name, unit in _WAITS.items() if name in headers]
     return [wait for wait in waits if wait is not None]
+
+
+BareItem: TypeAlias = float | str
+"""A number or a string. All other values, such as bytes, are texts as they are written."""
+
+
+class Item(NamedTuple):
+    """A value, and its parameters by name."""
+
+    value: BareItem
+    parameters: dict[str, BareItem]
+
+    def number(self, name: str) -> float | None:
+        """The parameter of this name, if it is a number from 0 up."""
+        value = self.parameters.get(name)
+        return value if isinstance(value, float) and value >= 0 else None
+
+
+_BARE_ITEM = r"""(?:
+    -?[0-9]{1,12}\.[0-9]{1,3} | -?[0-9]{1,15}
+    | "(?: [\x20-\x21\x23-\x5b\x5d-\x7e] | \\["\\] )*+"
+    | : (?: [A-Za-z0-9+/]{4} )* (?: [A-Za-z0-9+/]{2,3} ={0,2} )? :  # bytes
+    | \?[01] | @-?[0-9]{1,15}  # a truth value, or a date
+    | %"(?: [\x20-\x21\x23-\x24\x26-\x7e] | %[0-9a-f]{2} )*+"  # a string of other characters
+    | [A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*+  # a token
+)"""
+_KEY = r"; [ ]* ([a-z*][a-z0-9_.*-]*+)"
+_PARAMETER = re.compile(rf"{_KEY} (?: = ({_BARE_ITEM}) )?", re.VERBOSE)
+_COMMA = r"(?: \A | (?!\A) [ \t]*+,[ \t]*+ )"
+_ITEM = re.compile(rf"{_COMMA} ({_BARE_ITEM}) ( (?: {_KEY} (?: = {_BARE_ITEM} )? )*+ )", re.VERBOSE)
+
+
+def parse_list(text: str | None) -> list[Item]:
+    """The items of a list of structured fields (RFC 9651).
+
+    There are none if there is an error anywhere, as the drafts demand, or an inner list, which no header of limits has.
+    """
+    text = (text or "").strip(" ")
+    items: list[Item] = []
+    end = 0
+    while len(items) < MAX_PARTS and (match := _ITEM.match(text, end)):
+        parameters = {name: _read(value or "?1") for name, value in _PARAMETER.findall(match[2])}
+        items.append(Item(_read(match[1]), parameters))
+        end = match.end()
+    return items if end == len(text) or len(items) == MAX_PARTS else []
+
+
+def _read(text: str) -> BareItem:
+    if text[0] == '"':
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return float(text) if text[0] in "-0123456789" else text
