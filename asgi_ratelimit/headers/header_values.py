@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from ..profiles.definitions import Sign, Sources, Unit, each_source
+from ..profiles.definitions import Sign, Source, Sources, Unit, each_source
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """A mapping, such as ``httpx.Headers``, or pairs; names in any case."""
@@ -61,13 +61,13 @@ class Answer:
         for source in each_source(sources):
             path = str(source).replace("{name}", name)
             header, _, parameter = path.partition("#")
-            text = self.headers.get(header, "")
+            text = self.headers.get(header.lower(), "")
             if not isinstance(source, str):
                 texts.append(path)
             elif path.startswith("body:"):
                 texts += _texts_in(self._body, path[5:])
             else:
-                texts.append(_parameters(text).get(parameter, "") if parameter else text)
+                texts.append(_parameters(text).get(parameter.lower(), "") if parameter else text)
         return list(filter(None, texts))
 
     def has(self, sign: Sign, name: str = "") -> bool:
@@ -75,11 +75,11 @@ class Answer:
         texts = self.texts(sign[0], name)
         return any(fnmatchcase(text.lower(), sign[1].lower()) for text in texts) if sign[1] else not texts
 
-    def names(self, templates: Iterable[str]) -> list[str]:
+    def names(self, sources: Iterable[Source]) -> list[str]:
         """What ``{name}`` stands for in any of these sources, in their order."""
         names: list[str] = []
-        for template in templates:
-            header, _, parameter = template.partition("#")
+        for template in [source for source in sources if isinstance(source, str) and "{name}" in source]:
+            header, _, parameter = template.lower().partition("#")
             before, _, after = header.partition("{name}")
             if parameter == "{name}":
                 names += _parameters(self.headers.get(header, ""))

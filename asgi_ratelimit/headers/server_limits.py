@@ -140,13 +140,13 @@ def _bounded(limit: ServerLimit, max_delay: float) -> ServerLimit:
 def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:
     """The limits in the syntax of the drafts, or else all limits that the profile names, or else policies alone."""
     read = answer.headers.get
-    drafts = [limits_in(read(draft), read(f"{draft}-policy")) for draft in profile.drafts]
+    drafts = [limits_in(read(draft.lower()), read(f"{draft.lower()}-policy")) for draft in profile.drafts]
     for limits in drafts:
         if any(limit.remaining is not None for limit in limits):
             return limits
     by_name: dict[str, ServerLimit] = {}
     for entry in profile.limits:
-        for name in answer.names(entry.templates) if "{name}" in entry.name else [""]:
+        for name in answer.names(entry.sources()) if "{name}" in entry.name else [""]:
             for limit in _read(answer, entry, name, server_now):
                 by_name.setdefault(limit.name, limit)
     return list(by_name.values()) or next(filter(None, drafts), [])

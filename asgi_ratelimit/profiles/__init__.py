@@ -6,12 +6,10 @@ For ``cost`` and ``settle``, there are estimates of requests, which can learn, a
 """
 
 from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
+from .costs import LearnedEstimate, anthropic_estimate, anthropic_usage, model, openai_estimate, openai_usage
 from .definitions import STANDARD_REFUSALS, Ban, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal, Routes
-from .estimates import LearnedEstimate, anthropic_estimate, model, openai_estimate
-from .language_models import anthropic, groq, openai
-from .platforms import discord, github, gitlab, notion, reddit, slack, x
+from .platforms import anthropic, discord, github, gitlab, groq, notion, openai, reddit, slack, x
 from .registry import PROFILES, aimd, auto, gradient, ietf, named
-from .usage import anthropic_usage, openai_usage
 
 __all__ = [
     "PROFILES",

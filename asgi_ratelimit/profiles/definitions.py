@@ -6,8 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..argument_errors import shows_use
@@ -20,9 +19,53 @@ LONGEST_SEGMENT = 64
 """A longer segment of a path is a token or a text, and not part of a bucket's name, unless it belongs to a major
 parameter."""
 
+Source: TypeAlias = str | float
+"""Where a value is: ``"x-limit"`` is a header, ``"x-limit#used"`` a parameter in a header, ``"body:cost.left"`` a field
+of the body (``*`` for any item of a list); a number is the value itself. ``{name}`` stands for the name of a limit.
+Headers are in any case."""
+
+Sources: TypeAlias = Source | tuple[Source, ...]
+"""One source, or several, of which the first that has a value counts; ``()`` for none."""
+
+Sign: TypeAlias = tuple[str, str]
+"""A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
+is a header that is present, and ``("via", "")`` one that is missing."""
+
+Unit: TypeAlias = Literal["auto", "s", "ms", "epoch", "epoch-ms"]
+"""The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
+durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size."""
+
+ResetMeaning: TypeAlias = Literal["window end", "next unit", "full refill"]
+"""What happens at a reset: a new window begins, more units become available, or the limit is as good as unused."""
+
+
+def each_source(sources: Sources) -> tuple[Source, ...]:
+    """The sources one by one."""
+    return sources if isinstance(sources, tuple) else (sources,)
+
+
+_CHOICES = {"reset_unit": get_args(Unit), "reset_means": get_args(ResetMeaning), "window_unit": ("s", "ms")}
+
+
+class _Checked:
+    """Data whose fields are checked when it is built."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a tuple without its comma, a source of another type, and an unknown unit or meaning."""
+        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+            name, value, choices = each.name, getattr(self, each.name), _CHOICES.get(each.name, ())
+            if choices and value not in choices:
+                raise ConfigurationError(f'{name} must be one of {choices}, not {value!r}: {name}="{choices[0]}"')
+            if str(each.type).startswith("tuple") and not isinstance(value, tuple):
+                raise ConfigurationError(f"{name} must be a tuple, not {value!r}: {name}=({value!r},)")
+            if each.type == "Sources" and not all(isinstance(one, str | float | int) for one in each_source(value)):
+                raise ConfigurationError(f'{name} must be a source or several, not {value!r}: {name}="x-{name}"')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Routes:
+class Routes(_Checked):
     """Which parts of a path belong to the name of a bucket.
 
     * ``majors``: segments after which one segment, or as many as stated, is part of the bucket's name:
@@ -76,56 +119,8 @@ NO_ROUTES = Routes()
 """Every method and path has a bucket of its own."""
 
 
-Source: TypeAlias = str | float
-"""Where a value is: ``"x-limit"`` is a header, ``"x-limit#used"`` a parameter in a header, ``"body:cost.left"`` a field
-of the body (``*`` for any item of a list); a number is the value itself. ``{name}`` stands for the name of a limit."""
-
-Sources: TypeAlias = Source | tuple[Source, ...]
-"""One source, or several, of which the first that has a value counts; ``()`` for none."""
-
-Sign: TypeAlias = tuple[str, str]
-"""A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
-is a header that is present, and ``("via", "")`` one that is missing."""
-
-Unit: TypeAlias = Literal["auto", "s", "ms", "epoch", "epoch-ms"]
-"""The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
-durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size."""
-
-ResetMeaning: TypeAlias = Literal["window end", "next unit", "full refill"]
-"""What happens at a reset: a new window begins, more units become available, or the limit is as good as unused."""
-
-
-def each_source(sources: Sources) -> tuple[Source, ...]:
-    """The sources one by one."""
-    return sources if isinstance(sources, tuple) else (sources,)
-
-
-def _require_one_of(field: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Refuse any value but these."""
-    if value not in allowed:
-        raise ConfigurationError(f'{field} must be one of {", ".join(allowed)}, not {value!r}: {field}="{allowed[0]}"')
-
-
-def _require_sources(sources: Iterable[object]) -> None:
-    """Refuse anything but sources."""
-    for source in sources:
-        if isinstance(source, bool) or not isinstance(source, str | float | int):
-            raise ConfigurationError(f'a source is a text or a number, not {source!r}: "x-ratelimit-remaining"')
-        if isinstance(source, str) and not _is_valid(source):
-            raise ConfigurationError(
-                f"a source is the name of a header in lower case, or a path in the body, with {{name}} once at most, "
-                f'not {source!r}: "x-ratelimit-remaining" or "body:error.code"'
-            )
-
-
-def _is_valid(source: str) -> bool:
-    if source.startswith("body:"):
-        return source != "body:"
-    return bool(source) and source == source.lower() and source.count("{name}") <= 1 and " " not in source
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitHeaders:
+class LimitHeaders(_Checked):
     """Where an answer states one limit, or, with ``{name}`` in ``name`` and sources, several similar ones.
 
     * ``limit``, ``remaining`` and ``used`` are units; ``utilization`` is the part of the limit that is used, 0 to 1;
@@ -157,18 +152,6 @@ class LimitHeaders:
     unit: str = "requests"
     scope: str | None = None
     exhausted: Sign | None = None
-    templates: tuple[str, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not written as a source, a unit or a meaning."""
-        _require_one_of("reset_unit", self.reset_unit, get_args(Unit))
-        _require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
-        _require_one_of("window_unit", self.window_unit, ("s", "ms"))
-        _require_sources(self.sources())
-        if not any((self.limit, self.remaining, self.used, self.utilization, self.policies)):
-            raise ConfigurationError(f'{self.name!r} says nothing of a limit: LimitHeaders(remaining="x-remaining")')
-        templates = [source for source in self.sources() if isinstance(source, str) and "{name}" in source]
-        object.__setattr__(self, "templates", tuple(templates))
 
     def sources(self) -> list[Source]:
         """All sources of the limit, field by field."""
@@ -184,7 +167,7 @@ def alike(pattern: str, words: str = "limit remaining reset", **others: Any) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(_Checked):
     """How an API refuses: with one of ``statuses`` and all of ``signs``.
 
     ``scope`` says what kind of refusal it is. ``wait`` is in seconds, for an answer that names no time. One that
@@ -197,12 +180,6 @@ class Refusal:
     wait: float | None = None
     is_final: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse a single status without its comma, and values that are not signs."""
-        if not isinstance(self.statuses, tuple) or not all(isinstance(status, int) for status in self.statuses):
-            raise ConfigurationError(f"statuses must be a tuple of numbers, not {self.statuses!r}: Refusal((429,))")
-        _require_sources(source for source, _ in self.signs)
-
 
 STANDARD_REFUSALS = (
     Refusal((429,)),
@@ -214,7 +191,7 @@ STANDARD_REFUSALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ban:
+class Ban(_Checked):
     """When an API bans a client: at ``count`` answers with one of ``statuses`` within ``seconds``.
 
     Refusals of the scopes ``uncounted`` do not count.
@@ -239,7 +216,7 @@ class HiddenRate:
 
     def __post_init__(self) -> None:
         """Refuse bounds between which there is no rate."""
-        _require_bounds("rate", self.floor, self.ceiling, self.start, "aimd(0.5, 100)", least=1 / 86_400)
+        _require_bounds(self, 1 / 86_400, "aimd(0.5, 100)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,24 +232,20 @@ class HiddenConcurrency:
 
     def __post_init__(self) -> None:
         """Refuse bounds between which there is no number of requests."""
-        _require_bounds("concurrency", self.floor, self.ceiling, self.start, "gradient(2, 100)", least=1)
+        _require_bounds(self, 1, "gradient(2, 100)")
 
 
-def _require_bounds(
-    what: str, floor: float, ceiling: float, start: float | None, example: str, *, least: float
-) -> None:
-    bounds = [floor, ceiling] if start is None else [floor, start, ceiling]
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in bounds)
+def _require_bounds(search: HiddenRate | HiddenConcurrency, least: float, example: str) -> None:
+    bounds = [search.floor, search.ceiling] if search.start is None else [search.floor, search.start, search.ceiling]
+    are_numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in bounds)
     if not are_numbers or bounds != sorted(bounds) or not least <= bounds[0] <= bounds[-1] < math.inf:
-        raise ConfigurationError(
-            f"the bounds of a {what} are numbers of at least {least:.3g}, from the floor up to the ceiling, "
-            f"not {bounds!r}: {example}"
-        )
+        rising = f"numbers of at least {least:.3g}, from the floor up to the ceiling"
+        raise ConfigurationError(f"the bounds of a search are {rising}, not {bounds!r}: {example}")
 
 
 @shows_use('Profile(name="example", limits=(limit,))')
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(_Checked):
     """How to read the answers of an API; ``source`` is the page that documents them.
 
     * ``limits``: where answers state limits. Of two limits with one name, the first one present counts.
@@ -285,8 +258,8 @@ class Profile:
     * ``quota``: a limit of all requests that answers report only by refusals. An ``AdaptiveTransport`` keeps to it,
       unless it has a quota of its own. ``quota_exempt``: segments of paths whose requests neither of them counts.
     * ``hidden_rate`` and ``hidden_concurrency``: limits that answers do not report, and that a transport searches for.
-    * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first candidate
-      whose sign the answer has, and otherwise by itself.
+    * ``signs``: headers, in lower case, that no other API sends. A profile with ``candidates`` reads an answer by the
+      first candidate whose sign the answer has, and otherwise by itself.
     """
 
     name: str
@@ -305,13 +278,3 @@ class Profile:
     hidden_concurrency: HiddenConcurrency | None = None
     signs: tuple[str, ...] = ()
     candidates: tuple[Profile, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse data that a profile cannot have."""
-        if not isinstance(self.limits, tuple) or not all(isinstance(each, LimitHeaders) for each in self.limits):
-            raise ConfigurationError(f"limits must be a tuple of LimitHeaders, not {self.limits!r}: limits=(limit,)")
-        for name, headers in (("drafts", self.drafts), ("signs", self.signs)):
-            if not isinstance(headers, tuple):
-                raise ConfigurationError(f'{name} must be a tuple of headers, not {headers!r}: {name}=("ratelimit",)')
-        _require_sources((*self.drafts, *self.signs, *each_source(self.waits), *each_source(self.scopes)))
-        _require_sources(source for source, _ in self.covers_all)

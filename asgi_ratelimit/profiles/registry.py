@@ -7,8 +7,7 @@ from dataclasses import replace
 from ..errors import ConfigurationError
 from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
 from .definitions import STANDARD_REFUSALS, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal, alike
-from .language_models import anthropic, groq, openai
-from .platforms import discord, github, gitlab, notion, reddit, slack, x
+from .platforms import anthropic, discord, github, gitlab, groq, notion, openai, reddit, slack, x
 
 VIOLATED = "body:violated-policies.*"
 """The names of the violated policies, in problem details (RFC 9457) of the type ``quota-exceeded``."""
@@ -43,16 +42,13 @@ X_RATE_LIMIT = alike(
     reset=("x-rate-limit-reset", "x-rate-limit-reset-at"),
 )
 
-OF_A_VENDOR = (
-    alike("x-{name}-ratelimit-*", "limit remaining used reset", name="{name}"),
-    alike("x-{name}-rate-limit-*", "limit remaining used reset", name="{name}"),
-)
+OF_A_VENDOR = alike("x-{name}-ratelimit-*", "limit remaining used reset", name="{name}")
 """For example ``X-Toast-RateLimit-Remaining``."""
 
-OF_SEVERAL_NAMES = (alike("x-ratelimit-*-{name}", name="{name}"), alike("x-rate-limit-*-{name}", name="{name}"))
+OF_SEVERAL_NAMES = alike("x-ratelimit-*-{name}", name="{name}")
 """For example ``X-RateLimit-Remaining-Minute``, as API gateways send it."""
 
-GENERIC = (DRAFTS_00_TO_07, X_RATELIMIT, X_RATE_LIMIT, alike("rate-limit-*"), *OF_A_VENDOR, *OF_SEVERAL_NAMES)
+GENERIC = (DRAFTS_00_TO_07, X_RATELIMIT, X_RATE_LIMIT, alike("rate-limit-*"), OF_A_VENDOR, OF_SEVERAL_NAMES)
 
 ietf = Profile(
     name="ietf",
@@ -87,9 +83,8 @@ def named(profile: Profile | str) -> Profile:
     if isinstance(profile, Profile):
         return profile
     if not isinstance(profile, str) or profile not in PROFILES:
-        raise ConfigurationError(
-            f'a profile is a Profile or one of {", ".join(PROFILES)}, not {profile!r}: profile="auto"'
-        )
+        names = ", ".join(PROFILES)
+        raise ConfigurationError(f'a profile is a Profile or one of {names}, not {profile!r}: profile="auto"')
     return PROFILES[profile]
 
 

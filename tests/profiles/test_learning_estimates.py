@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -44,10 +45,13 @@ def test_only_the_groups_learned_last_are_kept() -> None:
     assert [round(cost(group)) for group in "abc"] == [20, 100, 20]
 
 
-@pytest.mark.parametrize("actual", [{}, {"other": 5}, math.nan, -1, "20", {"tokens": None}], ids=repr)
+@pytest.mark.parametrize("actual", [{}, {"other": 5}, {"tokens": None}, math.nan, -1, "20"], ids=repr)
 def test_what_is_no_cost_teaches_nothing(actual: Any) -> None:
-    """The estimate stays as it is."""
-    assert learned({"tokens": 100}, [actual] * 3)("a") == {"tokens": 100}
+    """The estimate stays as it is; a wrong number is an error."""
+    cost = learned({"tokens": 100}, [])
+    with nullcontext() if isinstance(actual, dict) else pytest.raises(ValueError, match=repr(actual)):
+        cost.learn("a", 100, actual)
+    assert cost("a") == {"tokens": 100}
 
 
 @pytest.mark.parametrize("estimate", [math.nan, math.inf, -1, "100", None], ids=repr)
@@ -71,9 +75,8 @@ def test_an_estimate_that_is_no_cost(estimate: Any) -> None:
 def test_arguments_are_checked_at_once(wrong: dict[str, Any]) -> None:
     """The error quotes the value, and shows a right one."""
     (name,) = wrong
-    with pytest.raises(ConfigurationError, match=rf"{name} must be .*: {name}=") as error:
+    with pytest.raises(ConfigurationError, match=rf"{name}.* not .*{wrong[name]!r}.*: LearnedEstimate\("):
         LearnedEstimate(**{"estimate": lambda request: 1, **wrong})
-    assert repr(wrong[name]) in str(error.value)
 
 
 costs = st.floats(0, 2**53) | st.integers(0, 2**53)
@@ -81,7 +84,7 @@ costs = st.floats(0, 2**53) | st.integers(0, 2**53)
 
 @given(
     estimates=st.lists(costs, min_size=1, max_size=5),
-    actual=st.lists(costs | st.floats(), max_size=20),
+    actual=st.lists(costs, max_size=20),
     weight=st.floats(0, 1, exclude_min=True),
     deviations=st.floats(0, 100),
 )

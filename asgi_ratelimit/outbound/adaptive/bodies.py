@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from ...profiles import Profile
+from ...profiles.costs import decoded
 from ...profiles.definitions import Source, each_source
-from ...profiles.usage import decoded
 
 MAX_BODY = 65_536
 """Bytes of a body that are read for limits, compressed or not; a longer one says nothing about them."""
