@@ -3,9 +3,8 @@
 A key function takes the connection and returns a text, bytes, or ``None``, which means that its rule does not apply.
 """
 
-from .base import Key, KeyFunction
+from .base import Key, KeyFunction, combine, first_of
 from .client_ip import client_ip
-from .combine import combine, first_of
 from .named_keys import cookie, header, path_param, state, user
 
 __all__ = [
