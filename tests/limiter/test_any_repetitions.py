@@ -17,7 +17,8 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import PaceTimeout
-from tests.support.repeating import NotingStore, ProcessStore
+from tests.support.repeating import NotingStore
+from tests.support.store_elsewhere import StoreElsewhere
 
 
 @dataclass
@@ -81,7 +82,7 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
     """Whatever the callers of one process do."""
     clock = SteppedClock(0)
     shared = NotingStore(clock)
-    limiter = Limiter(quota, store=shared if latency is None else ProcessStore(shared, latency))
+    limiter = Limiter(quota, store=shared if latency is None else StoreElsewhere(shared, 2 * latency))
     left = clock.run(play(clock, [limiter], callers))
     assert not set(left) & set(shared.given_back)
     assert len(shared.given_back_charges) == len(set(shared.given_back_charges))
@@ -113,7 +114,7 @@ async def booked_ahead(store: Store, quota: Quota) -> tuple[Limiter, Decision]:
 def shared(request: pytest.FixtureRequest) -> tuple[SteppedClock, Store]:
     """A clock at 0, and a store in this process or elsewhere."""
     store = MemoryStore(clock=SteppedClock(0))
-    return store.clock, store if request.param == "memory" else ProcessStore(store)  # type: ignore[return-value]
+    return store.clock, store if request.param == "memory" else StoreElsewhere(store, 0.0)  # type: ignore[return-value]
 
 
 @KINDS

@@ -9,10 +9,10 @@ import pytest
 
 from asgi_ratelimit import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.histories import ROUNDING
-from tests.support.late_stores import StoreOfProcess
+from tests.support.store_elsewhere import StoreElsewhere
 
 BUCKET = TokenBucket(60_000, 60)
 ESTIMATE, ACTUAL = 1500, 313
@@ -22,7 +22,7 @@ def times_of_blocks(estimate: float, processes: int = 1) -> list[float]:
     """When a hundred callers enter their blocks of ten seconds in five minutes, in microseconds; each comes at once."""
     clock, times = SteppedClock(0), list[float]()
     shared = MemoryStore(clock=clock)
-    stores: list[Store] = [StoreOfProcess(shared) for _ in range(processes)] if processes > 1 else [shared]
+    stores = [StoreElsewhere(shared) for _ in range(processes)] if processes > 1 else [shared]
 
     async def call(limiter: Limiter) -> None:
         while True:

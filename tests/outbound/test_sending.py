@@ -16,8 +16,9 @@ from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting.drivers import background_loop, run_async, run_sync
-from tests.support.late_stores import LateAnswers, StoreOfProcess
+from tests.support.late_stores import LateAnswers
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
+from tests.support.store_elsewhere import StoreElsewhere
 
 LATER = (429, {"retry-after": "2"})
 
@@ -73,7 +74,7 @@ def test_a_pause_that_another_process_begins_holds_up_all_whose_slots_are_still_
         async with client.module.AsyncClient(transport=client.transport("1/s", store=store), timeout=None) as paced:
             requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(3)]
             await asyncio.sleep(1.1)
-            elsewhere = Pauses(StoreOfProcess(client.store), "outbound", client.clock.now_us)
+            elsewhere = Pauses(StoreElsewhere(client.store), "outbound", client.clock.now_us)
             await run_async(elsewhere.begin("one.example", 5.0))
             await asyncio.gather(*requests)
 

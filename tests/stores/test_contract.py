@@ -18,7 +18,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore, Store, settle
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.other_process import OtherProcess
+from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -346,7 +346,7 @@ async def test_a_lowered_bucket_locks_nobody_out(store: Store, clock: SteppedClo
     old = Limiter(TokenBucket(1, burst=1, name="quota"), store=store)
     for _ in range(17):
         await old.pace("key")
-    new = Limiter(TokenBucket(0.5, burst=1, name="quota"), store=OtherProcess(store))
+    new = Limiter(TokenBucket(0.5, burst=1, name="quota"), store=StoreElsewhere(store))
     refused = await new.rate_limit("key")
     assert refused.retry_after == 2
     clock.advance(refused.retry_after - 0.000001)

@@ -1,13 +1,14 @@
-"""Stores that answer late, for tests of what happens between a decision and its answer, and among processes."""
+"""Stores that answer late, for tests of what happens between a decision and its answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from asgi_ratelimit.clock import Clock
-from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
+from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.stores import MemoryStore
+from tests.support.store_elsewhere import StoreElsewhere
 
 
 class SlowStore(MemoryStore):
@@ -21,49 +22,20 @@ class SlowStore(MemoryStore):
         return decisions
 
 
-class StoreOfProcess:
-    """The store as one of several processes has it: all share the buckets, and no process sees the others' callers."""
-
-    in_process = False
-
-    def __init__(self, shared: MemoryStore) -> None:
-        self._shared = shared
-
-    @property
-    def clock(self) -> Clock:
-        return self._shared.clock
-
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        decisions = await self._shared.take(takes)
-        await asyncio.sleep(0.001)
-        return decisions
-
-    async def peek(self, take: Take) -> Decision:
-        return await self._shared.peek(take)
-
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        return await self._shared.settle(settlements)
-
-    async def reset(self, charges: Sequence[Charge]) -> None:
-        await self._shared.reset(charges)
-
-    async def aclose(self) -> None:
-        await self._shared.aclose()
-
-
-class LateAnswers(StoreOfProcess):
+class LateAnswers(StoreElsewhere):
     """It decides at once, and answers as many seconds later as ``late`` says for the time in seconds."""
 
-    def __init__(self, shared: MemoryStore, late: Callable[[float], float]) -> None:
-        super().__init__(shared)
+    def __init__(self, store: MemoryStore, late: Callable[[float], float]) -> None:
+        super().__init__(store)
         self._late = late
 
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        decisions = await self._shared.take(takes)
-        await asyncio.sleep(self._late(self.clock.now_us() / 1e6))
-        return decisions
+    async def take(self, takes: Sequence[Take]) -> Any:
+        return await self._late_answer(self._store.take(takes))
 
-    async def peek(self, take: Take) -> Decision:
-        decision = await self._shared.peek(take)
+    async def peek(self, take: Take) -> Any:
+        return await self._late_answer(self._store.peek(take))
+
+    async def _late_answer(self, call: Any) -> Any:
+        answer = await call
         await asyncio.sleep(self._late(self.clock.now_us() / 1e6))
-        return decision
+        return answer

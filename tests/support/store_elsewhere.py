@@ -1,20 +1,21 @@
-"""A store that behaves like one that processes share, over a memory store on a clock of its own."""
+"""A store that behaves like one that processes share, over any other store."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from inspect import iscoroutinefunction
 from typing import Any
 
-from asgi_ratelimit import Decision, MemoryStore, Take
+from asgi_ratelimit import Decision, Take
 
 
 class StoreElsewhere:
-    """One process's view of a memory store; each call takes ``latency`` seconds, half of them on the way there."""
+    """One process's view of a store. Each call takes ``latency`` seconds, half of them on the way there."""
 
     in_process = False
 
-    def __init__(self, store: MemoryStore, latency: float = 0.001) -> None:
+    def __init__(self, store: Any, latency: float = 0.001) -> None:
         self._store = store
         self._latency = latency
         self.clock = store.clock
@@ -26,9 +27,11 @@ class StoreElsewhere:
         return decisions
 
     def __getattr__(self, name: str) -> Any:
-        """``peek``, ``settle``, ``reset`` and ``redeem``."""
-        method = getattr(self._store, name)
-        return lambda *arguments: _travelling(self._latency, method(*arguments))
+        """``peek``, ``settle`` and ``reset``, and what is there at once."""
+        member = getattr(self._store, name)
+        if not iscoroutinefunction(member):
+            return member
+        return lambda *arguments: _travelling(self._latency, member(*arguments))
 
     async def aclose(self) -> None:
         """The store stays open for the others."""

@@ -11,7 +11,7 @@ import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, pace
 from asgi_ratelimit.waiting.drivers import background_loop
-from tests.support.late_stores import StoreOfProcess
+from tests.support.store_elsewhere import StoreElsewhere
 
 
 async def waits() -> int:
@@ -23,7 +23,7 @@ async def where() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     return asyncio.get_running_loop(), threading.current_thread()
 
 
-@pace("10/s", store=StoreOfProcess(MemoryStore()))
+@pace("10/s", store=StoreElsewhere(MemoryStore()))
 def paced() -> None: ...
 
 
