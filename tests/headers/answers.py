@@ -44,16 +44,8 @@ drafted = partial(ServerLimit, reset_means="next unit")
 unified = partial(ServerLimit, limit=1, unit="share", scope="account")
 
 
-def throttle_status(available: int) -> dict[str, object]:
-    """The part of a body in which Shopify says what is available."""
-    return {"maximumAvailable": 1000, "currentlyAvailable": available, "restoreRate": 50}
-
-
 STANDARDS = {
     "RFC 9110, a delay": Example(profile="auto", status=503, headers={"retry-after": "120"}, wait=120.0),
-    "RFC 9110, a date": Example(
-        profile="auto", status=429, headers={"retry-after": "Thu, 26 Mar 2026 16:00:30 GMT"}, wait=60.0
-    ),
     "Retry-After of an answer that is no refusal": Example(profile="auto", headers={"retry-after": "0"}),
     "Azure Cosmos DB, milliseconds": Example(
         profile="auto", status=429, headers={"x-ms-retry-after-ms": "9"}, wait=0.009
@@ -97,11 +89,6 @@ STANDARDS = {
         headers={"ratelimit": "limit=100, remaining=50, reset=5", "ratelimit-policy": "100;w=60"},
         limits=[ServerLimit(limit=100, remaining=50, window=60, reset_after=5)],
     ),
-    "IETF drafts 0 to 6": Example(
-        profile="ietf",
-        headers=under("ratelimit-", limit="100, 100;w=60", remaining=50, reset=50),
-        limits=[ServerLimit(limit=100, remaining=50, window=60, reset_after=50)],
-    ),
     "IETF drafts 5 and 6, with a policy": Example(
         profile="ietf",
         headers=under("ratelimit-", limit=10, policy='10;w=1, 50;w=60;comment="sliding"', remaining=9, reset=1),
@@ -125,13 +112,12 @@ STANDARDS = {
     ),
 }
 
-JAVASCRIPT = "Thu Mar 26 2026 16:59:42 GMT+0100 (Central European Standard Time)"
 RESETS = {
     "since 1970": (IN_30_S, 30.0),
     "from now": ("30", 30.0),
     "milliseconds since 1970": ("1774540800500", 30.5),
     "ISO 8601": ("2026-03-27T00:00:00Z", 28_830.0),
-    "as JavaScript writes dates": (JAVASCRIPT, 12.0),
+    "as JavaScript writes dates": ("Thu Mar 26 2026 16:59:42 GMT+0100 (Central European Standard Time)", 12.0),
 }
 ODD = {
     f"X-RateLimit-Reset, {form}": Example(
@@ -313,9 +299,8 @@ LANGUAGE_MODELS = {
         },
         limits=[
             full(name="requests", limit=50, remaining=49, reset_after=1),
-            full(
-                name="tokens", limit=38_000, remaining=38_000, reset_after=0, unit="tokens"
-            ),  # captured: a second late
+            # captured: a second late
+            full(name="tokens", limit=38_000, remaining=38_000, reset_after=0, unit="tokens"),
             full(name="input-tokens", limit=30_000, remaining=29_000, reset_after=2, unit="tokens"),
             full(name="output-tokens", limit=8000, remaining=0, reset_after=60, unit="tokens"),
         ],
@@ -375,7 +360,11 @@ BUSINESSES = {
         body={
             "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
             "extensions": {
-                "cost": {"requestedQueryCost": 502, "actualQueryCost": None, "throttleStatus": throttle_status(402)}
+                "cost": {
+                    "requestedQueryCost": 502,
+                    "actualQueryCost": None,
+                    "throttleStatus": {"maximumAvailable": 1000, "currentlyAvailable": 402, "restoreRate": 50},
+                }
             },
         },
         limits=[ServerLimit(name="points", limit=1000, remaining=402, refill=50, cost=502, unit="points")],

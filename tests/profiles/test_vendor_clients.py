@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import httpx2
 import pytest
 
-from tests.profiles.vendors import KINDS, VENDORS, Anthropic, OpenAI, Vendor
+from tests.profiles.vendors import Anthropic, OpenAI, Vendor
+from tests.support.server import Uvicorn
 
 NewVendor = Callable[..., Vendor]
 
@@ -16,8 +19,28 @@ LONG = 3_600_000.0
 """A period in which nothing drains while a test runs."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("which", VENDORS)
+@pytest.fixture(scope="module")
+def vendor_with() -> Iterator[NewVendor]:
+    """A new account with a vendor: with a limit of requests, one for each kind of tokens, and a period."""
+    urls: dict[tuple[object, ...], str] = {}
+    with ExitStack() as servers:
+
+        def made(kind: type[Vendor], requests: float, tokens: float, period: float) -> Vendor:
+            which = (kind, requests, tokens, period)
+            if which not in urls:
+                limits = {name.replace("_", "-"): (tokens, period) for name in kind.names}
+                env = {"STAND_IN_LIMITS": json.dumps({"requests": (requests, period), **limits})}
+                server = Uvicorn(f"tests.stand_ins.{kind.vendor.lower()}_server:app", env=env)
+                urls[which] = servers.enter_context(server).url
+            return kind(urls[which])
+
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("which", "kind"),
+    [(OpenAI, "async"), (OpenAI, "sync streamed"), (Anthropic, "sync"), (Anthropic, "async streamed")],
+)
 def test_each_request_is_charged_what_it_has_used(vendor_with: NewVendor, which: type[Vendor], kind: str) -> None:
     """Twenty requests that estimate more than 6,000 tokens, at a limit of 1,000, do not wait."""
     vendor = vendor_with(which, 1000, 1000, LONG)
@@ -72,7 +95,7 @@ def test_the_timeouts_of_the_clients_do_not_count_the_wait(vendor_with: NewVendo
         transport = vendor.transport(
             httpx2.AsyncHTTPTransport(verify=False), vendor.quotas(5, 100_000, 2.0), cost={"requests": 5}
         )
-        async with vendor.async_client(transport).with_options(timeout=1.0) as client:
+        async with vendor.client(transport, "Async").with_options(timeout=1.0) as client:
             await asyncio.gather(vendor.async_call(client, False), vendor.async_call(client, False))
 
     asyncio.run(main())

@@ -6,7 +6,7 @@ To import them takes a second, and is left to the tests that use them: most runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from importlib import import_module
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -24,11 +24,13 @@ MESSAGES: Any = [{"role": "user", "content": "x" * 40 + f" {WORDS}"}]
 class Vendor:
     """One account with a vendor, whose requests each allow 300 tokens of output and use 10 and 5."""
 
+    vendor: ClassVar[str]
+    path: ClassVar[str]
     names: tuple[str, ...]
-    used: ClassVar[dict[str, float]]
-    request: ClassVar[Any]
-    estimate: Callable[[Any], dict[str, float]]
-    settle: Callable[[Any], Any]
+    estimate: Any
+    settle: Any
+    call: Any
+    async_call: Any
 
     def __init__(self, url: str) -> None:
         self.url, self.key = url, str(uuid4())
@@ -58,104 +60,73 @@ class Vendor:
     def run(self, kind: str, calls: int, at_once: int, quotas: list[TokenBucket], **options: Any) -> None:
         """Make calls of a kind, ``sync``, ``async``, ``sync streamed`` or ``async streamed``."""
         streamed = "streamed" in kind
-        if kind.startswith("async"):
-            asyncio.run(
-                self._run_async(
-                    calls, at_once, streamed, self.transport(httpx2.AsyncHTTPTransport(verify=False), quotas, **options)
-                )
-            )
-        else:
+        if kind.startswith("sync"):
             with self.client(self.transport(httpx2.HTTPTransport(verify=False), quotas, **options)) as client:
                 for _ in range(calls):
                     self.call(client, streamed)
+            return
 
-    async def _run_async(self, calls: int, at_once: int, streamed: bool, transport: PacedTransport) -> None:
-        places = asyncio.Semaphore(at_once)
-        async with self.async_client(transport) as client:
+        async def main() -> None:
+            places = asyncio.Semaphore(at_once)
+            transport = self.transport(httpx2.AsyncHTTPTransport(verify=False), quotas, **options)
+            async with self.client(transport, "Async") as client:
 
-            async def call() -> None:
-                async with places:
-                    await self.async_call(client, streamed)
+                async def call() -> None:
+                    async with places:
+                        await self.async_call(client, streamed)
 
-            await asyncio.gather(*[call() for _ in range(calls)])
+                await asyncio.gather(*[call() for _ in range(calls)])
 
-    def client(self, transport: PacedTransport) -> Any:
-        """The vendor's client without ``async``."""
-        raise NotImplementedError
+        asyncio.run(main())
 
-    def async_client(self, transport: PacedTransport) -> Any:
-        """The vendor's client with ``async``."""
-        raise NotImplementedError
-
-    def call(self, client: Any, streamed: bool) -> None:
-        """Make one call, and read the whole answer."""
-        raise NotImplementedError
-
-    def async_call(self, client: Any, streamed: bool) -> Coroutine[Any, Any, None]:
-        """Make one call, and read the whole answer."""
-        raise NotImplementedError
+    def client(self, transport: PacedTransport, kind: str = "") -> Any:
+        """The vendor's client, or with ``Async`` the one with ``async``."""
+        module = import_module(type(self).vendor.lower())
+        http_client = getattr(module, f"Default{kind}HttpxClient")(transport=transport, trust_env=False)
+        client = getattr(module, f"{kind}{type(self).vendor}")
+        return client(api_key=self.key, base_url=f"{self.url}{self.path}", http_client=http_client)
 
 
 class OpenAI(Vendor):
     """Chat completions."""
 
+    vendor, path = "OpenAI", "/v1"
     names = ("tokens",)
     used: ClassVar = {"tokens": INPUT + WORDS}
     estimate = staticmethod(openai_estimate)
     settle = staticmethod(openai_usage)
     request: ClassVar[Any] = {"model": "small", "messages": MESSAGES, "max_completion_tokens": MOST}
-
-    def client(self, transport: PacedTransport) -> Any:
-        import openai
-
-        http_client = openai.DefaultHttpxClient(transport=transport, trust_env=False)
-        return openai.OpenAI(api_key=self.key, base_url=f"{self.url}/v1", http_client=http_client)
-
-    def async_client(self, transport: PacedTransport) -> Any:
-        import openai
-
-        http_client = openai.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
-        return openai.AsyncOpenAI(api_key=self.key, base_url=f"{self.url}/v1", http_client=http_client)
+    streaming: ClassVar[Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def call(self, client: Any, streamed: bool) -> None:
+        """Make one call, and read the whole answer."""
         if not streamed:
             assert client.chat.completions.create(**self.request).usage.completion_tokens == WORDS
             return
-        options = {"stream": True, "stream_options": {"include_usage": True}}
-        with client.chat.completions.create(**self.request, **options) as stream:
+        with client.chat.completions.create(**self.request, **self.streaming) as stream:
             assert [chunk.usage for chunk in stream][-1].completion_tokens == WORDS
 
     async def async_call(self, client: Any, streamed: bool) -> None:
+        """Make one call, and read the whole answer."""
         if not streamed:
             assert (await client.chat.completions.create(**self.request)).usage.completion_tokens == WORDS
             return
-        options = {"stream": True, "stream_options": {"include_usage": True}}
-        async with await client.chat.completions.create(**self.request, **options) as stream:
+        async with await client.chat.completions.create(**self.request, **self.streaming) as stream:
             assert [chunk.usage async for chunk in stream][-1].completion_tokens == WORDS
 
 
 class Anthropic(Vendor):
     """Messages."""
 
+    vendor, path = "Anthropic", ""
     names = ("input_tokens", "output_tokens")
     used: ClassVar = {"input_tokens": INPUT, "output_tokens": WORDS}
     estimate = staticmethod(anthropic_estimate)
     settle = staticmethod(anthropic_usage)
     request: ClassVar[Any] = {"model": "small", "messages": MESSAGES, "max_tokens": MOST}
 
-    def client(self, transport: PacedTransport) -> Any:
-        import anthropic
-
-        http_client = anthropic.DefaultHttpxClient(transport=transport, trust_env=False)
-        return anthropic.Anthropic(api_key=self.key, base_url=self.url, http_client=http_client)
-
-    def async_client(self, transport: PacedTransport) -> Any:
-        import anthropic
-
-        http_client = anthropic.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
-        return anthropic.AsyncAnthropic(api_key=self.key, base_url=self.url, http_client=http_client)
-
     def call(self, client: Any, streamed: bool) -> None:
+        """Make one call, and read the whole answer."""
         if not streamed:
             assert client.messages.create(**self.request).usage.output_tokens == WORDS
             return
@@ -163,12 +134,9 @@ class Anthropic(Vendor):
             assert stream.get_final_message().usage.output_tokens == WORDS
 
     async def async_call(self, client: Any, streamed: bool) -> None:
+        """Make one call, and read the whole answer."""
         if not streamed:
             assert (await client.messages.create(**self.request)).usage.output_tokens == WORDS
             return
         async with client.messages.stream(**self.request) as stream:
             assert (await stream.get_final_message()).usage.output_tokens == WORDS
-
-
-VENDORS = (OpenAI, Anthropic)
-KINDS = ("sync", "async", "sync streamed", "async streamed")

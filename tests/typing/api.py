@@ -50,20 +50,13 @@ from asgi_ratelimit import (
     open_store,
     pace,
     parse_quotas,
+    profiles,
 )
 from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
+from asgi_ratelimit.headers import ServerLimits, parse
 from asgi_ratelimit.hooks import Event, Failure, Hook, failures, log_refusals
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
-from asgi_ratelimit.profiles import (
-    LearnedEstimate,
-    Profile,
-    anthropic_estimate,
-    anthropic_usage,
-    model,
-    openai_estimate,
-    openai_usage,
-)
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from asgi_ratelimit.tools import Covered, coverage
 
@@ -333,17 +326,34 @@ def adaptive_transports() -> None:
     for bucket in transport.state():
         assert_type(bucket.remaining, float | None)
         assert_type(bucket.waiting, int)
-    AdaptiveTransport(httpx.HTTPTransport(), profile=Profile(name="mine"), store="memory://")
+    AdaptiveTransport(httpx.HTTPTransport(), profile=profiles.Profile(name="mine"), store="memory://")
     AdaptiveTransport(httpx.HTTPTransport(), retries="2")  # type: ignore[arg-type]
 
 
 async def other_clients(session: requests.Session) -> None:
     """The same for requests and aiohttp, with ready functions for language models."""
     quotas = [TokenBucket(500, 60, name="requests"), TokenBucket(200_000, 60, name="tokens")]
-    cost = LearnedEstimate(openai_estimate, by=model, weight=0.2)
-    session.mount("https://", PacedAdapter(HTTPAdapter(), quotas, key=model, cost=cost, settle=openai_usage, retries=1))
-    async with PacedMiddleware("10/s", cost=anthropic_estimate, settle=anthropic_usage, name="api") as paced:
+    cost = profiles.LearnedEstimate(profiles.openai_estimate, by=profiles.model, weight=0.2)
+    session.mount(
+        "https://",
+        PacedAdapter(HTTPAdapter(), quotas, key=profiles.model, cost=cost, settle=profiles.openai_usage, retries=1),
+    )
+    async with PacedMiddleware(
+        "10/s", cost=profiles.anthropic_estimate, settle=profiles.anthropic_usage, name="api"
+    ) as paced:
         aiohttp.ClientSession(middlewares=[paced])
+
+
+def answers(answer: httpx.Response, other: httpx2.Response, pairs: list[tuple[bytes, bytes]]) -> None:
+    """The headers of any client, with profiles by name and with one's own."""
+    own = profiles.Profile(
+        name="own", limits=(profiles.LimitHeaders(remaining="x-left", window=60),), refusals=(profiles.Refusal((420,)),)
+    )
+    assert_type(parse(answer.status_code, answer.headers, profile="github", body=answer.json()), ServerLimits)
+    assert_type(parse(other.status_code, other.headers, profile=own, now=1.8e9, max_delay=60), ServerLimits)
+    assert_type(parse(200, pairs, profile=profiles.discord).limits[0].wait(5), float | None)
+    assert_type(profiles.discord.routes.route("GET", "/users/@me"), str)
+    profiles.LimitHeaders(remaining="x-left", reset_means="end")  # type: ignore[arg-type]
 
 
 async def own_tests() -> None:
