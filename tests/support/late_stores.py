@@ -26,7 +26,7 @@ class LateAnswers(StoreElsewhere):
     """It decides at once, and answers as many seconds later as ``late`` says for the time in seconds."""
 
     def __init__(self, store: MemoryStore, late: Callable[[float], float]) -> None:
-        super().__init__(store)
+        super().__init__(store, 0.0)
         self._late = late
 
     async def take(self, takes: Sequence[Take]) -> Any:
