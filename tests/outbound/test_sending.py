@@ -74,7 +74,7 @@ def test_a_pause_that_another_process_begins_holds_up_all_whose_slots_are_still_
         async with client.module.AsyncClient(transport=client.transport("1/s", store=store), timeout=None) as paced:
             requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(3)]
             await asyncio.sleep(1.1)
-            elsewhere = Pauses(StoreElsewhere(client.store), "outbound", client.clock.now_us)
+            elsewhere = Pauses(StoreElsewhere(client.store, 0.0), "outbound", client.clock.now_us)
             await run_async(elsewhere.begin("one.example", 5.0))
             await asyncio.gather(*requests)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -23,7 +24,7 @@ class StoreElsewhere:
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take."""
-        decisions: list[Decision] = await _travelling(self._latency, self._store.take(takes))
+        decisions: list[Decision] = await _travelling(self._latency, self._store.take, takes)
         return decisions
 
     def __getattr__(self, name: str) -> Any:
@@ -31,7 +32,7 @@ class StoreElsewhere:
         member = getattr(self._store, name)
         if not iscoroutinefunction(member):
             return member
-        return lambda *arguments: _travelling(self._latency, member(*arguments))
+        return partial(_travelling, self._latency, member)
 
     async def aclose(self) -> None:
         """The store stays open for the others."""
@@ -45,13 +46,12 @@ class _Elsewhere:
         self._latency = latency
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._there, name)
-        return lambda *arguments, **options: _travelling(self._latency, method(*arguments, **options))
+        return partial(_travelling, self._latency, getattr(self._there, name))
 
 
-async def _travelling(latency: float, call: Any) -> Any:
-    """The answer to a call, after the way there and back."""
+async def _travelling(latency: float, method: Any, *arguments: Any, **options: Any) -> Any:
+    """The answer of a method, which is called after the way there, and answers after the way back."""
     await asyncio.sleep(latency / 2)
-    answer = await call
+    answer = await method(*arguments, **options)
     await asyncio.sleep(latency / 2)
     return answer
