@@ -37,13 +37,20 @@ def vendor_with() -> Iterator[NewVendor]:
         yield made
 
 
+@pytest.mark.parametrize("is_adaptive", [False, True], ids=["declared", "and learned"])
 @pytest.mark.parametrize(
     ("which", "kind"),
     [(OpenAI, "async"), (OpenAI, "sync streamed"), (Anthropic, "sync"), (Anthropic, "async streamed")],
 )
-def test_each_request_is_charged_what_it_has_used(vendor_with: NewVendor, which: type[Vendor], kind: str) -> None:
-    """Twenty requests that estimate more than 6,000 tokens, at a limit of 1,000, do not wait."""
+def test_each_request_is_charged_what_it_has_used(
+    vendor_with: NewVendor, which: type[Vendor], kind: str, is_adaptive: bool
+) -> None:
+    """Twenty requests that estimate more than 6,000 tokens, at a limit of 1,000, do not wait.
+
+    Nor do they over a transport that learns the limits which the answers report.
+    """
     vendor = vendor_with(which, 1000, 1000, LONG)
+    vendor.is_adaptive = is_adaptive
     quotas = vendor.quotas(1000, 1000, LONG)
     vendor.run(kind, 20, 2, quotas, max_delay=10)
     report = vendor.report()

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import httpx2
 
-from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
+from asgi_ratelimit import AdaptiveTransport, Limiter, MemoryStore, PacedTransport, TokenBucket
 from asgi_ratelimit.profiles import anthropic_estimate, anthropic_usage, model, openai_estimate, openai_usage
 
 WORDS = 5
@@ -29,6 +29,7 @@ class Vendor:
     names: tuple[str, ...]
     estimate: Any
     settle: Any
+    is_adaptive = False
     call: Any
     async_call: Any
 
@@ -43,6 +44,8 @@ class Vendor:
 
     def transport(self, inner: Any, quotas: list[TokenBucket], **options: Any) -> PacedTransport:
         """A paced transport, as the docs recommend it."""
+        if self.is_adaptive:
+            inner = AdaptiveTransport(inner, profile=self.vendor.lower(), retries=0)
         defaults = {"key": model, "cost": self.estimate, "settle": self.settle, "store": self.store, "name": "vendor"}
         return PacedTransport(inner, quotas, **{**defaults, **options})
 
