@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from asgi_ratelimit import RateLimit
 from asgi_ratelimit.logs import PAGE
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.server import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -39,10 +41,12 @@ def no_default_store() -> Iterator[None]:
 def test_a_program_runs_and_prints_what_its_comments_say(
     program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comment after ``print(...)`` is its output; time stands still for requests, however long they take here."""
-    if "TestClient(" in program and "websocket" not in program:
-        now_ns = time.time_ns()
-        monkeypatch.setattr(time, "time_ns", lambda: now_ns)
+    """A comment after ``print(...)`` is its output. Where no network carries requests, only their waits take time."""
+    if "ASGITransport(" in program or ("TestClient(" in program and "websocket" not in program):
+        clock = SteppedClock()
+        monkeypatch.setattr(asyncio, "run", clock.run)
+        for name in ("time_ns", "monotonic_ns"):
+            monkeypatch.setattr(time, name, lambda: clock.now_us() * 1000)
     exec(compile(program, "docs", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.splitlines() == EXPECTED.findall(program)
 
