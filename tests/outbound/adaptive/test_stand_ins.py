@@ -79,12 +79,12 @@ def send(module: Any, with_async: bool, url: str, call: dict[str, Any], number: 
 @pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("api", CALLS)
 def test_all_are_served(urls: dict[str, str], module: Any, with_async: bool, api: str) -> None:
-    """36 requests at once, of which the server allows 30: the others wait. None is refused for a window's sake.
+    """32 requests at once, of which the server allows 30: the others wait. None is refused for a window's sake.
 
     Where units come back one by one, as those of language models do, a request that overtakes another may be refused.
     """
-    refused = send(module, with_async, urls[api], CALLS[api], 36, profile=api, retries=3)
-    assert refused <= (0 if api in ("discord", "github", "ietf") else 6)
+    refused = send(module, with_async, urls[api], CALLS[api], 32, profile=api, retries=3)
+    assert refused <= (0 if api in ("discord", "github", "ietf") else 2)
 
 
 @pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
@@ -99,7 +99,7 @@ def test_a_hidden_rate_is_searched_for(module: Any, with_async: bool) -> None:
     """All are served in the end, although the server says nothing."""
     with counting_server("bucket", 40, burst=5, unit="never") as server:
         profile = aimd(1, 200, start=80)
-        assert 1 <= send(module, with_async, server.url, CALLS["ietf"], 30, profile=profile, retries=20) <= 30
+        assert send(module, with_async, server.url, CALLS["ietf"], 30, profile=profile, retries=20) <= 30
 
 
 class InThreads(httpx.AsyncBaseTransport):
