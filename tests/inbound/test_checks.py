@@ -5,7 +5,6 @@ One that turns a limit off, or lets clients evade it, is logged once, with a lin
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 import time
@@ -22,11 +21,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimit, RateLimitMiddleware, Rule
-from asgi_ratelimit.inbound.checks import number_of_workers
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.inbound.routes import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import warn_once
-from tests.support.asgi import Peer, ask, crash, http
+from tests.support.asgi import Peer, ask, http
 from tests.support.names import named
 from tests.support.server import Uvicorn
 from tests.support.store_elsewhere import StoreElsewhere
@@ -307,13 +306,3 @@ def test_a_middleware_instead_of_its_class() -> None:
     right = r'is added as a class: app.add_middleware\(RateLimitMiddleware, quota="5/minute"\): RateLimitMiddleware.__c'
     with pytest.raises(TypeError, match=right):
         app.build_middleware_stack()
-
-
-async def test_a_wrong_argument_is_logged_when_the_app_starts(caplog: pytest.LogCaptureFixture) -> None:
-    """Servers may take it for an app without a lifespan, and not report it."""
-    app = Starlette(middleware=[Middleware(RateLimitMiddleware, quota="5/mintue")])
-    await crash(app, {"type": "lifespan"}, QuotaError)
-    ((name, level, text),) = caplog.record_tuples
-    assert (name, level) == ("asgi_ratelimit", logging.ERROR)
-    assert text.startswith("RateLimitMiddleware cannot be built")
-    assert "QuotaError: '5/mintue'" in text

@@ -170,7 +170,7 @@ async def test_a_dependency_that_returns_no_key(caplog: pytest.LogCaptureFixture
     """The address is the key, and the log says what to return, without showing the user."""
     app = user_app(lambda request: User())
     assert [(await ask(app)).status for _ in range(2)] == [200, 429]
-    assert "Depends(current_user) returned a User, but a key is a str" in caplog.text
+    assert "a key function's result is of type User, but a key is a str" in caplog.text
     assert "secret" not in caplog.text
 
 

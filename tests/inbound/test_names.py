@@ -100,11 +100,8 @@ async def test_mounts_with_a_middleware_each_do_not_share() -> None:
 
 
 async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
-    """Whatever the values in the path of its first request, in each process."""
+    """So two of them do not share."""
     store = a_store()
-
-    def an_app() -> Router:
-        return Router([Mount(path, hidden()) for path in ("/a/{tenant}/{number:int}", "/b")])
 
     def hidden() -> Any:
         limited = RateLimitMiddleware(ok, "1/minute", store=store)
@@ -114,8 +111,8 @@ async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
 
         return hiding
 
-    assert await statuses(an_app(), "/a/acme/1/", "/b/", "/b/") == [200, 200, 429]
-    assert await statuses(an_app(), "/a/beta/2/", "/a/acme/1/") == [429, 429]
+    app = Router([Mount(path, hidden()) for path in ("/a", "/b")])
+    assert await statuses(app, "/a/x", "/b/x", "/b/y") == [200, 200, 429]
 
 
 # Hosts, and routes of one path

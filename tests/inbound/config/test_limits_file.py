@@ -217,7 +217,7 @@ RULE_MISTAKES = [
 MISTAKES = [
     *[(RULE + text, message) for text, message in RULE_MISTAKES],
     ('[[rules]]\npath = "/x"\nqouta = "1/s"', ", rules[1] (/x): there is no key 'qouta', did you mean 'quota'?"),
-    ('[[rules]]\nquota = "1/s"', ', rules[1]: a rule has no path: path = "/login"'),
+    ('[[rules]]\nquota = "1/s"', ', rules[1].path: the path of a rule starts with "/", not None'),
     ('[[rules]]\npath = "x"\nquota = "1/s"', ', rules[1].path (x): the path of a rule starts with "/"'),
     (RULE.replace("/x", "/u/{id}") + 'key = "path_param:idd"', "needs a parameter {idd}, which '/u/{id}'"),
     (f'{RULE}name = "a"\n{RULE.replace("3", "4")}name = "a"', ": two rules named 'a' have different quotas"),
@@ -226,7 +226,7 @@ MISTAKES = [
         '[[rules]]\npath = "/x"\ntier = "plam"\n' + TIER + 'free = "1/s"',
         ".tier (/x): there is no such tier as 'plam', did",
     ),
-    (TIER, ", tiers.plan: a tier has a function and quotas"),
+    ('[tiers.plan]\nfree = "1/s"', ", tiers.plan.function: None does not name a function"),
     (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
     (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
     (
@@ -258,16 +258,14 @@ def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, message: st
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named in full, because a relative path begins where the program was started."""
+    """The folder is named, because a relative path begins where the program was started."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
-    for name, problem in (("no.toml", "No such file"), ("bytes.toml", "'utf-8' codec"), (".", "no file")):
-        with pytest.raises(
-            ConfigurationError, match=f"{re.escape(str(tmp_path / name).removesuffix('/.'))}.*{problem}"
-        ):
-            RateLimitMiddleware(app, config=name)
-    with pytest.raises(ConfigurationError, match=r'not 5: config="limits.toml"'):
-        RateLimitMiddleware(app, config=5)  # type: ignore[arg-type]
+    problems = {"no.toml": "No such file", "bytes.toml": "'utf-8' codec", ".": "Is a directory", 5: "expected str"}
+    for name, problem in problems.items():
+        where = f"{name!r} cannot be read in {tmp_path}: "
+        with pytest.raises(ConfigurationError, match=f'{re.escape(where)}.*{problem}.*: config="limits.toml"'):
+            RateLimitMiddleware(app, config=name)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("statement", ["raise RuntimeError('not now')", "raise SystemExit('not now')", "(not now"])
@@ -281,9 +279,7 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_the_program_says_too(tmp_path: Path) -> None:
     """Nobody has to guess which one counts, of an option or of the quotas under a name."""
-    with pytest.raises(
-        ConfigurationError, match=r"limits.toml, quota: '1/s': the program gives it, too, quota='2/s': "
-    ):
+    with pytest.raises(ConfigurationError, match=r"limits.toml, quota: the program gives it, too, quota='2/s': "):
         limited(tmp_path / "limits.toml", 'quota = "1/s"', quota="2/s")
     with pytest.raises(ConfigurationError, match=r"limits.toml: two rules named 'a'"):
         limited(tmp_path / "limits.toml", RULE + 'name = "a"', rules=[Rule("/z", "4/s", name="a")])
