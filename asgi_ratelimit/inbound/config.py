@@ -26,18 +26,16 @@ from ..keys.base import called
 from ..logs import logger
 from ..quota_text import as_quotas
 from ..quotas import Quota
-from .delays import checked_max_waiting
+from .delays import require_waiting
 from .functions import Failures, require_function
 from .penalties import Penalty
 from .plan import USUAL, Options, RuleTable
 from .rules import Rule
 
-SETTLED_AFTER = 0.1
-"""Seconds for which a file must not change before it is read: somebody may be writing it."""
+SETTLED_AFTER = 0.1  # seconds for which a file must not change before it is read: somebody may be writing it
 
 
-AT_START = ("name", "headers", "max_waiting")
-"""The options that a file can change only for the next start of a program."""
+AT_START = ("name", "headers", "max_waiting")  # the options that a file can change only for the next start of a program
 
 
 # The content of a file
@@ -82,19 +80,19 @@ _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier",
 _OF_PENALTY = {each.name for each in fields(Penalty) if each.init}
 _OF_CLIENT_IP = {"forwarded_header", "ipv6_prefix", "trusted_proxies"}
 
+# Keys that take a name, `header:X-Api-Key`
 _KEYS: Mapping[str, Any] = {each.__name__: each for each in (cookie, header, path_param, state, user)}
-"""Keys that take a name, ``header:X-Api-Key``."""
 
 
 class _Reader:
     """Reads the tables of one file."""
 
     def __init__(self) -> None:
-        self._place: list[str] = []
-        """The keys that lead to what is read, or to the mistake."""
+        self._place: list[str] = []  # the keys that lead to what is read, or to the mistake
         self._rule_label = ""
         self._client_ip: KeyFunction = client_ip()
         self._tiers: dict[str, Tier] = {}
+        # How values of TOML become arguments, where they are not the same; what they are given to checks them
         self._reads: Mapping[str, Callable[[Any], Any]] = {
             "key": self._key,
             "tier": self._tier_named,
@@ -104,7 +102,6 @@ class _Reader:
             "settle": _function,
             "on_limited": _function,
         }
-        """How values of TOML become arguments, where they are not the same; what they are given to checks them."""
 
     @property
     def place(self) -> str:
@@ -218,7 +215,7 @@ def _checked_options(**given: Any) -> dict[str, Any]:
     """These options of a middleware, where all else is as usual; ``ValueError`` for wrong ones."""
     options = replace(USUAL, **{"quota": "1/s", **given})
     header_options(options.headers)
-    checked_max_waiting(options.max_waiting)
+    require_waiting(options.max_waiting)
     RuleTable(options, Failures())
     return given
 
@@ -243,9 +240,7 @@ def _variable(match: re.Match[str]) -> str:
     name, default = match.groups()
     value = os.environ.get(name) or default
     if value is None:
-        raise ConfigurationError(
-            f"the environment variable {name} is not set, and has no default: ${{{name}:-default}}"
-        )
+        raise ConfigurationError(f"the variable {name} is not set, and has no default: ${{{name}:-default}}")
     return value
 
 
@@ -257,8 +252,6 @@ def _hint(word: object, valid: Iterable[str]) -> str:
 def _function(value: Any) -> Any:
     """The function that ``module:function`` names."""
     module_name, _, path = str(value).partition(":")
-    if not module_name or not path:
-        raise ConfigurationError(f"{value!r} does not name a function: app.limits:plan_of")
     try:
         target: Any = import_module(module_name)
         for part in path.split("."):
@@ -282,8 +275,8 @@ class LimitsFile(Repeating):
         self._path = path
         self._of_program = of_program
         self._subscriber: Callable[[], Any] = lambda: None
+        # The content at the last look, and that which was read; or the reason why there is none
         self._seen = self._applied = self._read()
-        """The content at the last look, and that which was read; or the reason why there is none."""
         self.options = options_in(self._applied, str(path), of_program)
 
     @property
@@ -300,9 +293,9 @@ class LimitsFile(Repeating):
         self._subscriber = ref(subscriber)
         self.start()
 
-    def is_other_version(self, other: LimitsFile) -> bool:
+    def is_other_version(self, other: LimitsFile | None) -> bool:
         """Whether another has read the same file, but not the same version of it."""
-        return os.path.abspath(self._path) == os.path.abspath(other._path) and self._applied != other._applied
+        return other is not None and self._path == other._path and self._applied != other._applied
 
     async def run(self) -> float:
         """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""

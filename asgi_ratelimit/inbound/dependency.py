@@ -22,7 +22,7 @@ from ..buckets import UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
-from ..keys import Key, KeyFunction, client_ip
+from ..keys import Key, KeyFunction
 from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store
 from ..overrides import limit_text, live_overrides, subscribe
@@ -32,15 +32,14 @@ from ..stores.name_owners import register
 from .delays import receiving_of
 from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
-from .limits import SCOPE_KEY, RateLimited, RequestLimits, request_limits
+from .limits import SCOPE_KEY, RateLimited, RequestLimits
 from .penalties import Penalty
 from .plan import Plan
 from .refusals import LimitUnavailable, OnLimited, refusing_name
-from .routes import AppRoute, place_text, walk, warn_of_workers
+from .routes import place_text, walk, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 
-_checked: WeakSet[Any] = WeakSet()
-"""The apps whose limits all stand where FastAPI calls them."""
+_checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
 _KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
 _NAMED = 'RateLimit("5/minute", name="login")'
@@ -50,14 +49,11 @@ _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", k
 class DependencyKey:
     """``key=Depends(current_user_id)``: the key that a dependency returns; FastAPI calls it once for each request."""
 
-    VALUES = "asgi_ratelimit.keys"
-    """The entry in the scope of a request that stores the values of dependencies."""
+    VALUES = "asgi_ratelimit.keys"  # the entry in the scope of a request that stores the values of dependencies
 
     def __init__(self, dependency: Any) -> None:
         if dependency.dependency is None:
             raise ConfigurationError(f"key={dependency!r} names no dependency: {_KEYED}")
-        for mistake in _mistakes_of_key(dependency.dependency):
-            raise mistake
         self.dependency = dependency
 
     def __repr__(self) -> str:
@@ -133,17 +129,16 @@ class RateLimit:
 
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
+        # How many of its rules are named after their route
         self.unnamed = sum([rule.name == UNNAMED for rule in rules])
-        """How many of its rules are named after their route."""
-        self._names = [rule.name for rule in rules]
-        """The names of its rules, as of the route of the last request."""
+        self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
+        # The router of the last request, after a route of which rules without a name are named
         self._router: object = self
-        """The router of the last request, after a route of which rules without a name are named."""
+        # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
         self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
-        """The plan of the limit behind the enforcer of each app, and the enforcer's key at that time."""
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
+        # The keys that dependencies return, by the names under which FastAPI passes them
         self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
-        """The keys that dependencies return, by the names under which FastAPI passes them."""
         kind = Parameter.KEYWORD_ONLY
         own = [Parameter(name, kind, default=key.dependency) for name, key in self._keys.items()]
         connection = Parameter("connection", kind, annotation=HTTPConnection)
@@ -154,9 +149,7 @@ class RateLimit:
         each = [f'RateLimit("{limit_text(rule.quota)}"{name})' for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    @used_as(
-        'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call__'
-    )
+    @used_as('RateLimit is no decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 
@@ -166,7 +159,7 @@ class RateLimit:
         if values:
             by_key = {self._keys[name]: value for name, value in values.items()}
             scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
-        limits = request_limits(scope) or _started(scope)
+        limits: RequestLimits = scope.get(SCOPE_KEY) or _started(scope)
         enforcer = self._own or limits.enforcer
         if limits.server_send is None and app_stores.replacement is not None:
             enforcer = app_stores.replacement
@@ -246,7 +239,7 @@ class RateLimit:
 
     def _follow(self, router: Any) -> None:
         """Name the limit after its route in a router; ``ConfigurationError`` if it is on several routes, or on none."""
-        names = _names_by_limit(router).get(self, {})
+        names = names_in(router).get(self, {})
         own = [*names.values()][:1]
         if len(names) != 1 or (self._router is not self and own != [self._names]):
             raise _needs_name(self, [*names, *(self._names if names else ())])
@@ -306,28 +299,39 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
     """
     for mistake in mistakes(app):
         raise mistake
-    for limit in limits_of(app):
+    for limit in names_in(app):
         limit.register(enforcer)
-
-
-def limits_of(app: Any) -> list[RateLimit]:
-    """The limits on the routes of an app, in order, each once."""
-    return list(dict.fromkeys([limit for _, limit in _with_places(app)]))
 
 
 def has_limited_route(app: Any) -> bool:
     """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
     middlewares = (each.app for route in walk(app) for each in route.middlewares)
-    return bool(limits_of(app)) or any(hasattr(type(each), "limits_nothing") for each in middlewares)
+    return bool(names_in(app)) or any(hasattr(type(each), "limits_nothing") for each in middlewares)
+
+
+def names_in(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
+    """The limits on the routes of an app, in order, with the names that their rules have there, by the routes.
+
+    No two limits are named after one route. Routes of one path under several hosts are one place for a limit: that
+    under the first of these hosts.
+    """
+    names: dict[RateLimit, dict[str, list[str]]] = {}
+    numbers: Counter[str] = Counter()
+    for route in walk(app):
+        path = place_text(route.path, route.methods)
+        for limit in route.dependencies:
+            if isinstance(limit, RateLimit) and path not in names.setdefault(limit, {}):
+                names[limit][path] = limit.names_at(route.place, numbers[route.place] + 1)
+                numbers[route.place] += limit.unnamed
+    return names
 
 
 def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
     """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
-    by_limit, named = _names_by_limit(app), {}
-    for limit in limits_of(app):
-        names, *others = by_limit.get(limit, {}).values() or [limit.names_at(UNNAMED)]
-        renamed = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
-        named[limit] = [*limit.rules] if others else renamed
+    named = {}
+    for limit, places in names_in(app).items():
+        names = next(iter(places.values())) if len(places) == 1 else [rule.name for rule in limit.rules]
+        named[limit] = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
     return named
 
 
@@ -335,51 +339,22 @@ def mistakes(app: Any) -> Iterator[ConfigurationError]:
     """The limits, and keys, of an app that stand where FastAPI never calls them, and the limits that need a name."""
     for route in walk(app):
         for function in (route.endpoint, *route.dependencies):
-            if not isinstance(function, RateLimit):
-                yield from _mistakes_of_key(function)
-                if signature_of(function).return_annotation is RateLimit:
-                    name = getattr(function, "__name__", repr(function))
-                    problem = f"{name} returns a RateLimit, which FastAPI does not call: Depends({name}())"
-                    yield ConfigurationError(problem)
-    for limit, names in _names_by_limit(app).items():
-        if len(names) > 1:
+            name = getattr(function, "__name__", repr(function))
+            if isinstance(function, type) and issubclass(function, ScopeKey):
+                problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
+                yield ConfigurationError(f"{problem}: Depends({name}(...))")
+            elif signature_of(function).return_annotation is RateLimit:
+                problem = f"{name} returns a RateLimit, which FastAPI does not call"
+                yield ConfigurationError(f"{problem}: Depends({name}())")
+    for limit, names in names_in(app).items():
+        if limit.unnamed and len(names) > 1:
             yield _needs_name(limit, list(names))
-
-
-def _mistakes_of_key(dependency: Any) -> Iterator[ConfigurationError]:
-    """``Depends(client_ip)``: FastAPI would make the key of each request, as its client says."""
-    if isinstance(dependency, type) and issubclass(dependency, ScopeKey):
-        name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
-        problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
-        yield ConfigurationError(f"{problem}: Depends({name}({arguments}))")
 
 
 def _lacks_depends(limit: object, where: str) -> ConfigurationError:
     """The error for a limit, or the text of one, that stands somewhere without ``Depends``."""
     right = f"dependencies=[Depends({limit})], or limit: Annotated[Any, Depends({limit})]"
     return ConfigurationError(f"a RateLimit {where} lacks Depends, and limits nobody: {right}")
-
-
-def _with_places(app: Any) -> Iterator[tuple[AppRoute, RateLimit]]:
-    for route in walk(app):
-        for call in route.dependencies:
-            if isinstance(call, RateLimit):
-                yield route, call
-
-
-def _names_by_limit(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
-    """The names of each limit that is named after its routes in an app, which no two limits share, by the routes.
-
-    Routes of one path under several hosts are one place for a limit: that under the first of these hosts.
-    """
-    names: dict[RateLimit, dict[str, list[str]]] = {}
-    numbers: Counter[str] = Counter()
-    for route, limit in _with_places(app):
-        path, place = place_text(route.path, route.methods), route.place
-        if limit.unnamed and path not in names.setdefault(limit, {}):
-            names[limit][path] = limit.names_at(place, numbers[place] + 1)
-            numbers[place] += limit.unnamed
-    return names
 
 
 def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:

@@ -34,8 +34,7 @@ from .plan import Plan
 from .refusals import FINAL, STARTS, AppArguments, OnLimited, own_answer, refusing_name, send_refusal
 from .rules import CompiledRule
 
-Handler: TypeAlias = Callable[[Any, Any], Any]
-"""An exception handler, as in Starlette and FastAPI."""
+Handler: TypeAlias = Callable[[Any, Any], Any]  # an exception handler, as in Starlette and FastAPI
 
 
 @dataclass(slots=True, eq=False)
@@ -50,24 +49,18 @@ class Enforcer:
     key: KeyFunction
     options: HeaderOptions
     hooks: Hooks
-    on_limited: OnLimited | None = None
-    """The answer to refusals by rules that have none of their own."""
+    on_limited: OnLimited | None = None  # the answer to refusals by rules that have none of their own
+    # How many requests may wait at a time, over the stores of a middleware and of the dependencies behind it
     max_waiting: int = MAX_WAITING
-    """How many requests may wait at a time, over the stores of a middleware and of the dependencies behind it."""
-    waiting: Counter[str] = field(default_factory=Counter)
-    """How many wait now, by key."""
-    on_limited_of: Mapping[str, OnLimited] = field(default_factory=dict)
-    """The ``on_limited`` of rules, by their names."""
+    waiting: Counter[str] = field(default_factory=Counter)  # how many wait now, by key
+    on_limited_of: Mapping[str, OnLimited] = field(default_factory=dict)  # the `on_limited` of rules, by their names
+    # The quota of the middleware, if it is no function: a dependency whose quota fails leaves it at that
     default: CompiledRule | None = None
-    """The quota of the middleware, if it is no function: a dependency whose quota fails leaves it at that."""
-    handler: Handler | None = None
-    """The app's own handler for refusals."""
-    route_of: RouteOf = lambda scope: None
-    """The template of a request's route, for hooks."""
+    handler: Handler | None = None  # the app's own handler for refusals
+    route_of: RouteOf = lambda scope: None  # the template of a request's route, for hooks
     dialect: Dialect | None = field(init=False)
     counts: Counts = field(init=False)
-    failures: Failures = field(init=False)
-    """Failures of functions of the program are reported here."""
+    failures: Failures = field(init=False)  # failures of functions of the program are reported here
     is_observed: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,8 +102,11 @@ class Enforcer:
             return replace(decision, shadow=True)
         key, is_gone = decision.charges[0].key, False
         if plan.may_wait and not decision.allowed and receiving is not None and not outer.is_full_for(key):
-            with outer.counting(key):
+            outer.count_waiting(key, 1)
+            try:
                 decision, is_gone = await wait(self.store, decision, plan.max_delays(decision.take), receiving)
+            finally:
+                outer.count_waiting(key, -1)
         if is_gone or not plan.punishes:  # there is no reason to punish a client that has gone
             return without(decision, BlockCheck)
         return await apply_penalties(self.store, decision)
@@ -123,18 +119,12 @@ class Enforcer:
         most, waiting = self.max_waiting, self.waiting
         return waiting.total() >= most or waiting[key] >= most - most // 4
 
-    @contextmanager
-    def counting(self, key: str) -> Iterator[None]:
-        """Count a request that waits meanwhile."""
-        self.waiting[key] += 1
-        self.hooks.queued(self.name, 1)
-        try:
-            yield
-        finally:
-            self.hooks.queued(self.name, -1)
-            self.waiting[key] -= 1
-            if not self.waiting[key]:
-                del self.waiting[key]
+    def count_waiting(self, key: str, change: int) -> None:
+        """Count a request that begins or ends to wait."""
+        self.waiting[key] += change
+        self.hooks.queued(self.name, change)
+        if not self.waiting[key]:
+            del self.waiting[key]
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -169,11 +159,7 @@ class Enforcer:
         return own or self.on_limited
 
     async def refuse(
-        self,
-        reported: Sequence[Decision],
-        decision: Decision,
-        connection: AppArguments,
-        on_limited: OnLimited | None,
+        self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, on_limited: OnLimited | None
     ) -> None:
         """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
 
@@ -193,11 +179,9 @@ class Enforcer:
 # Dependencies that have neither a store of their own nor a middleware around them
 
 
-STATE = "rate_limit_store"
-"""The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
+STATE = "rate_limit_store"  # the attribute of `app.state` that is the store, or its URL, of an app's dependencies
 
-INHERITED_KEY = client_ip()
-"""The key of a limit that has neither its own key nor one from a middleware."""
+INHERITED_KEY = client_ip()  # the key of a limit that has neither its own key nor one from a middleware
 
 
 def enforcer_of(store: Store) -> Enforcer:
@@ -210,10 +194,9 @@ class AppStores:
 
     def __init__(self) -> None:
         self._default: Store | str | None = None
+        # The store as it is configured for each app, and the enforcer on it; this object stands for no app
         self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
-        """The store as it is configured for each app, and the enforcer on it; this object stands for no app."""
-        self.replacement: Enforcer | None = None
-        """The enforcer of all limits without a middleware, in tests."""
+        self.replacement: Enforcer | None = None  # the enforcer of all limits without a middleware, in tests
 
     def set_default(self, store: Store | str | None) -> None:
         """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
@@ -251,8 +234,7 @@ app_stores = AppStores()
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
-_REJECTED = 403
-"""The status with which servers answer a handshake that is closed before it was accepted."""
+_REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
 
 
 @dataclass(slots=True, eq=False)

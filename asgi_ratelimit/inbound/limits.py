@@ -28,11 +28,7 @@ from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
 from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding
 
-SCOPE_KEY: Final = "asgi_ratelimit"
-"""The entry in the scope that stores the limits of a request."""
-
-_MAX_DEPTH = 100
-"""How many nested middlewares are followed before they are taken for a cycle."""
+SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
 
 @dataclass(slots=True, eq=False)
@@ -45,15 +41,13 @@ class RequestLimits:
 
     enforcer: Enforcer
     server_send: Send | None
-    decisions: list[Decision]
-    """All decisions on this request, in order."""
+    decisions: list[Decision]  # all decisions on this request, in order
+    # Those that headers report, with the newest state of each bucket; the same list until one differs
     reported: list[Decision]
-    """Those that headers report, with the newest state of each bucket; the same list until one differs."""
+    # Whether the client is on the list of clients that are never limited, not even by dependencies
     is_exempt: bool = False
-    """Whether the client is on the list of clients that are never limited, not even by dependencies."""
     has_started: bool = False
-    waited: float = 0.0
-    """How many seconds the request has waited for slots."""
+    waited: float = 0.0  # how many seconds the request has waited for slots
     _answer: Callable[[], Awaitable[None]] | None = None
     _stores: list[Store] | None = None
 
@@ -133,11 +127,6 @@ async def _discard(message: Message) -> None:
     """The ``send`` for the rest of an answer that another one has replaced."""
 
 
-def request_limits(scope: Scope) -> RequestLimits | None:
-    """The request limits that the outermost limit of a request has started, if there are any."""
-    return scope.get(SCOPE_KEY)
-
-
 def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
     """An older decision, with the newer states of its buckets."""
     stored = [newer.get(charge.bucket, state) for charge, state in zip(old.charges, old.stored)]
@@ -159,7 +148,7 @@ def _refused(old: Decision, refusal: Decision) -> Decision:
 def find_handler(scope: Scope, app: Any) -> Handler | None:
     """An app's own handler of such errors, which also answers the requests that the middleware refuses."""
     handler = _handler_of(getattr(scope.get("app"), "exception_handlers", None))
-    for _ in range(_MAX_DEPTH):
+    for _ in range(100):  # more nested middlewares are taken for a cycle
         handler = handler or _handler_of(getattr(app, "exception_handlers", None))
         app = getattr(app, "app", None)
     return handler
@@ -168,30 +157,21 @@ def find_handler(scope: Scope, app: Any) -> Handler | None:
 def _handler_of(*handlers: Any) -> Handler | None:
     """The program's handler for ``RateLimited``, for 429 or for ``HTTPException``, of Starlette or FastAPI."""
     found = [each[kind] for each in handlers if isinstance(each, dict) for kind in _HANDLED if kind in each]
-    return next((each for each in found if not _is_framework(each)), None)
-
-
-def _is_framework(handler: Any) -> bool:
-    return str(getattr(handler, "__module__", "")).partition(".")[0] in ("starlette", "fastapi")
+    of_frameworks = ("starlette.", "fastapi.")
+    return next((each for each in found if not str(getattr(each, "__module__", "")).startswith(of_frameworks)), None)
 
 
 def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
     """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
     scope, receive, _ = connection
-    if scope["type"] != "http":
-        return None
 
     async def answer(_: HTTPConnection, decision: Decision) -> Any:
         arguments = Request(scope, receive), RateLimited(limits, decision)
-        try:
-            if inspect.iscoroutinefunction(handler):
-                return await handler(*arguments)
-            return await run_in_threadpool(handler, *arguments)
-        except Exception as error:  # which is reported as that of an on_limited function
-            error.add_note(f"in {handler!r}, the app's exception handler, which answers refusals, too")
-            raise
+        if inspect.iscoroutinefunction(handler):
+            return await handler(*arguments)
+        return await run_in_threadpool(handler, *arguments)
 
-    return answer
+    return answer if scope["type"] == "http" else None
 
 
 class RateLimited(RateLimitError, HTTPException):
@@ -242,8 +222,8 @@ class RateLimited(RateLimitError, HTTPException):
             await limits.answer(self.decision, (scope, receive, send), limits.enforcer, self._on_limited)
 
 
+# What an app may have a handler for that also answers refusals, in the order in which frameworks look for one
 _HANDLED: Final = (429, RateLimited, HTTPException)
-"""What an app may have a handler for that also answers refusals, in the order in which frameworks look for one."""
 
 
 async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLimited | None:
@@ -400,12 +380,10 @@ def limits(connection: HTTPConnection) -> Limits:
     As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` if neither
     ``RateLimitMiddleware`` nor ``RateLimit`` has seen the request.
     """
-    current = request_limits(connection.scope)
+    current: RequestLimits | None = connection.scope.get(SCOPE_KEY)
     if current is None:
-        raise ConfigurationError(
-            "limits() is called for a request that nothing limits: put RateLimitMiddleware around the app, "
-            "app.add_middleware(RateLimitMiddleware, quota=...)"
-        )
+        right = "app.add_middleware(RateLimitMiddleware, quota=...)"
+        raise ConfigurationError(f"limits() needs RateLimitMiddleware around the app, or a RateLimit: {right}")
     return Limits(connection, current)
 
 

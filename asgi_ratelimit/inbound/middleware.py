@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..argument_errors import shows_use, used_as
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..counts.process_counts import counts_of
 from ..decision import OnError
@@ -19,12 +19,12 @@ from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..logs import warn_once
-from ..overrides import live_overrides, subscribe
+from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
 from .config import AT_START, LimitsFile
-from .delays import MAX_WAITING, Receiving, checked_max_waiting, require_asyncio
+from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer, Settling
 from .functions import CostFunction, QuotaFunction, takes
@@ -32,16 +32,13 @@ from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
 from .penalties import ListFunction, Lists, Penalty
 from .plan import USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
-from .routes import RouteTemplates, find_mistakes, place_of, warn_of_workers
+from .routes import find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
 from .websockets import Throttled
 
 _RIGHT = 'RateLimitMiddleware(app, "5/minute"), app.add_middleware(RateLimitMiddleware, quota="5/minute")'
 
-NO_LIMITS = (
-    "RateLimitMiddleware has no quota and no rules, and no route has a RateLimit: nothing is limited: "
-    'quota="100/minute"'
-)
+NO_LIMITS = 'no route has a RateLimit, and RateLimitMiddleware no quota or rules: nothing is limited: quota="9/minute"'
 
 
 class RateLimitMiddleware:
@@ -102,14 +99,15 @@ class RateLimitMiddleware:
             header_options(options.headers),
             Hooks(hooks),
             checked_on_limited(on_limited),
-            checked_max_waiting(options.max_waiting),
-            route_of=RouteTemplates(app).of,
+            require_waiting(options.max_waiting),
+            route_of=templates_of(app),
         )
         self._root, self._place, self._has_started = own_root_path(app), DEFAULT_NAME, False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._enforcer.failures)
-        self._take_over_table(self._table_of(options))
+        self.overrides_changed()
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
-        if options.name is not None:
+        self.is_unnamed = options.name is None  # whether its own quota is named after the place where it stands
+        if not self.is_unnamed:
             self._own_names(self.rule_table)
         subscribe(self._store, self)
 
@@ -130,17 +128,11 @@ class RateLimitMiddleware:
 
     def _is_about_to_follow(self, other: object) -> bool:
         """Whether another middleware reads the same file, and has not read the same version of it."""
-        file = getattr(other, "_file", None)
-        return self._file is not None and file is not None and self._file.is_other_version(file)
+        return self._file is not None and self._file.is_other_version(getattr(other, "_file", None))
 
     def limit_texts(self) -> dict[str, str]:
         """The limits that the program itself sets, as text by name, for the log of an override."""
-        return self.rule_table.limit_texts()
-
-    @property
-    def is_unnamed(self) -> bool:
-        """Whether its own quota is named after the place where it stands."""
-        return self._options.name is None
+        return {each.name: limit_text(each.quota) + ", shadow" * each.shadow for each in self.rule_table.declared}
 
     @property
     def limits_nothing(self) -> bool:
@@ -152,7 +144,8 @@ class RateLimitMiddleware:
         """Apply the current overrides from the next request on; called from any thread."""
         while True:
             options, place, live = self._options, self._place, live_overrides(self._store)
-            self._take_over_table(self._table_of(options))
+            table = self.rule_table = self._table_of(options)
+            self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
         if self._has_started:
@@ -163,10 +156,6 @@ class RateLimitMiddleware:
         for section, text in find_mistakes(self.rule_table, self.app):
             warn_once(section, text)
 
-    @used_as(
-        'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
-        "RateLimitMiddleware.__call__"
-    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
@@ -224,16 +213,11 @@ class RateLimitMiddleware:
         overrides = live_overrides(self._store)
         return RuleTable(options, self._enforcer.failures, self._place, self._root, overrides)
 
-    def _take_over_table(self, table: RuleTable) -> None:
-        """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
-        self.rule_table = table
-        self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
-
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
         if any(rule.max_delay or rule.messages for rule in self.rule_table.charging):
             require_asyncio()
-        if self._options.name is None and "router" in scope:
+        if self.is_unnamed and "router" in scope:
             place = place_of(self, scope["router"]) or scope.get("root_path", "")
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}"
             self.overrides_changed()

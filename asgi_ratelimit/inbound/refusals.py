@@ -23,22 +23,17 @@ OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
 """The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
-AppArguments: TypeAlias = tuple[Scope, Receive, Send]
-"""The arguments of an ASGI app."""
+AppArguments: TypeAlias = tuple[Scope, Receive, Send]  # the arguments of an ASGI app
 
+# The lowest status of an answer; a message with a status of 1xx only announces that the answer will come
 FINAL: Final = 200
-"""The lowest status of an answer; a message with a status of 1xx only announces that the answer will come."""
 
+# The types of messages that start an answer
 STARTS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-"""The types of messages that start an answer."""
 
-RETRY_SOON: Final[Header] = (b"retry-after", b"1")
-"""For a 503: nobody knows when the function will work again."""
+RETRY_SOON: Final[Header] = (b"retry-after", b"1")  # for a 503: nobody knows when the function will work again
 
-_Kind: TypeAlias = tuple[int, str, str]
-"""The status, type and title of problem details."""
-
-_TYPES = "https://iana.org/assignments/http-problem-types#"
+_Kind: TypeAlias = tuple[int, str, str]  # the status, type and title of problem details
 
 
 async def own_answer(on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
@@ -129,7 +124,8 @@ def _problem(kind: _Kind, violated: tuple[str, ...]) -> tuple[int, bytes, list[H
     """Status, body and headers of problem details; ``violated`` are the policies that refused."""
     status, name, title = kind
     policies = {"violated-policies": violated} if violated else {}
-    body = json.dumps({"type": _TYPES + name, "title": title, **policies, "status": status}).encode()
+    problem = f"https://iana.org/assignments/http-problem-types#{name}"
+    body = json.dumps({"type": problem, "title": title, **policies, "status": status}).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),

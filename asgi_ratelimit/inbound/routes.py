@@ -67,8 +67,7 @@ class AppRoute:
         return place_text(self.host + self.path, self.methods)
 
 
-MAX_DEPTH = 100
-"""How many nested apps are followed before they are taken for a cycle."""
+MAX_DEPTH = 100  # how many nested apps are followed before they are taken for a cycle
 
 
 def walk(app: Any, *, builds: bool = False) -> Iterator[AppRoute]:
@@ -173,27 +172,21 @@ def example_path(path: str) -> str | None:
 # Templates of requests
 
 
-class RouteTemplates:
-    """The template of the route that a request is for, such as ``/users/{id}``, for hooks.
+def templates_of(app: Any) -> Callable[[Scope], str | None]:
+    """A function that returns the template of the route of a request, such as ``/users/{id}``, for hooks.
 
-    Routes are read at first use: those of the outermost router that the request has reached, or of ``app``, which the
-    middleware wraps.
+    It returns ``None`` if no route takes its path. A path that a route takes with another method has its template, as
+    the app answers 405. Routes are read at first use: those of the outermost router that the request has reached, or of
+    ``app``, which the middleware wraps.
     """
+    routes: list[tuple[AppRoute, re.Pattern[str]]] = []
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
-        self._routes: list[tuple[AppRoute, re.Pattern[str]]] | None = None
-
-    def of(self, scope: Scope) -> str | None:
-        """The template for a request, before or after its routing; ``None`` if no route takes its path.
-
-        A path that a route takes with another method has its template, as the app answers 405.
-        """
-        if self._routes is None:
-            self._routes = list(_with_patterns(scope.get("router") or scope.get("app") or self._app))
+    def template_of(scope: Scope) -> str | None:
+        if not routes:
+            routes.extend(_with_patterns(scope.get("router") or scope.get("app") or app))
         path = route_path({**scope, "root_path": scope.get("app_root_path", scope.get("root_path", ""))})
         is_websocket, method, of_path = scope["type"] == "websocket", scope.get("method"), None
-        for route, pattern in self._routes:
+        for route, pattern in routes:
             is_of_kind = route.methods is None if is_websocket else not route.is_websocket
             if is_of_kind and pattern.match(path):
                 if route.methods is None or method in route.methods:
@@ -201,20 +194,19 @@ class RouteTemplates:
                 of_path = of_path or route.path
         return of_path
 
+    return template_of
+
 
 def _with_patterns(app: Any) -> Iterator[tuple[AppRoute, re.Pattern[str]]]:
     for route in walk(app):
         with suppress(AssertionError, ValueError):  # two parameters of one name, one of a mount and one within it
-            pattern, _, _ = compile_path(route.path)
-            yield replace(route, middlewares=()), pattern  # they are around this object, and would keep it alive
+            yield replace(route, middlewares=()), _compiled(route.path)[0]  # they are around this, and would keep it
 
 
 # Mistakes in valid rules
 
 
-_CORS_INSIDE = (
-    "scripts in a browser cannot read refusals: app.add_middleware(CORSMiddleware, ...) after RateLimitMiddleware"
-)
+_CORS_INSIDE = "scripts in browsers cannot read refusals: add_middleware(CORSMiddleware, ...) after RateLimitMiddleware"
 
 
 def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:

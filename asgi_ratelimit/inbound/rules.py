@@ -22,8 +22,7 @@ from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, parse_quotas, readable
-from ..quotas import MAX_UNITS, Quota
-from .delays import checked_max_delay
+from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
 from .functions import (
     CostFunction,
     Failures,
@@ -35,6 +34,7 @@ from .functions import (
     checked_cost_or_function,
     checked_key,
     checked_quotas,
+    require_number,
     takes_bytes,
 )
 from .penalties import BLOCK, Penalty, checked_penalty
@@ -42,11 +42,11 @@ from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 
 _ANY_PATH = re.compile("")
 
+# From the mildest to the strictest; `None` leaves it to the store
 STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
-"""From the mildest to the strictest; ``None`` leaves it to the store."""
 
+# Quotas that are charged, each with the start of its buckets' texts, up to the key
 Charged: TypeAlias = tuple[tuple[Quota, str], ...]
-"""Quotas that are charged, each with the start of its buckets' texts, up to the key."""
 
 
 @shows_use('Rule("/login", "5/minute", methods=["POST"])')
@@ -148,44 +148,29 @@ class CompiledRule:
     key: KeyFunction
     cost: float | CostFunction = 1
     _: KW_ONLY
-    source: Rule | None = None
-    """The ``Rule`` that the user wrote, if it was one."""
+    source: Rule | None = None  # the `Rule` that the user wrote, if it was one
     pattern: PathPattern = _ANY_PATH
     methods: frozenset[str] | None = None
-    is_final: bool = False
-    """Whether no other rule is enforced if this one matches."""
+    is_final: bool = False  # whether no other rule is enforced if this one matches
     shadow: bool = False
     on_error: OnError | None = None
     penalty: Penalty | None = None
-    messages: tuple[Quota, ...] = ()
-    """Quotas for each message of a WebSocket."""
+    messages: tuple[Quota, ...] = ()  # quotas for each message of a WebSocket
     settle: SettleFunction | None = None
     on_limited: OnLimited | None = None
-    max_delay: float = 0.0
-    """The seconds that a request may wait for its quotas instead of being refused."""
-    base_cost: float = 1
-    """The cost if the cost function fails: that of the middleware, if that is no function."""
-    fallback: ScopeKey = field(default_factory=client_ip)
-    """The key if the key function fails: the client's address."""
-    instead: CompiledRule | None = None
-    """The middleware's own quota, which applies if the quota function fails."""
-    failures: Failures = field(default_factory=Failures)
-    """Failures of its functions are reported here."""
-    key_watch: KeyWatch = field(default_factory=KeyWatch)
-    """Whether a key has ever come."""
+    max_delay: float = 0.0  # the seconds that a request may wait for its quotas instead of being refused
+    base_cost: float = 1  # the cost if the cost function fails: that of the middleware, if that is no function
+    fallback: ScopeKey = field(default_factory=client_ip)  # the key if the key function fails: the client's address
+    instead: CompiledRule | None = None  # the middleware's own quota, which applies if the quota function fails
+    failures: Failures = field(default_factory=Failures)  # failures of its functions are reported here
+    key_watch: KeyWatch = field(default_factory=KeyWatch)  # whether a key has ever come
 
-    charged: Charged = field(init=False)
-    """What it charges, if its quota is no function."""
-    has_functions: bool = field(init=False)
-    """Whether its quota or its cost is a function."""
-    reads_scope: bool = field(init=False)
-    """Whether its key is read from the scope, without a call of the program."""
-    strictness: int = field(init=False)
-    """How strict its ``on_error`` is."""
-    settles_by_bytes: bool = field(init=False)
-    """Whether ``settle`` takes the number of bytes that were sent."""
-    settles_at_once: bool = field(init=False)
-    """Whether ``settle`` is sure to need no ``await``."""
+    charged: Charged = field(init=False)  # what it charges, if its quota is no function
+    has_functions: bool = field(init=False)  # whether its quota or its cost is a function
+    reads_scope: bool = field(init=False)  # whether its key is read from the scope, without a call of the program
+    strictness: int = field(init=False)  # how strict its `on_error` is
+    settles_by_bytes: bool = field(init=False)  # whether `settle` takes the number of bytes that were sent
+    settles_at_once: bool = field(init=False)  # whether `settle` is sure to need no `await`
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -193,7 +178,8 @@ class CompiledRule:
         checked_flag("shadow", self.shadow)
         checked_on_limited(self.on_limited)
         self.cost = checked_cost_or_function(self.cost)
-        self.max_delay = checked_max_delay(self.max_delay)
+        what = "max_delay must be seconds from 0 to 400 days"
+        self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:
             checked_on_error(self.on_error)
         self.charged = self._charged(self.constant_quotas)
@@ -332,16 +318,12 @@ def as_units(cost: float) -> float:
 
     0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
     """
-    if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
+    if isinstance(cost, bool):
         raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
-    if cost == 0:
-        return 0.0
-    units = min(cost, MAX_UNITS)
-    return checked_cost(units if type(units) in (int, float) else float(units))
+    return 0.0 if cost == 0 else checked_cost(min(cost, MAX_UNITS))
 
 
-_TRIAL = CompiledRule("trial", (), client_ip())
-"""What a rule is compiled with to check it as soon as it is written."""
+_TRIAL = CompiledRule("trial", (), client_ip())  # what a rule is compiled with to check it as soon as it is written
 
 
 def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, Overrides, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, Overrides, RateLimitMiddleware, Rule
 from asgi_ratelimit.inbound.config import USUAL, LimitsFile, Options
 from tests.inbound.config.limits_of import limited
 from tests.support.overriding import rewrite, until
@@ -160,27 +159,6 @@ async def test_an_override_wins_over_the_file_and_unset_brings_it_back(path: Pat
         assert limit_of(middleware, "x") == [4]
         await Overrides(store).unset("x")
         assert limit_of(middleware, "x") == [5]
-
-
-async def test_what_else_follows_the_file(path: Path) -> None:
-    """The key of dependencies without one of their own, and what happens if a list fails."""
-    app = FastAPI(dependencies=[Depends(RateLimit("1/hour", name="api"))])
-    app.get("/")(lambda: None)
-    options = {"store": MemoryStore(), "inside": app, "deny": lambda request: 1 / int(request.headers["x-one"])}
-    middleware = limited(path, 'quota = "9/s"\nkey = "header:X-One"\non_error = "allow"', **options)
-    async with client_of(middleware) as client:
-
-        async def statuses(*ones: str) -> list[int]:
-            headers = [{"x-one": one, "x-two": "2"} for one in ones]
-            return [(await client.get("/", headers=each)).status_code for each in headers]
-
-        assert await statuses("0", "00", "00") == [200, 200, 429]
-        rewrite(path, 'quota = "8/s"\nkey = "header:X-Two"\non_error = "deny"')
-        await until(lambda: limit_of(middleware, "default") == [8])
-        assert await statuses("0") == [503]
-        rewrite(path, 'quota = "7/s"\nkey = "header:X-Two"\non_error = "allow"')
-        await until(lambda: limit_of(middleware, "default") == [7])
-        assert await statuses("0", "000") == [200, 429]
 
 
 async def test_what_counts_at_the_next_start_only(path: Path) -> None:
