@@ -10,76 +10,32 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from stat import S_ISREG
 from typing import Any
 from weakref import ref
 
 from ..argument_errors import checked_flag
-from ..buckets import DEFAULT_NAME
 from ..counts.repeating import EVERY, Repeating
-from ..decision import OnError
 from ..errors import ConfigurationError
-from ..headers.header_rendering import DialectName, HeaderOptions, header_options
+from ..headers.header_rendering import header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called
 from ..logs import logger
-from ..overrides import NO_OVERRIDES, live_overrides
-from ..quota_text import QuotaLike, as_quotas
+from ..quota_text import as_quotas
 from ..quotas import Quota
-from ..stores import Store
-from .delays import MAX_WAITING, checked_max_waiting
-from .functions import CostFunction, Failures, QuotaFunction, address_key, require_function
+from .delays import require_waiting
+from .functions import Failures, require_function
 from .penalties import Penalty
-from .plan import RuleTable
-from .rules import Rule, default_rule
+from .plan import USUAL, Options, RuleTable
+from .rules import Rule
 
-SETTLED_AFTER = 0.1
-"""Seconds for which a file must not change before it is read: somebody may be writing it."""
-
-
-# Options
+SETTLED_AFTER = 0.1  # seconds for which a file must not change before it is read: somebody may be writing it
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """As in ``RateLimitMiddleware``."""
-
-    quota: QuotaLike | QuotaFunction | None
-    rules: tuple[Rule, ...]
-    key: KeyFunction
-    name: str | None
-    cost: float | CostFunction
-    headers: DialectName | HeaderOptions | None
-    on_error: OnError | None
-    penalty: Penalty | None
-    max_delay: float
-    max_waiting: int
-
-    def check(self) -> None:
-        """Raise ``ValueError`` for options that are wrong, or do not fit together."""
-        header_options(self.headers)
-        checked_max_waiting(self.max_waiting)
-        self.table(Failures())
-
-    def table(self, failures: Failures, place: str = "", root: str = "", store: Store | None = None) -> RuleTable:
-        """All rules, under the overrides of a store; without a name, they are named after this place."""
-        name = (place or DEFAULT_NAME) if self.name is None else self.name
-        address = address_key([self.key, *[rule.key for rule in self.rules]])
-        common = (name, self.key, self.cost, self.on_error, self.max_delay)
-        defaults = default_rule(*common, fallback=address, failures=failures)
-        overrides = NO_OVERRIDES if store is None else live_overrides(store)
-        return RuleTable(self.quota, self.rules, defaults, penalty=self.penalty, root=root, overrides=overrides)
-
-
-USUAL = Options(None, (), client_ip(), None, 1, "draft-10", None, None, 0.0, MAX_WAITING)
-"""The options of a middleware without arguments."""
-
-AT_START = ("name", "headers", "max_waiting")
-"""The options that a file can change only for the next start of a program."""
+AT_START = ("name", "headers", "max_waiting")  # the options that a file can change only for the next start of a program
 
 
 # The content of a file
@@ -124,29 +80,28 @@ _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier",
 _OF_PENALTY = {each.name for each in fields(Penalty) if each.init}
 _OF_CLIENT_IP = {"forwarded_header", "ipv6_prefix", "trusted_proxies"}
 
+# Keys that take a name, `header:X-Api-Key`
 _KEYS: Mapping[str, Any] = {each.__name__: each for each in (cookie, header, path_param, state, user)}
-"""Keys that take a name, ``header:X-Api-Key``."""
 
 
 class _Reader:
     """Reads the tables of one file."""
 
     def __init__(self) -> None:
-        self._place: list[str] = []
-        """The keys that lead to what is read, or to the mistake."""
+        self._place: list[str] = []  # the keys that lead to what is read, or to the mistake
         self._rule_label = ""
         self._client_ip: KeyFunction = client_ip()
         self._tiers: dict[str, Tier] = {}
+        # How values of TOML become arguments, where they are not the same; what they are given to checks them
         self._reads: Mapping[str, Callable[[Any], Any]] = {
             "key": self._key,
             "tier": self._tier_named,
-            "penalty": lambda table: self._built(Penalty, table, _OF_PENALTY, block_for=60),
+            "penalty": lambda table: self._built(Penalty, table, _OF_PENALTY, block_for=0.1),
             "cost": lambda value: _function(value) if ":" in str(value) else value,
             "headers": lambda value: None if value == "none" else value,
             "settle": _function,
             "on_limited": _function,
         }
-        """How values of TOML become arguments, where they are not the same; what they are given to checks them."""
 
     @property
     def place(self) -> str:
@@ -176,15 +131,13 @@ class _Reader:
             with self._at(f"rules[{number}]"):
                 rules.append(self._rule(self._table(rule)))
             self._rule_label = ""
-        for name, value in given.items():
+        for name in given:
             own = getattr(of_program, name)
-            if own != getattr(USUAL, name):
-                with self._at(name):
-                    raise ConfigurationError(
-                        f"{value!r}: the program gives it, too, {name}={own!r}: remove one of them"
-                    )
+            with self._at(name):
+                if own != getattr(USUAL, name):
+                    raise ConfigurationError(f"the program gives it, too, {name}={own!r}: remove one of them")
         options = replace(of_program, **given, rules=(*of_program.rules, *rules))
-        options.check()
+        RuleTable(options, Failures())
         return options
 
     def _rule(self, table: dict[str, Any]) -> Rule:
@@ -192,21 +145,17 @@ class _Reader:
         _require_keys(table, _OF_RULE)
         with self._at("exempt"):
             is_exempt = checked_flag("exempt", table.pop("exempt", False))
-        if "path" not in table:
-            raise ConfigurationError('a rule has no path: path = "/login"')
         has_quota = "quota" in table or "tier" in table
         if is_exempt == has_quota and (is_exempt or "messages" not in table):
             raise ConfigurationError('a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"')
-        path = table.pop("path")  # it is tried first
+        path = table.pop("path", None)  # it is tried first
         built: Rule = self._built(partial(Rule, quota=None), {"path": path, **table}, _OF_RULE, path=path, quota="1/s")
         return built
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
-        if "function" not in table or len(table) == 1:
-            problem = 'a tier has a function and quotas: function = "app.limits:plan_of" and free = "10/minute"'
-            raise ConfigurationError(problem)
         with self._at("function"):
-            function = require_function("function", _function(table.pop("function")), 1, "def plan_of(request)")
+            named = _function(table.pop("function", None))
+            function = require_function("function", named, 1, "def plan_of(request)")
         quotas = {}
         for each, text in table.items():
             with self._at(each):
@@ -214,22 +163,18 @@ class _Reader:
         return Tier(name, function, quotas)
 
     def _built(self, build: Callable[..., Any], table: Any, valid: Collection[str], **usual: Any) -> Any:
-        """The result for the arguments in a table; an error is at the first that is wrong beside usual ones."""
+        """The result for the arguments in a table, each of which is tried alone first, beside usual ones."""
         arguments: dict[str, Any] = {}
         if "tier" in table and "quota" in table:
             raise ConfigurationError("a tier takes the place of a quota: remove one of them")
         copied = self._table(table)
         _require_keys(copied, valid)
         for key, value in copied.items():
+            name = "quota" if key == "tier" else key
             with self._at(key):
-                arguments["quota" if key == "tier" else key] = self._reads[key](value) if key in self._reads else value
-        try:
-            return build(**arguments)
-        except (ValueError, TypeError):
-            for name, value in arguments.items():
-                with self._at(name):
-                    build(**{**usual, name: value})
-            raise
+                arguments[name] = self._reads[key](value) if key in self._reads else value
+                build(**{**usual, name: arguments[name]})
+        return build(**arguments)
 
     def _key(self, value: Any) -> Any:
         form, _, name = str(value).partition(":")
@@ -268,7 +213,10 @@ def _require_keys(table: Iterable[str], valid: Collection[str]) -> None:
 
 def _checked_options(**given: Any) -> dict[str, Any]:
     """These options of a middleware, where all else is as usual; ``ValueError`` for wrong ones."""
-    replace(USUAL, **{"quota": "1/s", **given}).check()
+    options = replace(USUAL, **{"quota": "1/s", **given})
+    header_options(options.headers)
+    require_waiting(options.max_waiting)
+    RuleTable(options, Failures())
     return given
 
 
@@ -292,9 +240,7 @@ def _variable(match: re.Match[str]) -> str:
     name, default = match.groups()
     value = os.environ.get(name) or default
     if value is None:
-        raise ConfigurationError(
-            f"the environment variable {name} is not set, and has no default: ${{{name}:-default}}"
-        )
+        raise ConfigurationError(f"the variable {name} is not set, and has no default: ${{{name}:-default}}")
     return value
 
 
@@ -306,8 +252,6 @@ def _hint(word: object, valid: Iterable[str]) -> str:
 def _function(value: Any) -> Any:
     """The function that ``module:function`` names."""
     module_name, _, path = str(value).partition(":")
-    if not module_name or not path:
-        raise ConfigurationError(f"{value!r} does not name a function: app.limits:plan_of")
     try:
         target: Any = import_module(module_name)
         for part in path.split("."):
@@ -328,15 +272,12 @@ class LimitsFile(Repeating):
 
     def __init__(self, path: str | os.PathLike[str], of_program: Options) -> None:
         super().__init__(_nothing_to_close)
-        if not isinstance(path, (str, os.PathLike)):
-            raise ConfigurationError(f'config is the path of a file, not {path!r}: config="limits.toml"')
-        self._path = os.fspath(path)
+        self._path = path
         self._of_program = of_program
         self._subscriber: Callable[[], Any] = lambda: None
-        self._content = self._read()
-        self._seen = self._applied = self._content
-        """The content at the last look, and that which was read; or the reason why there is none."""
-        self.options = options_in(self._content, self._path, of_program)
+        # The content at the last look, and that which was read; or the reason why there is none
+        self._seen = self._applied = self._read()
+        self.options = options_in(self._applied, str(path), of_program)
 
     @property
     def is_needed(self) -> bool:
@@ -352,9 +293,9 @@ class LimitsFile(Repeating):
         self._subscriber = ref(subscriber)
         self.start()
 
-    def is_other_version(self, other: LimitsFile) -> bool:
+    def is_other_version(self, other: LimitsFile | None) -> bool:
         """Whether another has read the same file, but not the same version of it."""
-        return os.path.abspath(self._path) == os.path.abspath(other._path) and self._content != other._content
+        return other is not None and self._path == other._path and self._applied != other._applied
 
     async def run(self) -> float:
         """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""
@@ -377,8 +318,7 @@ class LimitsFile(Repeating):
             return
         before = subscriber.limit_texts()
         try:
-            self._content = self._read()
-            subscriber.options_changed(options_in(self._content, self._path, self._of_program))
+            subscriber.options_changed(options_in(self._read(), str(self._path), self._of_program))
         except Exception as error:  # noqa: BLE001  # it may import modules of the program
             logger.error("%s changes nothing: %s", self._path, error)
             return
@@ -390,15 +330,12 @@ class LimitsFile(Repeating):
                 logger.warning("%s: %s: %s -> %s", self._path, name, old, new)
 
     def _read(self) -> str:
-        where = os.path.abspath(self._path)
         try:
-            if not S_ISREG(os.stat(where).st_mode):  # to open a pipe could block for ever
-                raise ConfigurationError(f'{where} is no file: config="limits.toml"')
-            with open(where, encoding="utf-8-sig") as file:
+            with open(os.path.abspath(self._path), encoding="utf-8-sig") as file:
                 content = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigurationError(f'{where} cannot be read: {reason}: config="limits.toml"') from error
+        except (OSError, TypeError, UnicodeDecodeError) as error:
+            reason = f"cannot be read in {os.getcwd()}: {getattr(error, 'strerror', None) or error}"
+            raise ConfigurationError(f'{self._path!r} {reason}: config="limits.toml"') from error
         if all(line.strip()[:1] in ("", "#") for line in content.splitlines()):
             raise ConfigurationError(f'{self._path} is empty, or has nothing but comments: quota = "100/minute"')
         return content

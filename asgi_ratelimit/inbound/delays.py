@@ -11,11 +11,12 @@ moment of booking.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Final, TypeAlias
 
 from anyio import CancelScope
@@ -24,49 +25,33 @@ from starlette.types import Message, Receive
 
 from ..algorithms import State
 from ..decision import Decision, Take, is_outage, undoing
-from ..errors import ConfigurationError, StoreError
-from ..quotas import MAX_PERIOD, SECOND_US
+from ..errors import StoreError
+from ..quotas import SECOND_US
 from ..stores import Store, settle_all
 from ..stores.event_loops import keep, running_loop
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import PaceTimeout, SlotWaiter
+from .functions import require_number
 
-MAX_WAITING: Final = 1000
-"""How many requests may wait at a time by default."""
+MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
 
+# The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 4
-"""The most times that a request waits for a slot because another quota refuses once its slot has come."""
 
+# The most bytes that are read while a request waits. After that, the server's flow control holds the rest back.
 MOST_BYTES: Final = 16_384
-"""The most bytes that are read while a request waits. After that, the server's flow control holds the rest back."""
 
-MESSAGE_BYTES: Final = 256
-"""How many bytes a message counts for, beside its own."""
+MESSAGE_BYTES: Final = 256  # how many bytes a message counts for, beside its own
 
 _GONE = frozenset({"http.disconnect", "websocket.disconnect"})
 
-Taken: TypeAlias = tuple[Store, Decision]
-"""A decision that allowed a take, and the store that made it."""
+Taken: TypeAlias = tuple[Store, Decision]  # A decision that allowed a take, and the store that made it
 
 
-# Arguments
-
-
-def checked_max_delay(seconds: float) -> float:
-    """Seconds from 0 to 400 days; ``ConfigurationError`` otherwise."""
-    if isinstance(seconds, Real) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_PERIOD:  # false for NaN, too
-        return float(seconds)
-    raise ConfigurationError(f"max_delay must be seconds from 0 to 400 days, not {seconds!r}: max_delay=2.0")
-
-
-def checked_max_waiting(count: int) -> int:
-    """A number of requests, at least 1; ``ConfigurationError`` otherwise."""
-    if isinstance(count, Integral) and not isinstance(count, bool) and count >= 1:
-        return int(count)
-    raise ConfigurationError(
-        f"max_waiting must be a whole number of requests, at least 1, not {count!r}: max_waiting=1000, "
-        "or max_delay=0.0 where none waits"
-    )
+def require_waiting(count: int) -> int:
+    """A number of requests that may wait, at least 1; ``ConfigurationError`` otherwise."""
+    what = "max_waiting must be a number of requests, at least 1"
+    return int(require_number(what, count, 1, math.inf, "max_waiting=1000", Integral))
 
 
 def require_asyncio() -> None:
@@ -219,8 +204,8 @@ class Receiving:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
+        # The calls whose messages the app has not got; the last one may be under way
         self._calls: deque[asyncio.Future[Message]] = deque()
-        """The calls whose messages the app has not got; the last one may be under way."""
 
     async def __call__(self) -> Message:
         """The next message of the request."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 from inspect import Parameter, Signature
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias
-from uuid import UUID
 from weakref import WeakSet
 
 from starlette.requests import HTTPConnection
@@ -23,29 +22,26 @@ from ..buckets import UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers.header_rendering import delay, draft
-from ..keys import Key, KeyFunction, client_ip
+from ..keys import Key, KeyFunction
 from ..keys.base import ScopeKey, is_dependency
-from ..limiter import as_store, checked_name
+from ..limiter import as_store
 from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
-from .checks import require_agreement, warn_of_workers
 from .delays import receiving_of
 from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
-from .limits import SCOPE_KEY, RateLimited, RequestLimits, own_answer_of, request_limits
+from .limits import SCOPE_KEY, RateLimited, RequestLimits
 from .penalties import Penalty
 from .plan import Plan
-from .refusals import LimitUnavailable, OnLimited, checked_on_limited
-from .routes import AppRoute, place_text, walk
-from .rules import CompiledRule, default_rule, overridden, owned_quotas
+from .refusals import LimitUnavailable, OnLimited, refusing_name
+from .routes import place_text, walk, warn_of_workers
+from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 
-_checked: WeakSet[Any] = WeakSet()
-"""The apps whose limits all stand where FastAPI calls them."""
+_checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
 _KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
-_BY_PLAN = 'RateLimit(lambda request: QUOTAS.get(request.state.plan, "5/minute"), key=Depends(current_user_id))'
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
@@ -53,26 +49,19 @@ _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", k
 class DependencyKey:
     """``key=Depends(current_user_id)``: the key that a dependency returns; FastAPI calls it once for each request."""
 
-    VALUES = "asgi_ratelimit.keys"
-    """The entry in the scope of a request that stores the values of dependencies."""
+    VALUES = "asgi_ratelimit.keys"  # the entry in the scope of a request that stores the values of dependencies
 
     def __init__(self, dependency: Any) -> None:
         if dependency.dependency is None:
             raise ConfigurationError(f"key={dependency!r} names no dependency: {_KEYED}")
-        for mistake in _mistakes_of_key(dependency.dependency):
-            raise mistake
         self.dependency = dependency
 
     def __repr__(self) -> str:
-        function = self.dependency.dependency
-        return f"Depends({getattr(function, '__name__', repr(function))})"
+        return repr(self.dependency)
 
     def __call__(self, connection: HTTPConnection) -> Key:
-        value = connection.scope[self.VALUES][self]
-        if value is None or isinstance(value, (str, bytes, int, UUID)):
-            return value
-        kind = type(value).__qualname__  # not the value, which may be what an app knows of a user
-        raise TypeError(f"{self!r} returned a {kind}, but a key is a str, bytes, an int, a UUID or None: {_KEYED}")
+        key: Key = connection.scope[self.VALUES][self]
+        return key
 
 
 class RateLimit:
@@ -108,14 +97,10 @@ class RateLimit:
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
-        if is_dependency(quota):
-            raise ConfigurationError(f"{quota!r} is not a quota: where a dependency sets the plan, {_BY_PLAN}")
-        name = UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
-        defaults = default_rule(name, key, cost, on_error, max_delay, fallback=address_key([key]))
-        rule = defaults.compiled(quota, penalty)
-        self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
+        defaults = CompiledRule(UNNAMED if name is None else name, (), key, cost, on_error=on_error)
+        self._set_rules([defaults.limiting(quota, penalty, on_limited=on_limited, max_delay=max_delay)])
         if self._own is not None:
             self.register(self._own)
 
@@ -144,17 +129,16 @@ class RateLimit:
 
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
+        # How many of its rules are named after their route
         self.unnamed = sum([rule.name == UNNAMED for rule in rules])
-        """How many of its rules are named after their route."""
-        self._names = [rule.name for rule in rules]
-        """The names of its rules, as of the route of the last request."""
-        self._route: tuple[object, object] | None = None
-        """The router and the route of the last request, if there are rules without a name."""
+        self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
+        # The router of the last request, after a route of which rules without a name are named
+        self._router: object = self
+        # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
         self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
-        """The plan of the limit behind the enforcer of each app, and the enforcer's key at that time."""
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
+        # The keys that dependencies return, by the names under which FastAPI passes them
         self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
-        """The keys that dependencies return, by the names under which FastAPI passes them."""
         kind = Parameter.KEYWORD_ONLY
         own = [Parameter(name, kind, default=key.dependency) for name, key in self._keys.items()]
         connection = Parameter("connection", kind, annotation=HTTPConnection)
@@ -165,9 +149,7 @@ class RateLimit:
         each = [f'RateLimit("{limit_text(rule.quota)}"{name})' for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    @used_as(
-        'RateLimit is not a decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): RateLimit.__call__'
-    )
+    @used_as('RateLimit is no decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 
@@ -177,18 +159,18 @@ class RateLimit:
         if values:
             by_key = {self._keys[name]: value for name, value in values.items()}
             scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
-        limits = request_limits(scope) or _started(scope)
+        limits: RequestLimits = scope.get(SCOPE_KEY) or _started(scope)
         enforcer = self._own or limits.enforcer
         if limits.server_send is None and app_stores.replacement is not None:
             enforcer = app_stores.replacement
-        if self.unnamed:
-            self._follow(scope)
+        if self.unnamed and scope.get("router") is not self._router:
+            self._follow(scope.get("router"))
         key, plan = self._plans.get(enforcer, (None, None))
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer)
         try:
-            planned = ([], []) if limits.is_exempt else plan.evaluate(scope)
-            takes, _ = planned if isinstance(planned, tuple) else await planned
+            planned = [] if limits.is_exempt else plan.evaluate(scope)
+            takes = planned if isinstance(planned, list) else await planned
         except LimitUnavailable as error:
             await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error
@@ -206,8 +188,9 @@ class RateLimit:
         limits.waited += decision.delay
         if not decision.allowed:
             await limits.refund_all()
-            own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited}
-            raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)
+            name = refusing_name(decision)
+            own = next((rule.on_limited for rule in plan.rules if rule.name == name), None)
+            raise RateLimited(limits, decision, own).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision
@@ -229,7 +212,7 @@ class RateLimit:
         subscribe(enforcer.store, self)
         while True:
             live = live_overrides(enforcer.store)
-            plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
+            plan = Plan([rule for rule in under_overrides(rules, live) if rule.quota])
             self._plans[enforcer] = inherited, plan
             if live is live_overrides(enforcer.store):
                 return plan
@@ -254,18 +237,13 @@ class RateLimit:
         numbered = (place if each == 1 else f"{place} {each}" for each in count(number))
         return [next(numbered) if rule.name == UNNAMED else rule.name for rule in self.rules]
 
-    def _follow(self, scope: Scope) -> None:
-        """Name the limit after the route of this request; ``ConfigurationError`` if it is on several routes."""
-        router, route = scope.get("router"), scope.get("route")
-        if self._route is not None and self._route[0] is router and self._route[1] is route:
-            return
-        names = _names_by_limit(router).get(self)
-        if names is None:
-            raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_NAMED}")
-        own = next(iter(names.values()))
-        if len(names) > 1 or (self._route is not None and self._names != own):
-            raise _needs_name(self, [*names, self._names[0]])
-        self._route, self._names = (router, route), own
+    def _follow(self, router: Any) -> None:
+        """Name the limit after its route in a router; ``ConfigurationError`` if it is on several routes, or on none."""
+        names = names_in(router).get(self, {})
+        own = [*names.values()][:1]
+        if len(names) != 1 or (self._router is not self and own != [self._names]):
+            raise _needs_name(self, [*names, *(self._names if names else ())])
+        self._names, self._router = own[0], router
 
     # What raises ConfigurationError where a limit stands without Depends, as early as FastAPI lets it
 
@@ -294,7 +272,8 @@ else:
 
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited; the first request of an app is its start."""
-    limits = RequestLimits(app_stores.enforcer_for(scope), None, [])
+    decisions: list[Decision] = []
+    limits = RequestLimits(app_stores.enforcer_for(scope), None, decisions, decisions)
     app = scope.get("app")
     if app is not None and app not in _checked:
         start_limits(app, limits.enforcer)
@@ -320,28 +299,39 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
     """
     for mistake in mistakes(app):
         raise mistake
-    for limit in limits_of(app):
+    for limit in names_in(app):
         limit.register(enforcer)
-
-
-def limits_of(app: Any) -> list[RateLimit]:
-    """The limits on the routes of an app, in order, each once."""
-    return list(dict.fromkeys([limit for _, limit in _with_places(app)]))
 
 
 def has_limited_route(app: Any) -> bool:
     """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
     middlewares = (each.app for route in walk(app) for each in route.middlewares)
-    return bool(limits_of(app)) or any(hasattr(type(each), "limits_nothing") for each in middlewares)
+    return bool(names_in(app)) or any(hasattr(type(each), "limits_nothing") for each in middlewares)
+
+
+def names_in(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
+    """The limits on the routes of an app, in order, with the names that their rules have there, by the routes.
+
+    No two limits are named after one route. Routes of one path under several hosts are one place for a limit: that
+    under the first of these hosts.
+    """
+    names: dict[RateLimit, dict[str, list[str]]] = {}
+    numbers: Counter[str] = Counter()
+    for route in walk(app):
+        path = place_text(route.path, route.methods)
+        for limit in route.dependencies:
+            if isinstance(limit, RateLimit) and path not in names.setdefault(limit, {}):
+                names[limit][path] = limit.names_at(route.place, numbers[route.place] + 1)
+                numbers[route.place] += limit.unnamed
+    return names
 
 
 def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
     """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
-    by_limit, named = _names_by_limit(app), {}
-    for limit in limits_of(app):
-        names, *others = by_limit.get(limit, {}).values() or [limit.names_at(UNNAMED)]
-        renamed = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
-        named[limit] = [*limit.rules] if others else renamed
+    named = {}
+    for limit, places in names_in(app).items():
+        names = next(iter(places.values())) if len(places) == 1 else [rule.name for rule in limit.rules]
+        named[limit] = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
     return named
 
 
@@ -349,31 +339,16 @@ def mistakes(app: Any) -> Iterator[ConfigurationError]:
     """The limits, and keys, of an app that stand where FastAPI never calls them, and the limits that need a name."""
     for route in walk(app):
         for function in (route.endpoint, *route.dependencies):
-            if not isinstance(function, RateLimit):
-                yield from _mistakes_of_key(function)
-                yield from _mistakes_of_signature(function)
-    for limit, names in _names_by_limit(app).items():
-        if len(names) > 1:
+            name = getattr(function, "__name__", repr(function))
+            if isinstance(function, type) and issubclass(function, ScopeKey):
+                problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
+                yield ConfigurationError(f"{problem}: Depends({name}(...))")
+            elif signature_of(function).return_annotation is RateLimit:
+                problem = f"{name} returns a RateLimit, which FastAPI does not call"
+                yield ConfigurationError(f"{problem}: Depends({name}())")
+    for limit, names in names_in(app).items():
+        if limit.unnamed and len(names) > 1:
             yield _needs_name(limit, list(names))
-
-
-def _mistakes_of_key(dependency: Any) -> Iterator[ConfigurationError]:
-    """``Depends(client_ip)``: FastAPI would make the key of each request, as its client says."""
-    if isinstance(dependency, type) and issubclass(dependency, ScopeKey):
-        name, arguments = dependency.__name__, "" if dependency is client_ip else "..."
-        problem = f"Depends({name}) lacks the call of {name}, so that each client would choose its arguments"
-        yield ConfigurationError(f"{problem}: Depends({name}({arguments}))")
-
-
-def _mistakes_of_signature(function: Any) -> Iterator[ConfigurationError]:
-    """A limit that is the default of a parameter, or that a dependency returns."""
-    as_called = signature_of(function)
-    for parameter in as_called.parameters.values():
-        if isinstance(parameter.default, RateLimit):
-            yield _lacks_depends(parameter.default, f"as the default of the parameter {parameter.name!r}")
-    if as_called.return_annotation is RateLimit:
-        name = getattr(function, "__name__", repr(function))
-        yield ConfigurationError(f"{name} returns a RateLimit, which FastAPI does not call: Depends({name}())")
 
 
 def _lacks_depends(limit: object, where: str) -> ConfigurationError:
@@ -382,28 +357,6 @@ def _lacks_depends(limit: object, where: str) -> ConfigurationError:
     return ConfigurationError(f"a RateLimit {where} lacks Depends, and limits nobody: {right}")
 
 
-def _with_places(app: Any) -> Iterator[tuple[AppRoute, RateLimit]]:
-    for route in walk(app):
-        for call in route.dependencies:
-            if isinstance(call, RateLimit):
-                yield route, call
-
-
-def _names_by_limit(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
-    """The names of each limit that is named after its routes in an app, which no two limits share, by the routes.
-
-    Routes of one path under several hosts are one place for a limit: that under the first of these hosts.
-    """
-    names: dict[RateLimit, dict[str, list[str]]] = {}
-    numbers: Counter[str] = Counter()
-    for route, limit in _with_places(app):
-        path, place = place_text(route.path, route.methods), route.place
-        if limit.unnamed and path not in names.setdefault(limit, {}):
-            names[limit][path] = limit.names_at(place, numbers[place] + 1)
-            numbers[place] += limit.unnamed
-    return names
-
-
 def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
-    several = " and ".join(map(repr, places[:2]))
-    return ConfigurationError(f"{limit!r} is used on several routes, such as {several}, and needs a name: {_NAMED}")
+    where = f"several routes, such as {' and '.join(map(repr, places[:2]))}," if places else "no route,"
+    return ConfigurationError(f"{limit!r} is used on {where} and needs a name: {_NAMED}")

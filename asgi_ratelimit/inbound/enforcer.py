@@ -1,37 +1,40 @@
-"""The enforcer of a middleware, and of the dependencies behind it: it takes, waits, punishes, counts.
+"""The enforcer of a middleware, and of the dependencies behind it: it takes, waits, punishes, counts, and refuses.
 
-The dependencies of an app without a middleware have one of their own.
+The dependencies of an app without a middleware have one of their own. Charging by outcome: each request is settled to
+its actual cost, which its answer determines.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from starlette.types import Scope
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts.process_counts import Counts, counts_of
-from ..decision import Decision, Take, without
-from ..headers.header_rendering import Dialect, draft
+from ..decision import Decision, Take, checked_actual, is_outage, without
+from ..errors import StoreError
+from ..headers.header_rendering import Dialect, HeaderOptions
 from ..hooks import Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction, client_ip
 from ..limiter import as_store
-from ..stores import Decisions, MemoryStore, Store
-from .delays import MAX_WAITING, Receiving, Taken, give_back, take_one, wait
-from .functions import Failures
-from .penalties import BlockCheck, apply_penalties
+from ..stores import Decisions, MemoryStore, Store, settle
+from .delays import MAX_WAITING, Receiving, Taken, give_back, see_through, take_one, wait
+from .functions import SETTLE_USE, Failures
+from .penalties import BlockCheck, apply_penalties, is_blocked
 from .plan import Plan
-from .refusals import OnLimited, Refusal
+from .refusals import FINAL, STARTS, AppArguments, OnLimited, own_answer, refusing_name, send_refusal
 from .rules import CompiledRule
 
-Handler: TypeAlias = Callable[[Any, Any], Any]
-"""An exception handler, as in Starlette and FastAPI."""
+Handler: TypeAlias = Callable[[Any, Any], Any]  # an exception handler, as in Starlette and FastAPI
 
 
 @dataclass(slots=True, eq=False)
@@ -44,27 +47,24 @@ class Enforcer:
     name: str
     store: Store
     key: KeyFunction
-    dialect: Dialect | None
-    refusal: Refusal
+    options: HeaderOptions
     hooks: Hooks
+    on_limited: OnLimited | None = None  # the answer to refusals by rules that have none of their own
+    # How many requests may wait at a time, over the stores of a middleware and of the dependencies behind it
     max_waiting: int = MAX_WAITING
-    """How many requests may wait at a time, over the stores of a middleware and of the dependencies behind it."""
-    waiting: Counter[str] = field(default_factory=Counter)
-    """How many wait now, by key."""
-    failures: Failures = field(init=False)
-    """Failures of the functions of dependencies are reported here."""
-    on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
-    """The ``on_limited`` of rules, by their names."""
+    waiting: Counter[str] = field(default_factory=Counter)  # how many wait now, by key
+    on_limited_of: Mapping[str, OnLimited] = field(default_factory=dict)  # the `on_limited` of rules, by their names
+    # The quota of the middleware, if it is no function: a dependency whose quota fails leaves it at that
     default: CompiledRule | None = None
-    """The quota of the middleware, if it is no function: a dependency whose quota fails leaves it at that."""
-    handler: Handler | None = None
-    """The app's own handler for refusals."""
-    route_of: RouteOf = lambda scope: None
-    """The template of a request's route, for hooks."""
+    handler: Handler | None = None  # the app's own handler for refusals
+    route_of: RouteOf = lambda scope: None  # the template of a request's route, for hooks
+    dialect: Dialect | None = field(init=False)
     counts: Counts = field(init=False)
+    failures: Failures = field(init=False)  # failures of functions of the program are reported here
     is_observed: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.dialect = self.options.request_dialect()
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
         self.is_observed = bool(self.hooks)
@@ -102,8 +102,11 @@ class Enforcer:
             return replace(decision, shadow=True)
         key, is_gone = decision.charges[0].key, False
         if plan.may_wait and not decision.allowed and receiving is not None and not outer.is_full_for(key):
-            with outer.counting(key):
+            outer.count_waiting(key, 1)
+            try:
                 decision, is_gone = await wait(self.store, decision, plan.max_delays(decision.take), receiving)
+            finally:
+                outer.count_waiting(key, -1)
         if is_gone or not plan.punishes:  # there is no reason to punish a client that has gone
             return without(decision, BlockCheck)
         return await apply_penalties(self.store, decision)
@@ -116,18 +119,12 @@ class Enforcer:
         most, waiting = self.max_waiting, self.waiting
         return waiting.total() >= most or waiting[key] >= most - most // 4
 
-    @contextmanager
-    def counting(self, key: str) -> Iterator[None]:
-        """Count a request that waits meanwhile."""
-        self.waiting[key] += 1
-        self.hooks.queued(self.name, 1)
-        try:
-            yield
-        finally:
-            self.hooks.queued(self.name, -1)
-            self.waiting[key] -= 1
-            if not self.waiting[key]:
-                del self.waiting[key]
+    def count_waiting(self, key: str, change: int) -> None:
+        """Count a request that begins or ends to wait."""
+        self.waiting[key] += change
+        self.hooks.queued(self.name, change)
+        if not self.waiting[key]:
+            del self.waiting[key]
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -156,20 +153,40 @@ class Enforcer:
             self.hooks(self.name, decision, latency, waited, request)
             latency = waited = None
 
+    def answer_of(self, decision: Decision) -> OnLimited | None:
+        """The ``on_limited`` that answers a refusal: that of the rule with the longest wait, or that for all."""
+        own = self.on_limited_of.get(refusing_name(decision) or "") if self.on_limited_of else None
+        return own or self.on_limited
+
+    async def refuse(
+        self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, on_limited: OnLimited | None
+    ) -> None:
+        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
+
+        During an outage of the store, if no quota refused, ``on_limited`` is not called.
+        """
+        own = None
+        if on_limited is not None and not is_outage(decision):
+            try:
+                own = await own_answer(on_limited, connection[0], decision)
+            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                name = self.name if on_limited is self.on_limited else refusing_name(decision) or self.name
+                self.failures.report(name, "on_limited", "the usual answer is given", error)
+        retry_after = self.options.retry_after(decision)
+        await send_refusal(decision, reported, retry_after, connection, own, by_block=is_blocked(decision))
+
 
 # Dependencies that have neither a store of their own nor a middleware around them
 
 
-STATE = "rate_limit_store"
-"""The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
+STATE = "rate_limit_store"  # the attribute of `app.state` that is the store, or its URL, of an app's dependencies
 
-INHERITED_KEY = client_ip()
-"""The key of a limit that has neither its own key nor one from a middleware."""
+INHERITED_KEY = client_ip()  # the key of a limit that has neither its own key nor one from a middleware
 
 
 def enforcer_of(store: Store) -> Enforcer:
     """The enforcer for the limits of dependencies in a store of their own."""
-    return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, draft, Refusal(), Hooks(()))
+    return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, HeaderOptions(), Hooks(()))
 
 
 class AppStores:
@@ -177,10 +194,9 @@ class AppStores:
 
     def __init__(self) -> None:
         self._default: Store | str | None = None
+        # The store as it is configured for each app, and the enforcer on it; this object stands for no app
         self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
-        """The store as it is configured for each app, and the enforcer on it; this object stands for no app."""
-        self.replacement: Enforcer | None = None
-        """The enforcer of all limits without a middleware, in tests."""
+        self.replacement: Enforcer | None = None  # the enforcer of all limits without a middleware, in tests
 
     def set_default(self, store: Store | str | None) -> None:
         """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
@@ -210,3 +226,108 @@ class AppStores:
 
 
 app_stores = AppStores()
+
+
+# Charging by outcome
+
+
+_BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
+_FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+_SWITCHING = 101
+_REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
+
+
+@dataclass(slots=True, eq=False)
+class Settling:
+    """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
+
+    The request was charged before, so that a burst of guesses cannot pass between check and charge. A request without
+    an answer stays charged.
+    """
+
+    app: ASGIApp
+    store: Store
+    plan: Plan
+    decisions: Sequence[Decision]
+    _status: int | None = None
+    _raw_headers: Iterable[tuple[bytes, bytes]] = ()
+    _sent: int = 0
+    _is_head: bool = False
+    _is_settled: bool = False
+    _send: Send = field(init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._is_head, self._send = scope.get("method") == "HEAD", send
+        try:
+            await self.app(scope, receive, self._settling_send)
+        except Exception as error:
+            if self._status is None:
+                self._status = error.status_code if isinstance(error, HTTPException) else 500
+            raise
+        finally:
+            if self._status is not None and not self._is_settled:
+                await self._settle()
+
+    def _settling_send(self, message: Message) -> Awaitable[None]:
+        if self._is_settled or not self._note(message):
+            return self._send(message)
+        return self._settle_and_send(message)
+
+    async def _settle_and_send(self, message: Message) -> None:
+        await self._settle()
+        await self._send(message)
+
+    def _note(self, message: Message) -> bool:
+        """Note what settle functions take; return whether this message completes it."""
+        kind = message["type"]
+        if kind in STARTS and message.get("status", FINAL) >= FINAL:
+            self._status = message.get("status", _SWITCHING)
+            self._raw_headers = message.get("headers", ())
+            return not self.plan.settles_by_bytes
+        if kind == "websocket.close" and self._status is None:
+            self._status = _REJECTED
+            return True
+        if kind in _FILES:  # the server reads the file by itself
+            length = self._headers.get("content-length", "")
+            self._sent += message.get("count") or (int(length) if length.isascii() and length.isdigit() else 0)
+        if kind in _BODIES:
+            self._sent += len(message.get("body", b""))
+        return (kind in _BODIES or kind in _FILES) and not message.get("more_body", False)
+
+    @property
+    def _headers(self) -> Headers:
+        return Headers(raw=list(self._raw_headers))
+
+    def _settle(self) -> Awaitable[None]:
+        """Settle every decision, even if the request has been cancelled."""
+        self._is_settled = True
+        if self.store.in_process and self.plan.settles_at_once:
+            return self._settle_decisions()
+        return see_through([self.store], self._settle_decisions)
+
+    async def _settle_decisions(self) -> None:
+        """Settle each charge by the rule of its name, whose function is called once."""
+        rules = self.plan.settling
+        actual: dict[str | None, float | None] = {}
+        for decision in self.decisions:
+            costs: list[float | None] = []
+            for charge in decision.charges:
+                rule = rules.get(charge.name)
+                if rule is not None and charge.name not in actual:
+                    actual[charge.name] = await self._actual_cost(rule)
+                costs.append(actual.get(charge.name))
+            with suppress(StoreError):  # which the store has logged; the charge stands
+                await settle(self.store, decision, costs)
+
+    async def _actual_cost(self, rule: CompiledRule) -> float | None:
+        """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""
+        function: Any = rule.settle
+        sent = (self._sent * (not self._is_head),) if rule.settles_by_bytes else ()
+        try:
+            cost = function(self._status, self._headers, *sent)
+            if hasattr(cost, "__await__"):
+                cost = await cost
+            return None if cost is None else checked_actual(cost, SETTLE_USE)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            rule.failures.report(rule.name, "settle", "requests stay charged as they were", error)
+            return None

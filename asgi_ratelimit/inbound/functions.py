@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from inspect import Parameter, Signature, isroutine, signature
-from typing import Any, TypeAlias
+from numbers import Real
+from typing import Any, TypeAlias, cast
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
@@ -38,8 +39,6 @@ SettleFunction: TypeAlias = (
 charged."""
 
 _KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/minute", key=Depends(current_user_id))'
-_QUOTA = 'quota=lambda request: "100/minute"'
-_COST = "cost=lambda request: 5"
 SETTLE_USE = "settle=lambda status, headers: 0 if status < 400 else 1"
 
 
@@ -69,14 +68,13 @@ def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:
 def checked_quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:
     """The quotas, or a function of the connection; ``QuotaError`` or ``ConfigurationError`` for anything else."""
     if callable(quota):
-        function: QuotaFunction = require_function("quota", quota, 1, _QUOTA)
-        return function
+        return cast("QuotaFunction", require_function("quota", quota, 1, 'quota=lambda request: "100/minute"'))
     return () if quota is None else as_quotas(quota)
 
 
 def checked_cost_or_function(cost: float | CostFunction) -> float | CostFunction:
     """A cost, or a function of the connection; ``ConfigurationError`` or ``ValueError`` for anything else."""
-    return require_function("cost", cost, 1, _COST) if callable(cost) else checked_cost(cost)
+    return require_function("cost", cost, 1, "cost=lambda request: 5") if callable(cost) else checked_cost(cost)
 
 
 def takes_bytes(settle: SettleFunction) -> bool:
@@ -136,11 +134,24 @@ def _is_for_fastapi(function: Any) -> bool:
     return any(type(mark).__module__ == "fastapi.params" for mark in marks)
 
 
+# Arguments that are numbers
+
+
+def require_number(what: str, number: Any, least: float, most: float, use: str, kind: type[Any] = Real) -> Any:
+    """``number`` if it is one of this kind from ``least`` to ``most``.
+
+    Raises ``ConfigurationError``, which says ``what`` is right and shows a right ``use``, otherwise.
+    """
+    if isinstance(number, kind) and not isinstance(number, bool) and least <= number <= most:  # false for NaN, too
+        return number
+    raise ConfigurationError(f"{what}, not {number!r}: {use}")
+
+
 # Calls
 
 
+# The results of functions for one request, by the identity of the function: each is called once
 Results: TypeAlias = dict[int, Any]
-"""The results of functions for one request, by the identity of the function: each is called once."""
 
 
 def connection_of(scope: Scope) -> HTTPConnection:
@@ -179,26 +190,20 @@ class Failures:
         self._hooks.failed(Failure(name, failed, error))
 
 
-WATCHED = 100
-"""How many requests without a key are enough to warn."""
+WATCHED = 100  # how many requests without a key are enough to warn
 
 
 class KeyWatch:
     """Watches the keys of a rule until the first one comes, or until enough requests had none: it limits nobody."""
 
-    missing = 0
-    """How many requests in a row had no key."""
-    is_over = False
-    """Whether the keys need not be watched any longer."""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the key was ``None`` for all of the first requests."""
-        return self.missing >= WATCHED
+    missing = 0  # how many requests in a row had no key
+    is_over = False  # whether the keys need not be watched any longer
+    is_silent = False  # whether the key was `None` for all of the first requests
 
     def see(self, key: str | None, name: str, function: KeyFunction) -> None:
         """Take note of the key of a request, as the ``function`` of the rule ``name`` returned it."""
         self.missing = self.missing + 1 if key is None else 0
+        self.is_silent = self.missing >= WATCHED
         self.is_over = key is not None or self.is_silent
         if self.is_silent:
             problem = f"the key of {name!r}, {function!r}, was None for all of the first {WATCHED} requests"

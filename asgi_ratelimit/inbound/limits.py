@@ -6,7 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from anyio import sleep_forever
@@ -17,27 +17,21 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from ..algorithms import State
-from ..argument_errors import checked_flag, shows_use
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
 from ..overrides import names_of_limits
-from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
-from ..stores.name_owners import owned
 from .delays import Taken, give_back, see_through
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
-from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, refusing_name
+from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding
 
-SCOPE_KEY: Final = "asgi_ratelimit"
-"""The entry in the scope that stores the limits of a request."""
-
-_MAX_DEPTH = 100
-"""How many nested middlewares are followed before they are taken for a cycle."""
+SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
 
+@dataclass(slots=True, eq=False)
 class RequestLimits:
     """The decisions on one request so far; ``send`` adds headers about them to the start of the answer.
 
@@ -45,32 +39,17 @@ class RequestLimits:
     middleware around it, have no ``server_send``, and only collect decisions.
     """
 
-    __slots__ = (
-        "_answer",
-        "_stores",
-        "decisions",
-        "enforcer",
-        "has_started",
-        "is_exempt",
-        "reported",
-        "server_send",
-        "waited",
-    )
-
-    def __init__(self, enforcer: Enforcer, server_send: Send | None, decisions: list[Decision]) -> None:
-        self.enforcer = enforcer
-        self.server_send = server_send
-        self.decisions = decisions
-        """All decisions on this request, in order."""
-        self.reported = decisions
-        """Those that headers report, with the newest state of each bucket; the same list until one differs."""
-        self.has_started = False
-        self.is_exempt = False
-        """Whether the client is on the list of clients that are never limited, not even by dependencies."""
-        self.waited = 0.0
-        """How many seconds the request has waited for slots."""
-        self._answer: Callable[[], Awaitable[None]] | None = None
-        self._stores: list[Store] | None = None
+    enforcer: Enforcer
+    server_send: Send | None
+    decisions: list[Decision]  # all decisions on this request, in order
+    # Those that headers report, with the newest state of each bucket; the same list until one differs
+    reported: list[Decision]
+    # Whether the client is on the list of clients that are never limited, not even by dependencies
+    is_exempt: bool = False
+    has_started: bool = False
+    waited: float = 0.0  # how many seconds the request has waited for slots
+    _answer: Callable[[], Awaitable[None]] | None = None
+    _stores: list[Store] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
@@ -133,29 +112,19 @@ class RequestLimits:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
     def answer(
-        self,
-        decision: Decision,
-        connection: AppArguments,
-        enforcer: Enforcer,
-        on_limited: OnLimited | None = None,
+        self, decision: Decision, connection: AppArguments, enforcer: Enforcer, on_limited: OnLimited | None = None
     ) -> Awaitable[None]:
         """Answer a refused request, as the rule, the middleware or the app's own handler says."""
-        by_block = is_blocked(decision)
-        if by_block or is_outage(decision):
+        if is_blocked(decision) or is_outage(decision):
             self.reported = [each for each in self.reported if each is not decision]
-        on_limited = on_limited or own_answer_of(decision, enforcer.on_limited)
-        if on_limited is None and enforcer.refusal.on_limited is None and enforcer.handler is not None:
+        on_limited = on_limited or enforcer.answer_of(decision)
+        if on_limited is None and enforcer.handler is not None:
             on_limited = _handled_by(enforcer.handler, self, connection)
-        return enforcer.refusal.answer(self.reported, decision, connection, by_block, on_limited)
+        return enforcer.refuse(self.reported, decision, connection, on_limited)
 
 
 async def _discard(message: Message) -> None:
     """The ``send`` for the rest of an answer that another one has replaced."""
-
-
-def request_limits(scope: Scope) -> RequestLimits | None:
-    """The request limits that the outermost limit of a request has started, if there are any."""
-    return scope.get(SCOPE_KEY)
 
 
 def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
@@ -176,48 +145,33 @@ def _refused(old: Decision, refusal: Decision) -> Decision:
 # Refusals
 
 
-def own_answer_of(decision: Decision, by_name: Mapping[str, OnLimited]) -> OnLimited | None:
-    """The ``on_limited`` of the rule that refused with the longest wait, if it has one."""
-    return by_name.get(refusing_name(decision) or "") if by_name else None
-
-
-def find_handler(enforcer: Enforcer, scope: Scope, app: Any) -> None:
-    """Let an app's own handler of such errors also answer the requests that the middleware refuses."""
+def find_handler(scope: Scope, app: Any) -> Handler | None:
+    """An app's own handler of such errors, which also answers the requests that the middleware refuses."""
     handler = _handler_of(getattr(scope.get("app"), "exception_handlers", None))
-    for _ in range(_MAX_DEPTH):
+    for _ in range(100):  # more nested middlewares are taken for a cycle
         handler = handler or _handler_of(getattr(app, "exception_handlers", None))
         app = getattr(app, "app", None)
-    if handler is not None:
-        enforcer.handler = handler
+    return handler
 
 
 def _handler_of(*handlers: Any) -> Handler | None:
     """The program's handler for ``RateLimited``, for 429 or for ``HTTPException``, of Starlette or FastAPI."""
     found = [each[kind] for each in handlers if isinstance(each, dict) for kind in _HANDLED if kind in each]
-    return next((each for each in found if not _is_framework(each)), None)
-
-
-def _is_framework(handler: Any) -> bool:
-    return str(getattr(handler, "__module__", "")).partition(".")[0] in ("starlette", "fastapi")
+    of_frameworks = ("starlette.", "fastapi.")
+    return next((each for each in found if not str(getattr(each, "__module__", "")).startswith(of_frameworks)), None)
 
 
 def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
     """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
     scope, receive, _ = connection
-    if scope["type"] != "http":
-        return None
 
     async def answer(_: HTTPConnection, decision: Decision) -> Any:
         arguments = Request(scope, receive), RateLimited(limits, decision)
-        try:
-            if inspect.iscoroutinefunction(handler):
-                return await handler(*arguments)
-            return await run_in_threadpool(handler, *arguments)
-        except Exception as error:  # which is reported as that of an on_limited function
-            error.add_note(f"in {handler!r}, the app's exception handler, which answers refusals, too")
-            raise
+        if inspect.iscoroutinefunction(handler):
+            return await handler(*arguments)
+        return await run_in_threadpool(handler, *arguments)
 
-    return answer
+    return answer if scope["type"] == "http" else None
 
 
 class RateLimited(RateLimitError, HTTPException):
@@ -230,7 +184,7 @@ class RateLimited(RateLimitError, HTTPException):
     """
 
     def __init__(self, limits: RequestLimits, decision: Decision | None, on_limited: OnLimited | None = None) -> None:
-        headers = [RETRY_SOON] if decision is None else limits.enforcer.refusal.options.retry_after(decision)
+        headers = [RETRY_SOON] if decision is None else limits.enforcer.options.retry_after(decision)
         status = 503 if decision is None or is_outage(decision) else 429
         detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
         super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})
@@ -239,28 +193,22 @@ class RateLimited(RateLimitError, HTTPException):
         self._on_limited = on_limited
         self._retry_after = headers
 
-    def with_handler(self, scope: Scope) -> RateLimited:
+    def with_handler(self, scope: Scope, *, in_any_case: bool = False) -> RateLimited:
         """This error, after giving the framework a handler for it, unless the app has one.
 
-        The answer of the app's own gets ``Retry-After``, as to a request that the middleware refuses.
+        The answer of the app's own gets ``Retry-After``, as to a request that the middleware refuses. Without one, this
+        error is the answer ``in_any_case``, whatever a framework does with it.
         """
-        if scope["type"] == "websocket" or self._handler_in(scope) in (None, _handle):
-            by_class, _ = _handlers_in(scope)
+        handlers: tuple[dict[Any, Any], dict[Any, Any]] = scope.get("starlette.exception_handlers") or ({}, {})
+        by_class, by_status = handlers
+        is_usual = _handler_of(by_class, by_status if self.status_code == 429 else None) in (None, _handle)
+        if is_usual or scope["type"] == "websocket":
             by_class.setdefault(RateLimited, _handle)
         elif self._limits.server_send is not None:
             self._limits.server_send = adding(self._retry_after, self._limits.server_send)
-        return self
-
-    def answers_in_any_case(self, scope: Scope) -> RateLimited:
-        """This error, as the answer whatever a framework does with it, unless the app has a handler for it."""
-        self.with_handler(scope)
-        if self._handler_in(scope) in (None, _handle):
+        if is_usual and in_any_case:
             self._limits.answer_with(lambda: self(scope, _nothing_to_receive, self._limits.send))
         return self
-
-    def _handler_in(self, scope: Scope) -> Handler | None:
-        by_class, by_status = _handlers_in(scope)
-        return _handler_of(by_class, by_status if self.status_code == 429 else None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, as an ASGI app."""
@@ -274,14 +222,8 @@ class RateLimited(RateLimitError, HTTPException):
             await limits.answer(self.decision, (scope, receive, send), limits.enforcer, self._on_limited)
 
 
+# What an app may have a handler for that also answers refusals, in the order in which frameworks look for one
 _HANDLED: Final = (429, RateLimited, HTTPException)
-"""What an app may have a handler for that also answers refusals, in the order in which frameworks look for one."""
-
-
-def _handlers_in(scope: Scope) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The exception handlers of the app by class and by status, to which one may be added."""
-    handlers: tuple[dict[Any, Any], dict[Any, Any]] = scope.get("starlette.exception_handlers") or ({}, {})
-    return handlers
 
 
 async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLimited | None:
@@ -327,20 +269,17 @@ class Limits:
         """The decision with the least left; ``None`` if no limit applies."""
         return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
 
-    @shows_use(_CHARGE)
     async def charge(self, cost: float = 1, *, name: str | None = None, required: bool = True) -> bool:
         """Take ``cost`` more units of each charge of this request, all or nothing; ``True`` if they were taken.
 
         Raises ``RateLimited`` where they do not fit. The request is then answered with 429, also where a framework
         makes something else of the error, or somebody catches it. With ``required=False`` nothing is raised: it returns
         ``False``, and the answer is up to the endpoint. What was charged before stays charged. A cost of 0 charges
-        nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up, and ``ConfigurationError`` for
-        a ``required`` that is not ``True`` or ``False``, or a ``name`` that is no text.
+        nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up.
         """
         enforcer = self._request_limits.enforcer
-        checked_flag("required", required)
-        units = _checked_units(cost, _CHARGE)
-        self._check_name("charge", name, _CHARGE)
+        units = checked_actual(cost, _CHARGE)
+        self._look_for("charge", name)
         taken: list[Taken] = []
         takes = self._takes(units, name) if units else []
         for store, take in takes:
@@ -352,7 +291,7 @@ class Limits:
                 self._request_limits.add_update(decision, store)
                 if not required:
                     return False
-                raise RateLimited(self._request_limits, decision).answers_in_any_case(self._connection.scope)
+                raise RateLimited(self._request_limits, decision).with_handler(self._connection.scope, in_any_case=True)
             taken.append((store, decision))
         for store, decision in taken:
             self._request_limits.add_update(decision, store)
@@ -373,26 +312,24 @@ class Limits:
             return refusal
         return replace(refusal, wait_us=max(refusal.wait_us, foreseen.wait_us))
 
-    @shows_use(_REFUND)
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
 
         Each charge is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an outage
-        of the store, it is done once the store is back. Raises ``ValueError`` and ``ConfigurationError`` as ``charge``.
+        of the store, it is done once the store is back. Raises ``ValueError`` as ``charge``.
         """
-        units = math.inf if cost is None else _checked_units(cost, _REFUND)
-        self._check_name("refund", name, _REFUND)
+        units = math.inf if cost is None else checked_actual(cost, _REFUND)
+        self._look_for("refund", name)
         await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
 
-    @shows_use(_SETTLE)
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
 
-        Each charge is settled once; during an outage of the store, once the store is back. Raises ``ValueError`` and
-        ``ConfigurationError`` as ``charge``.
+        Each charge is settled once; during an outage of the store, once the store is back. Raises ``ValueError`` as
+        ``charge``.
         """
-        units = _checked_units(actual, _SETTLE)
-        self._check_name("settle", name, _SETTLE)
+        units = checked_actual(actual, _SETTLE)
+        self._look_for("settle", name)
         await self._settle(name, lambda charge: units)
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
@@ -406,29 +343,18 @@ class Limits:
         if self._request_limits.stores:
             await see_through(self._request_limits.stores, settle_each)
 
-    def _check_name(self, verb: str, name: str | None, use: str) -> None:
-        """Warn about a name that no limit of this request has, and no other limit in the same stores.
-
-        Raises ``ConfigurationError``, which shows the right ``use``, for one that is no text.
-        """
-        if name is None:
-            return
-        if not isinstance(name, str):
-            raise ConfigurationError(f"the name of a limit is a text, not {name!r}: {use}")
+    def _look_for(self, verb: str, name: str | None) -> None:
+        """Warn about a name that no limit of this request has, and no other limit in the same stores."""
         charges = [charge for decision in self._request_limits.decisions for charge in decision.charges]
-        if any(_is_of(charge, name) for charge in charges):
+        if name is None or any(_is_of(charge, name) for charge in charges):
             return
-        stores = {id(store): store for store in [self._request_limits.enforcer.store, *self._request_limits.stores]}
-        names = {name for store in stores.values() for name in names_of_limits(store)}
-        quotas = [each for store in stores.values() for each in owned(store) if each[1].name not in RESERVED_NAMES]
-        names |= {each for of, quota in quotas for each in (of, quota.name)}
+        stores = [self._request_limits.enforcer.store, *self._request_limits.stores]
+        names = set[str]().union(*map(names_of_limits, stores))
         if name not in names:
             here = dict.fromkeys(each for charge in charges for each in (charge.name, charge.quota.name))
             listed = ", ".join(map(repr, here or sorted(names))) or "none"
-            warn_once(
-                "a-name-that-no-limit-has",
-                f"{verb}(name={name!r}) changes nothing: no limit has this name; the names are {listed}",
-            )
+            problem = f"{verb}(name={name!r}) changes nothing: no limit has this name; the names are {listed}"
+            warn_once("a-name-that-no-limit-has", problem)
 
     def _each(self) -> list[tuple[Decision, Store]]:
         return list(zip(self._request_limits.decisions, self._request_limits.stores))
@@ -454,29 +380,12 @@ def limits(connection: HTTPConnection) -> Limits:
     As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` if neither
     ``RateLimitMiddleware`` nor ``RateLimit`` has seen the request.
     """
-    try:
-        scope = connection.scope
-    except AttributeError:
-        kind = type(connection).__name__
-        raise ConfigurationError(
-            f"limits() takes a request or a WebSocket, not a {kind}: limits(request), or limits(HTTPConnection(scope))"
-        ) from None
-    current = request_limits(scope)
+    current: RequestLimits | None = connection.scope.get(SCOPE_KEY)
     if current is None:
-        raise ConfigurationError(
-            "limits() is called for a request that nothing limits: put RateLimitMiddleware around the app, "
-            "app.add_middleware(RateLimitMiddleware, quota=...)"
-        )
+        right = "app.add_middleware(RateLimitMiddleware, quota=...)"
+        raise ConfigurationError(f"limits() needs RateLimitMiddleware around the app, or a RateLimit: {right}")
     return Limits(connection, current)
 
 
 def _is_of(charge: Charge, name: str | None) -> bool:
     return name is None or name in (charge.name, charge.quota.name)
-
-
-def _checked_units(cost: float, use: str) -> float:
-    """A cost that may be 0; ``ValueError``, which shows the right ``use``, for anything else."""
-    try:
-        return checked_actual(cost)
-    except ValueError:
-        raise ValueError(f"cost must be a finite number from 0 up, at most 2**53, not {cost!r}: {use}") from None

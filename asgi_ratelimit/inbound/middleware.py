@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..argument_errors import shows_use, used_as
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..counts.process_counts import counts_of
 from ..decision import OnError
@@ -18,34 +18,27 @@ from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
-from ..overrides import live_overrides, subscribe
+from ..logs import warn_once
+from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
-from .checks import (
-    checked_app,
-    closing,
-    draining,
-    logs_errors,
-    require_usable,
-    warn_of_evadable_rules,
-    warn_of_no_limits,
-    warn_of_rules,
-    warn_of_workers,
-)
-from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, checked_max_waiting
+from .config import AT_START, LimitsFile
+from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits
-from .enforcer import Enforcer
-from .functions import CostFunction, Failures, QuotaFunction
+from .enforcer import Enforcer, Settling
+from .functions import CostFunction, QuotaFunction, takes
 from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
 from .penalties import ListFunction, Lists, Penalty
-from .plan import RuleTable
-from .refusals import AccessDenied, LimitUnavailable, OnLimited, Refusal
-from .routes import RouteTemplates, place_of, root_of
+from .plan import USUAL, Options, RuleTable
+from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
+from .routes import find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
-from .settling import Settling
 from .websockets import Throttled
+
+_RIGHT = 'RateLimitMiddleware(app, "5/minute"), app.add_middleware(RateLimitMiddleware, quota="5/minute")'
+
+NO_LIMITS = 'no route has a RateLimit, and RateLimitMiddleware no quota or rules: nothing is limited: quota="9/minute"'
 
 
 class RateLimitMiddleware:
@@ -68,10 +61,7 @@ class RateLimitMiddleware:
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
 
-    @logs_errors
-    @shows_use(
-        'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")',
-    )
+    @shows_use(_RIGHT)
     def __init__(
         self,
         app: ASGIApp,
@@ -93,36 +83,33 @@ class RateLimitMiddleware:
         max_waiting: int = MAX_WAITING,
         config: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.app = checked_app(app)
+        if not (callable(app) and takes(app, 3)):
+            right = f"{_RIGHT}, or WsgiToAsgi(app) of asgiref for WSGI"
+            raise ConfigurationError(f"the first argument is an app of ASGI, not {app!r}: {right}")
+        self.app = app
         listed = checked_rules(rules)
         own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
-        self._options = own if self._file is None else self._file.options
-        observers = Hooks(hooks)
+        options = self._options = own if self._file is None else self._file.options
         self._store = as_store(store)
-        self._failures, self._root, self._place = Failures(observers, counts_of(self._store)), own_root_path(app), ""
-        self.rule_table = self._table_of(self._options)
-        self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
-        self._has_started = False
-        self._lists = None if allow is deny is None else Lists(allow, deny, self._failures)
-        self._enforcer = self._new_enforcer(observers, on_limited)
-        if self._options.name is not None:
-            self._own_names(self.rule_table)
-        self._take_over_table(self.rule_table)
-        subscribe(self._store, self)
-
-    def _new_enforcer(self, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
-        options, name = header_options(self._options.headers), self.rule_table.name
-        return Enforcer(
-            name,
+        self._enforcer = Enforcer(
+            DEFAULT_NAME if options.name is None else options.name,
             self._store,
-            self._options.key,
-            options.request_dialect(),
-            Refusal(on_limited, options, name, self._failures),
-            observers,
-            checked_max_waiting(self._options.max_waiting),
-            route_of=RouteTemplates(self.app).of,
+            options.key,
+            header_options(options.headers),
+            Hooks(hooks),
+            checked_on_limited(on_limited),
+            require_waiting(options.max_waiting),
+            route_of=templates_of(app),
         )
+        self._root, self._place, self._has_started = own_root_path(app), DEFAULT_NAME, False
+        self._lists = None if allow is deny is None else Lists(allow, deny, self._enforcer.failures)
+        self.overrides_changed()
+        self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
+        self.is_unnamed = options.name is None  # whether its own quota is named after the place where it stands
+        if not self.is_unnamed:
+            self._own_names(self.rule_table)
+        subscribe(self._store, self)
 
     def options_changed(self, options: Options) -> None:
         """Apply the current options of the file, except those that count only at the next start; from any thread.
@@ -137,22 +124,15 @@ class RateLimitMiddleware:
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
-        is_peer = self._is_about_to_follow
-        register(self._store, self, quotas, unlisted=messages, instead=True, is_peer=is_peer)
+        register(self._store, self, quotas, unlisted=messages, instead=True, is_peer=self._is_about_to_follow)
 
     def _is_about_to_follow(self, other: object) -> bool:
         """Whether another middleware reads the same file, and has not read the same version of it."""
-        file = other._file if isinstance(other, RateLimitMiddleware) else None
-        return self._file is not None and file is not None and self._file.is_other_version(file)
+        return self._file is not None and self._file.is_other_version(getattr(other, "_file", None))
 
     def limit_texts(self) -> dict[str, str]:
         """The limits that the program itself sets, as text by name, for the log of an override."""
-        return self.rule_table.limit_texts()
-
-    @property
-    def is_unnamed(self) -> bool:
-        """Whether its own quota is named after the place where it stands."""
-        return self._options.name is None
+        return {each.name: limit_text(each.quota) + ", shadow" * each.shadow for each in self.rule_table.declared}
 
     @property
     def limits_nothing(self) -> bool:
@@ -164,20 +144,18 @@ class RateLimitMiddleware:
         """Apply the current overrides from the next request on; called from any thread."""
         while True:
             options, place, live = self._options, self._place, live_overrides(self._store)
-            self._take_over_table(self._table_of(options))
+            table = self.rule_table = self._table_of(options)
+            self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
-        self._warn()
+        if self._has_started:
+            self._warn()
 
     def _warn(self) -> None:
-        """Warn about rules that never apply, as soon as the app is complete, and about limits that clients evade."""
-        warn_of_rules(self.rule_table.rules if self._has_started else (), self.app)
-        warn_of_evadable_rules(self.rule_table.charging)
+        """Warn about rules that never apply, and about limits that clients evade."""
+        for section, text in find_mistakes(self.rule_table, self.app):
+            warn_once(section, text)
 
-    @used_as(
-        'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
-        "RateLimitMiddleware.__call__"
-    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
@@ -194,7 +172,7 @@ class RateLimitMiddleware:
                 app = Throttled(app, self._enforcer, self)
             if plan is not None and not is_exempt:
                 planned = plan.evaluate(scope)
-                takes, _ = planned if isinstance(planned, tuple) else await planned
+                takes = planned if isinstance(planned, list) else await planned
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
@@ -211,8 +189,8 @@ class RateLimitMiddleware:
             limits, is_inner = outer, True
             limits.add(decisions, self._store)
         else:
-            limits, is_inner = RequestLimits(self._enforcer, send, decisions), False
-            scope[SCOPE_KEY], limits.is_exempt, send = limits, is_exempt, limits.send
+            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, is_exempt), False
+            scope[SCOPE_KEY], send = limits, limits.send
         if receiving is not None:
             limits.waited += sum([decision.delay for decision in decisions])
         try:
@@ -232,24 +210,21 @@ class RateLimitMiddleware:
                 scope.pop(SCOPE_KEY, None)
 
     def _table_of(self, options: Options) -> RuleTable:
-        return options.table(self._failures, self._place, self._root, self._store)
-
-    def _take_over_table(self, table: RuleTable) -> None:
-        """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
-        self.rule_table, self._enforcer.on_limited, self._enforcer.default = table, table.on_limited, table.default
+        overrides = live_overrides(self._store)
+        return RuleTable(options, self._enforcer.failures, self._place, self._root, overrides)
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging)
-        if self._options.name is None and "router" in scope:
-            place = place_of(self, scope["router"])
-            self._place = f"{DEFAULT_NAME} {place or root_of(scope)}"
-            self._enforcer.name = self._enforcer.refusal.name = self._place
+        if any(rule.max_delay or rule.messages for rule in self.rule_table.charging):
+            require_asyncio()
+        if self.is_unnamed and "router" in scope:
+            place = place_of(self, scope["router"]) or scope.get("root_path", "")
+            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}"
             self.overrides_changed()
-        find_handler(self._enforcer, scope, self.app)
+        self._enforcer.handler = find_handler(scope, self.app)
         start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:
-            warn_of_no_limits()
+            warn_once("a-middleware-that-limits-nothing", NO_LIMITS)
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
         counts_of(self._store).start()
@@ -271,4 +246,17 @@ class RateLimitMiddleware:
             raise
         scope[SCOPE_KEY] = self._enforcer
         hooks = self._enforcer.hooks
-        await self.app(scope, draining(receive, hooks), closing(send, self._store, hooks))
+
+        async def draining_receive() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":  # hooks may need what the app closes
+                await hooks.aclose()
+            return message
+
+        async def closing_send(message: Message) -> None:
+            if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
+                await hooks.aclose()
+                await self._store.aclose()
+            await send(message)
+
+        await self.app(scope, draining_receive, closing_send)

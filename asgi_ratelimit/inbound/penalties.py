@@ -11,11 +11,12 @@ processes share them and no store needs to know about them:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
-from typing import Any, Final, TypeAlias, cast
+from numbers import Integral
+from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
@@ -31,11 +32,10 @@ from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
 from ..stores import Store
 from ..stores.opening import store_of_limits
-from .functions import Failures, connection_of, require_function
+from .functions import Failures, connection_of, require_function, require_number
 from .refusals import AccessDenied, LimitUnavailable
 
-LONGEST: Final = "1 day"
-"""The longest block by default, unless the first one is longer."""
+LONGEST: Final = "1 day"  # the longest block by default, unless the first one is longer
 
 
 # Penalties as users write them
@@ -59,17 +59,14 @@ class Penalty:
     longest: str | float = LONGEST
 
     def __post_init__(self) -> None:
+        use = 'Penalty("10 minutes", after=5, growth=2, longest="1 day")'
         shortest, longest = seconds_of("block_for", self.block_for), seconds_of("longest", self.longest)
         seconds_of("within", self.block_for if self.within is None else self.within)
-        problem = ""
-        if not _is_number(self.after, Integral) or self.after < 1:
-            problem = f"after must be a number of refusals, not {self.after!r}"
-        elif not _is_number(self.growth, Real) or not 1 <= self.growth <= 1000:
-            problem = f"growth must be from 1 to 1000, not {self.growth!r}"
-        elif longest < shortest and self.longest != LONGEST:
+        require_number("after must be a number of refusals", self.after, 1, math.inf, use, Integral)
+        require_number("growth must be from 1 to 1000", self.growth, 1, 1000, use)
+        if longest < shortest and self.longest != LONGEST:
             problem = f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}"
-        if problem:
-            raise ConfigurationError(f'{problem}: Penalty("10 minutes", after=5, growth=2, longest="1 day")')
+            raise ConfigurationError(f"{problem}: {use}")
 
     @property
     def strikes(self) -> Quota | None:
@@ -96,38 +93,32 @@ def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
 
 def seconds_of(what: str, duration: str | float) -> float:
     """The seconds of a duration, an argument named ``what``; ``ConfigurationError`` for an invalid one."""
+    use = f'{what}="10 minutes"'
     try:
         seconds = parse_period(duration) if isinstance(duration, str) else duration
     except QuotaError as error:
-        raise ConfigurationError(f'{what}: {duration!r} is not a duration: {what}="10 minutes", or seconds') from error
-    if not _is_number(seconds, Real) or not 0.1 <= seconds <= MAX_PERIOD:
-        raise ConfigurationError(f'{what} must be from 0.1 s to 400 days, not {duration!r}: {what}="10 minutes"')
-    return float(seconds)
-
-
-def _is_number(value: object, kind: type[Integral | Real]) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+        raise ConfigurationError(f"{what}: {duration!r} is not a duration: {use}, or seconds") from error
+    return float(require_number(f"{what} must be from 0.1 s to 400 days", seconds, 0.1, MAX_PERIOD, use))
 
 
 # Buckets of blocks
 
 
-RATE: Final = 1024.0
-"""Units that a block drains in a second."""
+RATE: Final = 1024.0  # units that a block drains in a second
 
+# Its level is above the burst while a key is blocked; it drains from full to empty in less than a millisecond
 BLOCK = TokenBucket(RATE, 1.0, burst=1, name="penalty-block")
-"""Its level is above the burst while a key is blocked; it drains from full to empty in less than a millisecond."""
 
 EARLIER_BLOCKS = TokenBucket(1, 86_400.0, burst=32, name="penalty-blocks")
 
+# Units that a check for a block takes: so few that thousands of checks at once do not fill the bucket
 CHECK_COST: Final = 1 / 16_384
-"""Units that a check for a block takes: so few that thousands of checks at once do not fill the bucket."""
 
+# A bucket is identified by the name of its quota, so this one is enough to reset strikes
 STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
-"""A bucket is identified by the name of its quota, so this one is enough to reset strikes."""
 
+# Seconds after which the bucket of a key is certainly empty if it is not blocked, and not empty if it is blocked
 _SOON = 0.005
-"""Seconds after which the bucket of a key is certainly empty if it is not blocked, and not empty if it is blocked."""
 
 
 @dataclass(slots=True)
@@ -142,12 +133,13 @@ class Strike(Charge):
 class BlockCheck(Charge):
     """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of its rule."""
 
-    penalty: Penalty | None = None
+    _: KW_ONLY
+    penalty: Penalty
 
 
-def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockCheck:
+def block_check(name: str, key: str, penalty: Penalty) -> BlockCheck:
     """The check whether a key is blocked under a name."""
-    return BlockCheck(BLOCK, key, CHECK_COST, name, penalty)
+    return BlockCheck(BLOCK, key, CHECK_COST, name, penalty=penalty)
 
 
 def is_blocked(decision: Decision) -> bool:
@@ -193,8 +185,6 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
 async def add_strike(store: Store, check: BlockCheck) -> float:
     """Count a refusal of a key that is not blocked; the seconds of the block that this has led to, or 0.0."""
     penalty, key, name = check.penalty, check.key, check.name
-    if penalty is None:
-        return 0.0
     if penalty.strikes is not None:
         strike = await _taken(store, Strike(penalty.strikes, key, 1, name), check)
         if strike.allowed or is_blocked(strike):
@@ -235,7 +225,7 @@ class Blocks:
 
     async def blocked_for(self, key: str | bytes) -> float:
         """The seconds for which ``key`` is still blocked; 0.0 if it is not."""
-        return (await self._store.peek(Take((block_check(self._name, as_key(key)),)))).retry_after
+        return (await self._store.peek(Take((Charge(BLOCK, as_key(key), CHECK_COST, self._name),)))).retry_after
 
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
         """Block ``key`` for a duration such as ``"1 day"``, or seconds; false if it already was blocked."""
@@ -249,7 +239,7 @@ class Blocks:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
         text, name = as_key(key), self._name
         earlier = Charge(EARLIER_BLOCKS, text, 1, name)
-        await self._store.reset([block_check(name, text), Strike(STRIKES, text, 1, name), earlier])
+        await self._store.reset([Charge(BLOCK, text, 1, name), Strike(STRIKES, text, 1, name), earlier])
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -272,9 +262,13 @@ class Lists:
     """
 
     def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
-        self._allow = _checked("allow", allow)
-        self._deny = _checked("deny", deny)
-        self._failures = failures
+        for name, test in (("allow", allow), ("deny", deny)):
+            right = f'{name}=client_ip().within("10.0.0.0/8")'
+            if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever it is
+                raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
+            if test is not None and not isinstance(test, Within):
+                require_function(name, test, 1, right)
+        self._allow, self._deny, self._failures = allow, deny, failures
 
     async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:
         """Whether a request is exempt; the middleware has this name, and this ``on_error``.
@@ -301,11 +295,3 @@ class Lists:
             if refuses:
                 raise LimitUnavailable from error
             return False
-
-
-def _checked(name: str, test: ListFunction | None) -> ListFunction | None:
-    right = f'{name}=client_ip().within("10.0.0.0/8")'
-    if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever the client is
-        raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
-    is_checked = test is None or isinstance(test, Within)
-    return test if is_checked else cast("ListFunction", require_function(name, test, 1, right))

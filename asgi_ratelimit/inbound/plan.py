@@ -7,37 +7,36 @@ the request: keys, and the quotas and costs that functions return. Nothing is ke
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
 from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import tag_of
-from ..decision import Charge, Take
+from ..buckets import DEFAULT_NAME, tag_of
+from ..decision import Charge, OnError, Take
 from ..errors import ConfigurationError
+from ..headers.header_rendering import DialectName, HeaderOptions
+from ..keys import KeyFunction, client_ip
 from ..keys.path_patterns import normalised, readings, route_path
 from ..limiter import checked_name
-from ..overrides import NO_OVERRIDES, Override, limit_text
+from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, require_few
-from .checks import require_agreement
-from .functions import QuotaFunction, Results, connection_of
+from .delays import MAX_WAITING
+from .functions import CostFunction, Failures, QuotaFunction, Results, address_key, connection_of
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
-from .rules import STRICTNESS, Charged, CompiledRule, Rule, under_overrides
+from .rules import STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
 
-MAX_CACHED = 4096
-"""The number of paths whose plans are kept, and of sets of rules."""
+MAX_CACHED = 4096  # the number of paths whose plans are kept, and of sets of rules
 
+# The most characters of a method and path that are kept beside their plan; longer ones are matched each time
 LONGEST_CACHED = 256
-"""The most characters of a method and path that are kept beside their plan; longer ones are matched each time."""
 
-Planned: TypeAlias = "tuple[Sequence[Take], Sequence[str | None]]"
-"""The takes of a request, first the enforced one, and the keys that were found."""
-
+# A rule, the number of its key, what it charges, and the cost of each charge
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
-"""A rule, the number of its key, what it charges, and the cost of each charge."""
 
 _new = object.__new__
 
@@ -49,33 +48,31 @@ class Plan:
         self.rules = tuple(rules)
         evaluated = [*rules, *[rule.instead for rule in rules if callable(rule.quota) and rule.instead is not None]]
         first = {id(rule.key): rule for rule in reversed(evaluated)}
-        self._keyed = list(first.values())
-        """The first rule of each key function: each function is called once."""
+        self._keyed = list(first.values())  # the first rule of each key function: each function is called once
+        # The numbers of the key functions, by their identities
         self._numbers = {function: number for number, function in enumerate(first)}
-        """The numbers of the key functions, by their identities."""
         self._rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
-        self._watched = list(rules)
-        """The rules of which no key has come yet."""
+        self._watched = list(rules)  # the rules of which no key has come yet
+        # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
-        """Whether functions of the program are called."""
         weight = sum([quota.weight for rule in rules for quota, _ in rule.charged]) + BLOCK.weight * len(rules)
         self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
+        # The names of the rules in shadow, which share no name with others
         self.shadows = {rule.name for rule in rules if rule.shadow}
-        """The names of the rules in shadow, which share no name with others."""
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
+        # The first rule with `settle` of each name
         self.settling: dict[str | None, CompiledRule] = {rule.name: rule for rule in settling}
-        """The first rule with ``settle`` of each name."""
         self.settles_by_bytes = any(rule.settles_by_bytes for rule in settling)
         self.settles_at_once = all(rule.settles_at_once for rule in settling)
         self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
+        # Whether a request may wait for its slot instead of being refused
         self.may_wait = any(self._max_delays.values())
-        """Whether a request may wait for its slot instead of being refused."""
         self.punishes = any(rule.penalty is not None for rule in rules)
+        # Whether the decision of the store stands as it is
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
-        """Whether the decision of the store stands as it is."""
 
-    def evaluate(self, scope: Scope) -> Planned | Awaitable[Planned]:
-        """The takes of the request with this scope, and its keys. May raise ``LimitUnavailable``.
+    def evaluate(self, scope: Scope) -> list[Take] | Awaitable[list[Take]]:
+        """The takes of the request with this scope, first the enforced one. May raise ``LimitUnavailable``.
 
         Where no function of the program is called, they are there at once, else with an awaitable.
         """
@@ -88,9 +85,9 @@ class Plan:
                 except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
                     key = rule.address(scope, error)
             keys.append(key)
-        return self._called(scope, keys) if self._calls else (self._takes(keys, self._rows), keys)
+        return self._called(scope, keys) if self._calls else self._takes(keys, self._rows)
 
-    async def _called(self, scope: Scope, keys: list[str | None]) -> Planned:
+    async def _called(self, scope: Scope, keys: list[str | None]) -> list[Take]:
         """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
         connection = connection_of(scope)
         results: Results = {}
@@ -110,7 +107,7 @@ class Plan:
                     rule, charged, cost = instead, instead.charged, instead.base_cost
                 number = self._numbers[id(rule.key)]
             rows.append((rule, number, charged, cost))
-        return self._takes(keys, rows), keys
+        return self._takes(keys, rows)
 
     def _takes(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> list[Take]:
         """The enforced take, if there is one, and one for each rule in shadow."""
@@ -150,20 +147,15 @@ class Plan:
         for check in checks:
             charges[check.bucket] = check
         if self._may_be_too_much:
-            self._require_few(charges.values())
+            try:
+                require_few(sum([charge.quota.weight for charge in charges.values()]))
+            except ConfigurationError as error:
+                self.rules[0].failures.report(self.rules[0].name, "quota", "requests are refused", error)
+                raise LimitUnavailable from error
         take: Take = _new(Take)
         take.charges, take.max_wait, take.max_wait_us = tuple(charges.values()), 0.0, 0.0
         take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
         return [take, *shadows]
-
-    def _require_few(self, charges: Iterable[Charge]) -> None:
-        """Report more than one take may charge, and raise ``LimitUnavailable``."""
-        try:
-            require_few(sum([charge.quota.weight for charge in charges]))
-        except ConfigurationError as error:
-            rule = self.rules[0]
-            rule.failures.report(rule.name, "quota", "requests are refused", error)
-            raise LimitUnavailable from error
 
     def _watch(self, keys: Sequence[str | None]) -> None:
         """Watch the key of each rule until it has come once, or until a warning."""
@@ -180,53 +172,74 @@ class Plan:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As in ``RateLimitMiddleware``."""
+
+    quota: QuotaLike | QuotaFunction | None
+    rules: tuple[Rule, ...]
+    key: KeyFunction
+    name: str | None
+    cost: float | CostFunction
+    headers: DialectName | HeaderOptions | None
+    on_error: OnError | None
+    penalty: Penalty | None
+    max_delay: float
+    max_waiting: int
+
+
+# The options of a middleware without arguments
+USUAL = Options(None, (), client_ip(), None, 1, "draft-10", None, None, 0.0, MAX_WAITING)
+
+
 class RuleTable:
     """All rules, including the middleware's own quota, and the plan of each request.
 
-    ``root`` is the root path that the app sets by itself: a request may carry it or not, and so may a rule.
+    Rules without a name are named after the middleware, or else after its ``place``. ``root`` is the root path that the
+    app sets by itself: a request may carry it or not, and so may a rule.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for an invalid rule, and names the rule.
     """
 
     def __init__(
         self,
-        quota: QuotaLike | QuotaFunction | None,
-        rules: Iterable[Rule],
-        defaults: CompiledRule,
-        penalty: Penalty | None = None,
+        options: Options,
+        failures: Failures,
+        place: str = DEFAULT_NAME,
         root: str = "",
         overrides: Mapping[str, Override] = NO_OVERRIDES,
     ) -> None:
-        compiled = defaults.compiled(quota, penalty)
+        defaults = CompiledRule(
+            place if options.name is None else options.name,
+            (),
+            options.key,
+            options.cost,
+            on_error=options.on_error,
+            max_delay=options.max_delay,
+            base_cost=1 if callable(options.cost) else options.cost,
+            fallback=address_key([options.key, *[rule.key for rule in options.rules]]),
+            failures=failures,
+        )
+        compiled = defaults.limiting(options.quota, options.penalty)
         own = [] if compiled.is_exemption else [compiled]
         self._own = _charging(under_overrides(own, overrides))
+        # The middleware's own quota, if it is no function: it applies where the quota of a rule fails
         self.default = next((each for each in self._own if not callable(each.quota) and not each.shadow), None)
-        """The middleware's own quota, if it is no function: it applies where the quota of a rule fails."""
-        self.name = defaults.name
         declared: list[CompiledRule] = []
         names = {defaults.name}
-        for rule in rules:
+        for rule in options.rules:
             name = _name_of(rule, defaults.name, names)
             names.add(name)
             declared.append(defaults.compiled_rule(rule, name, root, self.default))
-        self.declared = (*own, *declared)
-        """The rules as the program sets them, its own quota first."""
+        self.declared = (*own, *declared)  # the rules as the program sets them, its own quota first
         self.rules = under_overrides(declared, overrides)
+        # The rules that charge anything, the middleware's own quota first
         self.charging = _charging([*self._own, *self.rules])
-        """The rules that charge anything, the middleware's own quota first."""
+        # The `on_limited` of rules, by the names of the rules
         self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
-        """The ``on_limited`` of rules, by the names of the rules."""
         require_agreement(_charging(self.declared))
         self._plan_of = lru_cache(MAX_CACHED)(Plan)
         self._cached = lru_cache(MAX_CACHED)(self._matched)
         self._root = root
-
-    def limit_texts(self) -> dict[str, str]:
-        """The limits of the rules as the program sets them, as text by name."""
-        texts: dict[str, dict[str, None]] = {}
-        for rule in self.declared:
-            text = limit_text(rule.quota) + (", shadow" if rule.shadow else "")
-            texts.setdefault(rule.name, {})[text] = None
-        return {name: " and ".join(several) for name, several in texts.items()}
 
     def plan_for(self, scope: Scope) -> Plan | None:
         """The plan of a request with this scope; ``None`` if it is charged nothing.

@@ -7,95 +7,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..buckets import DEFAULT_NAME
 from ..decision import Decision, is_outage
-from ..headers.header_rendering import Header, HeaderOptions, violated
+from ..headers.header_rendering import Header, violated
 from ..keys.base import called
-from .functions import Failures, connection_of, require_function
+from .functions import connection_of, require_function
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 
 OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
 """The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
-AppArguments: TypeAlias = tuple[Scope, Receive, Send]
-"""The arguments of an ASGI app."""
+AppArguments: TypeAlias = tuple[Scope, Receive, Send]  # the arguments of an ASGI app
 
+# The lowest status of an answer; a message with a status of 1xx only announces that the answer will come
 FINAL: Final = 200
-"""The lowest status of an answer; a message with a status of 1xx only announces that the answer will come."""
 
+# The types of messages that start an answer
 STARTS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-"""The types of messages that start an answer."""
 
-RETRY_SOON: Final[Header] = (b"retry-after", b"1")
-"""For a 503: nobody knows when the function will work again."""
+RETRY_SOON: Final[Header] = (b"retry-after", b"1")  # for a 503: nobody knows when the function will work again
 
-_USUAL = HeaderOptions()
-_TYPES = "https://iana.org/assignments/http-problem-types#"
+_Kind: TypeAlias = tuple[int, str, str]  # the status, type and title of problem details
 
 
-@dataclass(slots=True, eq=False)
-class Refusal:
-    """The answer to a request that was refused: ``on_limited``'s, or else problem details.
-
-    The status is 429. During an outage of the store, if no quota refused, it is 503, and ``on_limited`` is not called.
-    A handshake is closed if the server cannot answer it.
-    """
-
-    on_limited: OnLimited | None = None
-    options: HeaderOptions = _USUAL
-    name: str = DEFAULT_NAME
-    """The name of the middleware, under which a failure of its ``on_limited`` is reported."""
-    failures: Failures = field(default_factory=Failures)
-
-    def __post_init__(self) -> None:
-        checked_on_limited(self.on_limited)
-
-    async def answer(
-        self,
-        reported: Sequence[Decision],
-        decision: Decision,
-        connection: AppArguments,
-        by_block: bool = False,
-        on_limited: OnLimited | None = None,
-    ) -> None:
-        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
-
-        ``on_limited`` is that of the rule or dependency, which replaces the middleware's.
-        """
-        scope, receive, send = connection
-        kind, own, more = _UNAVAILABLE, None, self.options.retry_after(decision)
-        if not is_outage(decision):
-            kind = _ABNORMAL_USAGE if by_block else _QUOTA_EXCEEDED
-            own = await self._own(on_limited or self.on_limited, scope, decision)
-        if own is not None:
-            await own(scope, receive, adding(more, send))
-        else:
-            await _send(kind, more, scope, send, violated(reported) if kind is _QUOTA_EXCEEDED else ())
-
-    async def _own(self, on_limited: OnLimited | None, scope: Scope, decision: Decision) -> ASGIApp | None:
-        if on_limited is None or not _can_answer(scope):
-            return None
-        try:
-            answer = await called(on_limited, connection_of(scope), decision)
-            return None if answer is None else _as_app(answer)
-        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-            name = None if on_limited is self.on_limited else refusing_name(decision)
-            self.failures.report(name or self.name, "on_limited", "the usual answer is given", error)
-            return None
-
-
-def _as_app(answer: object) -> ASGIApp:
-    """An ``on_limited``'s answer as an app; ``TypeError`` for anything that is not an answer."""
-    if callable(answer):
-        return cast("ASGIApp", answer)
+async def own_answer(on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
+    """The program's answer to a refusal, if it has one; ``TypeError`` for anything that is not an answer."""
+    answer = await called(on_limited, connection_of(scope), decision) if _can_answer(scope) else None
+    if answer is None or callable(answer):
+        return cast("ASGIApp | None", answer)
     if isinstance(answer, (Mapping, list)):
         return JSONResponse(answer, 429)
     raise TypeError(f"on_limited returns a response, a dict or None, not {answer!r}: JSONResponse({{...}}, 429)")
@@ -134,16 +79,35 @@ def adding(headers: list[Header], send: Send) -> Send:
 
 _QUOTA_EXCEEDED = 429, "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
 _ABNORMAL_USAGE = 429, "abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern"
-_UNAVAILABLE = (
-    503,
-    "temporary-reduced-capacity",
-    "Request cannot be satisfied due to temporary server capacity constraints",
-)
+_BUSY = "Request cannot be satisfied due to temporary server capacity constraints"
+_UNAVAILABLE = 503, "temporary-reduced-capacity", _BUSY
 
 
-async def _send(
-    kind: tuple[int, str, str], more: list[Header], scope: Scope, send: Send, violated: tuple[str, ...] = ()
+async def send_refusal(
+    decision: Decision,
+    reported: Sequence[Decision],
+    more: list[Header],
+    connection: AppArguments,
+    own: ASGIApp | None,
+    *,
+    by_block: bool,
 ) -> None:
+    """Answer a request that ``decision`` refused: 429, by the program's ``own`` answer or by problem details.
+
+    During an outage of the store, if no quota refused, it is 503. A handshake is closed if the server cannot answer it.
+    """
+    scope, receive, send = connection
+    if own is not None:
+        await own(scope, receive, adding(more, send))
+    elif is_outage(decision):
+        await _send(_UNAVAILABLE, more, scope, send)
+    elif by_block:
+        await _send(_ABNORMAL_USAGE, more, scope, send)
+    else:
+        await _send(_QUOTA_EXCEEDED, more, scope, send, violated(reported))
+
+
+async def _send(kind: _Kind, more: list[Header], scope: Scope, send: Send, violated: tuple[str, ...] = ()) -> None:
     """Send problem details of this kind, or close a handshake that the server cannot answer."""
     status, body, headers = _problem(kind, violated)
     if not _can_answer(scope):
@@ -156,11 +120,12 @@ async def _send(
 
 
 @lru_cache(maxsize=4096)
-def _problem(kind: tuple[int, str, str], violated: tuple[str, ...]) -> tuple[int, bytes, list[Header]]:
+def _problem(kind: _Kind, violated: tuple[str, ...]) -> tuple[int, bytes, list[Header]]:
     """Status, body and headers of problem details; ``violated`` are the policies that refused."""
     status, name, title = kind
     policies = {"violated-policies": violated} if violated else {}
-    body = json.dumps({"type": _TYPES + name, "title": title, **policies, "status": status}).encode()
+    problem = f"https://iana.org/assignments/http-problem-types#{name}"
+    body = json.dumps({"type": problem, "title": title, **policies, "status": status}).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),

@@ -1,24 +1,35 @@
-"""The routes of an app: in routers, mounts, hosts, mounted apps, and in FastAPI's nested routers.
+"""The routes of an app, and what is checked about its limits when it starts.
 
-This module only reads apps and never decides about a request: a route that it does not understand is still limited.
+Routes are in routers, mounts, hosts, mounted apps, and in FastAPI's nested routers. This module only reads apps and
+never decides about a request: a route that it does not understand is still limited. A mistake that turns a limit off,
+or lets clients evade it, is logged once, with a link to the remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import lru_cache
-from re import Pattern
 from typing import Any
 from uuid import UUID
 
 from starlette.applications import Starlette
 from starlette.convertors import CONVERTOR_TYPES
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import PARAM_REGEX, Host, Mount, Router, WebSocketRoute, compile_path
 from starlette.types import Scope
 
+from ..keys import KeyFunction, cookie, header, user
 from ..keys.path_patterns import route_path
+from ..logs import warn_once
+from ..stores import MemoryStore, Store
+from .plan import RuleTable
+from .rules import CompiledRule
 
 _REST = "/{path:path}"
 
@@ -56,8 +67,7 @@ class AppRoute:
         return place_text(self.host + self.path, self.methods)
 
 
-MAX_DEPTH = 100
-"""How many nested apps are followed before they are taken for a cycle."""
+MAX_DEPTH = 100  # how many nested apps are followed before they are taken for a cycle
 
 
 def walk(app: Any, *, builds: bool = False) -> Iterator[AppRoute]:
@@ -134,13 +144,6 @@ def place_of(middleware: Any, router: Any) -> str | None:
     return next((each.place for each in middlewares if each.app is middleware), None)
 
 
-def root_of(scope: Scope) -> str:
-    """The root path of a request, in which ``{}`` stands for each value: the same for all requests to a mount."""
-    values = set(map(str, scope.get("path_params", {}).values()))
-    root: str = scope.get("root_path", "")
-    return "/".join(["{}" if part in values else part for part in root.split("/")])
-
-
 # Examples of paths
 
 
@@ -169,27 +172,21 @@ def example_path(path: str) -> str | None:
 # Templates of requests
 
 
-class RouteTemplates:
-    """The template of the route that a request is for, such as ``/users/{id}``, for hooks.
+def templates_of(app: Any) -> Callable[[Scope], str | None]:
+    """A function that returns the template of the route of a request, such as ``/users/{id}``, for hooks.
 
-    Routes are read at first use: those of the outermost router that the request has reached, or of ``app``, which the
-    middleware wraps.
+    It returns ``None`` if no route takes its path. A path that a route takes with another method has its template, as
+    the app answers 405. Routes are read at first use: those of the outermost router that the request has reached, or of
+    ``app``, which the middleware wraps.
     """
+    routes: list[tuple[AppRoute, re.Pattern[str]]] = []
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
-        self._routes: list[tuple[AppRoute, Pattern[str]]] | None = None
-
-    def of(self, scope: Scope) -> str | None:
-        """The template for a request, before or after its routing; ``None`` if no route takes its path.
-
-        A path that a route takes with another method has its template, as the app answers 405.
-        """
-        if self._routes is None:
-            self._routes = list(_with_patterns(scope.get("router") or scope.get("app") or self._app))
+    def template_of(scope: Scope) -> str | None:
+        if not routes:
+            routes.extend(_with_patterns(scope.get("router") or scope.get("app") or app))
         path = route_path({**scope, "root_path": scope.get("app_root_path", scope.get("root_path", ""))})
         is_websocket, method, of_path = scope["type"] == "websocket", scope.get("method"), None
-        for route, pattern in self._routes:
+        for route, pattern in routes:
             is_of_kind = route.methods is None if is_websocket else not route.is_websocket
             if is_of_kind and pattern.match(path):
                 if route.methods is None or method in route.methods:
@@ -197,9 +194,104 @@ class RouteTemplates:
                 of_path = of_path or route.path
         return of_path
 
+    return template_of
 
-def _with_patterns(app: Any) -> Iterator[tuple[AppRoute, Pattern[str]]]:
+
+def _with_patterns(app: Any) -> Iterator[tuple[AppRoute, re.Pattern[str]]]:
     for route in walk(app):
         with suppress(AssertionError, ValueError):  # two parameters of one name, one of a mount and one within it
-            pattern, _, _ = compile_path(route.path)
-            yield replace(route, middlewares=()), pattern  # they are around this object, and would keep it alive
+            yield replace(route, middlewares=()), _compiled(route.path)[0]  # they are around this, and would keep it
+
+
+# Mistakes in valid rules
+
+
+_CORS_INSIDE = "scripts in browsers cannot read refusals: add_middleware(CORSMiddleware, ...) after RateLimitMiddleware"
+
+
+def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
+    """The mistakes in valid rules for an app: the section of the docs on warnings, and the text of each."""
+    routes = list(walk(app))
+    for number, rule in enumerate(table.rules):
+        reason = _why_unused(rule, table.rules[:number], routes)
+        if reason is not None:
+            yield "a-rule-that-never-applies", f"{rule!r} {reason}"
+    if any(isinstance(each.app, CORSMiddleware) for route in routes for each in route.middlewares):
+        yield "a-cors-middleware-inside-of-the-limit", _CORS_INSIDE
+    alone = [[rule] for rule in table.charging if rule.is_final and rule.quota]
+    for rules in (*alone, [rule for rule in table.charging if not rule.is_final]):
+        if rules and all(map(_is_evaded, rules)):
+            problem = f"clients who leave out or invent {rules[0].key!r}, as of {rules[0].name!r}, have no limit at all"
+            example = 'Rule("/{path:path}", "300/minute", key=client_ip())'
+            yield "a-key-that-clients-leave-out", f"{problem}: add one by address, {example}, and leave out only=True"
+
+
+def _why_unused(rule: CompiledRule, earlier: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> str | None:
+    """Why a rule never applies to any request, if it does not."""
+    final = next((each for each in earlier if _precludes(each, rule)), None)
+    if final is not None:
+        return f"never applies, because {final!r} decides alone wherever it matches: put it first"
+    if not any(_may_match(rule, route) for route in routes):
+        near = get_close_matches(rule.path, [route.path for route in routes], 1)
+        places = [route.place for route in routes if route.path in near]
+        hint = f" The nearest route is {places[0]!r}." if places else ""
+        return f"matches no route of the app: are its path and methods complete?{hint}"
+    if rule.messages and rule.methods is not None:
+        return "limits no messages, because a WebSocket has no method: leave out methods"
+    return None
+
+
+def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
+    """Whether an earlier rule decides alone on every request that a later rule matches, as an example of its path."""
+    example = example_path(rule.path)
+    has_methods = earlier.methods is None or (rule.methods is not None and rule.methods <= earlier.methods)
+    return earlier.is_final and has_methods and example is not None and earlier.pattern.match(example) is not None
+
+
+_compiled = lru_cache(maxsize=4096)(compile_path)
+
+
+def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
+    """Whether a rule may apply to a request for a route; true if that is uncertain.
+
+    A handshake has no method, and a preflight is OPTIONS.
+    """
+    if rule.methods is not None:
+        methods = {*(route.methods or rule.methods), "OPTIONS"}
+        if route.is_websocket or not rule.methods & methods:
+            return False
+    of_rule, of_route = example_path(rule.path), example_path(route.path)
+    if of_rule is None or of_route is None:
+        return True
+    return bool(rule.pattern.match(of_route) or _compiled(route.path)[0].match(of_rule))
+
+
+def _is_evaded(rule: CompiledRule) -> bool:
+    return _can_be_invented(rule.key) or (rule.is_final and isinstance(rule.key, user))
+
+
+def _can_be_invented(key: KeyFunction) -> bool:
+    """Whether a client can have a new key for each request, by a header or a cookie."""
+    return isinstance(key, (header, cookie)) or any(map(_can_be_invented, getattr(key, "parts", ())))
+
+
+# Memory with several workers
+
+
+def warn_of_workers(store: Store) -> None:
+    """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
+    workers = number_of_workers() if isinstance(store, MemoryStore) else 1
+    if workers > 1:
+        problem = f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass"
+        warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
+
+
+def number_of_workers() -> int:
+    """The number of workers, from the command line of a server and the environment.
+
+    1 if nothing says that there are more, as with several containers.
+    """
+    arguments = " ".join([*sys.argv, os.environ.get("GUNICORN_CMD_ARGS", "")])
+    numbers = re.findall(r"(?<!\S)(?:--workers|-w)[ =]?([0-9]+)(?!\S)", arguments)
+    numbers += [os.environ.get(name, "") for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")]
+    return max([1, *[int(number) for number in numbers if re.fullmatch("[0-9]+", number)]])

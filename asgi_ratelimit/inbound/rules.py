@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeAlias
@@ -21,10 +20,9 @@ from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
-from ..overrides import OFF, SHADOW, Override, quotas_under
-from ..quota_text import QuotaLike, as_quotas, parse_quotas
-from ..quotas import MAX_UNITS, Quota
-from .delays import checked_max_delay
+from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
+from ..quota_text import QuotaLike, as_quotas, parse_quotas, readable
+from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
 from .functions import (
     CostFunction,
     Failures,
@@ -36,6 +34,7 @@ from .functions import (
     checked_cost_or_function,
     checked_key,
     checked_quotas,
+    require_number,
     takes_bytes,
 )
 from .penalties import BLOCK, Penalty, checked_penalty
@@ -43,11 +42,11 @@ from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 
 _ANY_PATH = re.compile("")
 
+# From the mildest to the strictest; `None` leaves it to the store
 STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
-"""From the mildest to the strictest; ``None`` leaves it to the store."""
 
+# Quotas that are charged, each with the start of its buckets' texts, up to the key
 Charged: TypeAlias = tuple[tuple[Quota, str], ...]
-"""Quotas that are charged, each with the start of its buckets' texts, up to the key."""
 
 
 @shows_use('Rule("/login", "5/minute", methods=["POST"])')
@@ -123,16 +122,6 @@ def repeatable(quota: Any) -> Any:
     return tuple(quota) if isinstance(quota, Iterator) else quota
 
 
-def _require_nothing_of_charges(rule: Rule) -> None:
-    """Raise ``ConfigurationError`` for a rule that exempts, and says how it charges."""
-    for name in ("cost", "settle", "max_delay"):
-        if getattr(rule, name):
-            problem = f"{name}={getattr(rule, name)!r} without a quota charges nothing, and a message always costs 1"
-            raise ConfigurationError(f'{problem}: quota="10/s", {name}=...')
-
-
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
-
 _METHOD = re.compile("[A-Za-z]+(-[A-Za-z]+)*")
 
 
@@ -144,66 +133,55 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     if not is_list or not methods or not all(isinstance(each, str) and _METHOD.fullmatch(each) for each in methods):
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
     named = {method.upper() for method in methods}
-    for method in sorted(named.difference(_METHODS)):  # an app may have methods of its own
-        for near in get_close_matches(method, _METHODS, 1, cutoff=0.75):
-            raise ConfigurationError(f"{method!r} is not an HTTP method, did you mean {near!r}?: methods=[{near!r}]")
     return frozenset(named | {"HEAD"} if "GET" in named else named)
-
-
-def as_on_error(on_error: OnError | None) -> OnError | None:
-    """One of the three words, or ``None``, which leaves it to the store; ``ConfigurationError`` otherwise."""
-    return None if on_error is None else checked_on_error(on_error)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class CompiledRule:
-    """A rule, ready to be matched; a middleware's own quota and a dependency are rules that match every request."""
+    """A rule, ready to be matched; a middleware's own quota and a dependency are rules that match every request.
+
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid values.
+    """
 
     name: str
     quota: tuple[Quota, ...] | QuotaFunction
     key: KeyFunction
     cost: float | CostFunction = 1
     _: KW_ONLY
-    source: Rule | None = None
-    """The ``Rule`` that the user wrote, if it was one."""
+    source: Rule | None = None  # the `Rule` that the user wrote, if it was one
     pattern: PathPattern = _ANY_PATH
     methods: frozenset[str] | None = None
-    is_final: bool = False
-    """Whether no other rule is enforced if this one matches."""
+    is_final: bool = False  # whether no other rule is enforced if this one matches
     shadow: bool = False
     on_error: OnError | None = None
     penalty: Penalty | None = None
-    messages: tuple[Quota, ...] = ()
-    """Quotas for each message of a WebSocket."""
+    messages: tuple[Quota, ...] = ()  # quotas for each message of a WebSocket
     settle: SettleFunction | None = None
     on_limited: OnLimited | None = None
-    max_delay: float = 0.0
-    """The seconds that a request may wait for its quotas instead of being refused."""
-    base_cost: float = 1
-    """The cost if the cost function fails."""
-    fallback: ScopeKey = field(default_factory=client_ip)
-    """The key if the key function fails: the client's address."""
-    instead: CompiledRule | None = None
-    """The middleware's own quota, which applies if the quota function fails."""
-    failures: Failures = field(default_factory=Failures)
-    """Failures of its functions are reported here."""
-    key_watch: KeyWatch = field(default_factory=KeyWatch)
-    """Whether a key has ever come."""
+    max_delay: float = 0.0  # the seconds that a request may wait for its quotas instead of being refused
+    base_cost: float = 1  # the cost if the cost function fails: that of the middleware, if that is no function
+    fallback: ScopeKey = field(default_factory=client_ip)  # the key if the key function fails: the client's address
+    instead: CompiledRule | None = None  # the middleware's own quota, which applies if the quota function fails
+    failures: Failures = field(default_factory=Failures)  # failures of its functions are reported here
+    key_watch: KeyWatch = field(default_factory=KeyWatch)  # whether a key has ever come
 
-    charged: Charged = field(init=False)
-    """What it charges, if its quota is no function."""
-    has_functions: bool = field(init=False)
-    """Whether its quota or its cost is a function."""
-    reads_scope: bool = field(init=False)
-    """Whether its key is read from the scope, without a call of the program."""
-    strictness: int = field(init=False)
-    """How strict its ``on_error`` is."""
-    settles_by_bytes: bool = field(init=False)
-    """Whether ``settle`` takes the number of bytes that were sent."""
-    settles_at_once: bool = field(init=False)
-    """Whether ``settle`` is sure to need no ``await``."""
+    charged: Charged = field(init=False)  # what it charges, if its quota is no function
+    has_functions: bool = field(init=False)  # whether its quota or its cost is a function
+    reads_scope: bool = field(init=False)  # whether its key is read from the scope, without a call of the program
+    strictness: int = field(init=False)  # how strict its `on_error` is
+    settles_by_bytes: bool = field(init=False)  # whether `settle` takes the number of bytes that were sent
+    settles_at_once: bool = field(init=False)  # whether `settle` is sure to need no `await`
 
     def __post_init__(self) -> None:
+        checked_name(self.name)
+        checked_key(self.key)
+        checked_flag("shadow", self.shadow)
+        checked_on_limited(self.on_limited)
+        self.cost = checked_cost_or_function(self.cost)
+        what = "max_delay must be seconds from 0 to 400 days"
+        self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
+        if self.on_error is not None:
+            checked_on_error(self.on_error)
         self.charged = self._charged(self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
@@ -291,36 +269,33 @@ class CompiledRule:
     def _charged(self, quotas: Iterable[Quota]) -> Charged:
         return tuple([(quota, _prefix(self.name, quota)) for quota in quotas])
 
-    def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
-        """A rule with this quota, and with the values of this one."""
+    def limiting(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None, **more: Any) -> CompiledRule:
+        """A rule with this quota, this penalty and these values, and else with those of this one."""
         checked_penalty(penalty, quota)
-        return replace(self, quota=checked_quotas(quota), penalty=penalty, key_watch=KeyWatch())
+        return replace(self, quota=checked_quotas(quota), penalty=penalty, key_watch=KeyWatch(), **more)
 
     def compiled_rule(self, rule: Rule, name: str, root: str, instead: CompiledRule | None) -> CompiledRule:
         """A rule of the user's under this name, for an app that sets this root path by itself.
 
-        ``instead`` applies if its quota function fails. Raises ``QuotaError``, ``ConfigurationError`` or
-        ``ValueError``, with a note that quotes the rule.
+        ``instead`` applies if its quota function fails. Errors have a note that quotes the rule.
         """
         try:
-            if rule.quota is None:
-                _require_nothing_of_charges(rule)
-            is_only, is_shadow = checked_flag("only", rule.only), checked_flag("shadow", rule.shadow)
-            return replace(
-                self.compiled(rule.quota, rule.penalty),
-                name=checked_name(name if rule.name is None else rule.name),
-                key=bind(self.key if rule.key is None else checked_key(rule.key), rule.path, root),
-                cost=self.cost if rule.cost is None else checked_cost_or_function(rule.cost),
+            return self.limiting(
+                rule.quota,
+                rule.penalty,
+                name=name if rule.name is None else rule.name,
+                key=bind(self.key if rule.key is None else rule.key, rule.path, root),
+                cost=self.cost if rule.cost is None else rule.cost,
                 source=rule,
                 pattern=compile_rule_path(rule.path, root)[0],
                 methods=as_methods(rule.methods),
-                is_final=(is_only or rule.quota is None) and not is_shadow,
-                shadow=is_shadow,
-                on_error=as_on_error(rule.on_error) or self.on_error,
+                is_final=(checked_flag("only", rule.only) or rule.quota is None) and not rule.shadow,
+                shadow=rule.shadow,
+                on_error=self.on_error if rule.on_error is None else rule.on_error,
                 messages=() if rule.messages is None else as_quotas(rule.messages),
                 settle=rule.settle,
-                on_limited=checked_on_limited(rule.on_limited),
-                max_delay=self.max_delay if rule.max_delay is None else checked_max_delay(rule.max_delay),
+                on_limited=rule.on_limited,
+                max_delay=self.max_delay if rule.max_delay is None else rule.max_delay,
                 instead=instead,
             )
         except ValueError as error:
@@ -343,50 +318,20 @@ def as_units(cost: float) -> float:
 
     0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
     """
-    if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
+    if isinstance(cost, bool):
         raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
-    if cost == 0:
-        return 0.0
-    units = min(cost, MAX_UNITS)
-    return checked_cost(units if type(units) in (int, float) else float(units))
+    return 0.0 if cost == 0 else checked_cost(min(cost, MAX_UNITS))
 
 
-def default_rule(
-    name: str,
-    key: KeyFunction,
-    cost: float | CostFunction = 1,
-    on_error: OnError | None = None,
-    max_delay: float = 0.0,
-    **more: Any,
-) -> CompiledRule:
-    """The values that rules have unless they have their own: a rule without a quota; ``more`` are further fields.
-
-    Raises ``ConfigurationError`` or ``ValueError`` for invalid ones.
-    """
-    return CompiledRule(
-        checked_name(name),
-        (),
-        checked_key(key),
-        checked_cost_or_function(cost),
-        on_error=as_on_error(on_error),
-        max_delay=checked_max_delay(max_delay),
-        base_cost=1 if callable(cost) else cost,
-        **more,
-    )
-
-
-_TRIAL = default_rule("trial", client_ip())
-"""What a rule is compiled with to check it as soon as it is written."""
+_TRIAL = CompiledRule("trial", (), client_ip())  # what a rule is compiled with to check it as soon as it is written
 
 
 def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules of a middleware; ``ConfigurationError`` for anything else."""
-    listed = tuple(rules) if isinstance(rules, Iterable) else (rules,)
-    wrong = [rule for rule in listed if not isinstance(rule, Rule)]
-    if wrong or not isinstance(rules, Iterable):
-        given = wrong[0] if wrong else rules
-        raise ConfigurationError(f'rules are a list of Rule, not {given!r}: rules=[Rule("/login", "3/minute")]')
-    return listed
+    listed = tuple(rules) if isinstance(rules, Iterable) else rules
+    if isinstance(listed, tuple) and all(isinstance(rule, Rule) for rule in listed):
+        return listed
+    raise ConfigurationError(f'rules are a list of Rule, not {listed!r}: rules=[Rule("/login", "3/minute")]')
 
 
 def under_overrides(rules: Iterable[CompiledRule], overrides: Mapping[str, Override]) -> list[CompiledRule]:
@@ -415,3 +360,30 @@ def owned_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
     for rule in rules:
         for quota in (*rule.constant_quotas, *([BLOCK] if rule.penalty else [])):
             yield rule.name, quota
+
+
+# Rules of one name share their buckets: none may switch off or use up the limit of another
+
+
+def require_agreement(rules: Iterable[CompiledRule]) -> None:
+    """Raise ``ConfigurationError`` for rules of one name that differ in what they do to the buckets they share.
+
+    Their quotas of one name must be equal, or come from one function; so must their penalties. They are all enforced,
+    or all in shadow. Messages of a rule have a name of their own.
+    """
+    seen: dict[tuple[str, str], tuple[object, str]] = {}
+    for rule in rules:
+        shared: list[tuple[str, str, object, str]] = []
+        for name, quota in (*[(rule.name, quota) for quota in rule.constant_quotas], *message_quotas([rule])):
+            shared.append((name, f"quotas named {quota.name!r}", quota, readable(quota)))
+        if rule.quota:
+            function = rule.quota if callable(rule.quota) else None
+            shared.append((rule.name, "quotas", function, limit_text(rule.quota)))
+            shared.append((rule.name, "effects", rule.shadow, f"shadow={rule.shadow}"))
+        if rule.penalty is not None:
+            shared.append((rule.name, "penalties", rule.penalty, repr(rule.penalty)))
+        for name, what, value, text in shared:
+            other, other_text = seen.setdefault((name, what), (value, text))
+            if other != value:
+                both = f"two rules named {name!r} have different {what}, {other_text} and {text}"
+                raise ConfigurationError(f'{both}, and would share a bucket: name one Rule(..., name="uploads")')

@@ -14,8 +14,7 @@ from .functions import connection_of
 from .plan import RuleTable
 from .rules import STRICTNESS
 
-MESSAGE_MAX_WAIT = 5.0
-"""The most seconds for which reading from a WebSocket may pause."""
+MESSAGE_MAX_WAIT = 5.0  # the most seconds for which reading from a WebSocket may pause
 
 TRY_AGAIN_LATER = 1013
 TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
@@ -38,23 +37,16 @@ class Throttled:
         self._app = app
         self._enforcer = enforcer
         self._source = source
-        self._scope: Scope
-        """That of the handshake, however the app changes it."""
+        self._scope: Scope  # that of the handshake, however the app changes it
         self._table: RuleTable | None = None
-        self._keys: dict[tuple[str, Any], str | None] = {}
-        """The keys of rules, by their names and key functions."""
-        self._take: Take | None = None
-        """What each message takes."""
-        self._message: Message | None = None
-        """The message that was read and not delivered yet."""
-        self._slot: Decision | None = None
-        """The slot that is booked for it."""
+        self._keys: dict[tuple[str, Any], str | None] = {}  # the keys of rules, by their names and key functions
+        self._take: Take | None = None  # what each message takes
+        self._message: Message | None = None  # the message that was read and not delivered yet
+        self._slot: Decision | None = None  # the slot that is booked for it
+        # The task that reads it, and waits for its slot, whoever receives
         self._coming: asyncio.Task[Message] | None = None
-        """The task that reads it, and waits for its slot, whoever receives."""
-        self._closed_because = ""
-        """Why the socket was closed here, if it was."""
-        self._is_over = False
-        """Whether limiting has ended, because one of the two sides has closed the socket."""
+        self._closed_because = ""  # why the socket was closed here, if it was
+        self._is_over = False  # whether limiting has ended, because one of the two sides has closed the socket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def slow_receive() -> Message:

@@ -72,7 +72,8 @@ def key_text(key: str | bytes | int | UUID, source: str = "a key function's resu
         return as_key(key)
     if isinstance(key, (int, UUID)) and not isinstance(key, bool):
         return str(key)
-    raise TypeError(f"{source} is {key!r}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
+    kind = type(key).__qualname__  # not the value, which may be what an app knows of a user
+    raise TypeError(f"{source} is of type {kind}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
 
 
 def as_text(value: Any, source: str) -> str | None:

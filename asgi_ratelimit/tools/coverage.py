@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
-from ..inbound.checks import NO_LIMITS, evadable_limits, unused_rules
-from ..inbound.config import USUAL, LimitsFile
+from ..inbound.config import LimitsFile
 from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.functions import Failures
-from ..inbound.middleware import RateLimitMiddleware
-from ..inbound.routes import AppRoute, RouteMiddleware, example_path, walk
+from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
+from ..inbound.plan import USUAL, RuleTable
+from ..inbound.routes import AppRoute, RouteMiddleware, example_path, find_mistakes, walk
 from ..inbound.rules import CompiledRule
 from ..quota_text import as_text
 from ..quotas import Quota
@@ -153,7 +153,7 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     for middleware in limiting:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
-        problems += [*unused_rules(table.rules, middleware.app.app), *evadable_limits(table.charging)]
+        problems += [text for _, text in find_mistakes(table, middleware.app.app)]
     problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
     return rules, [*problems, *_findings_of(rules)]
@@ -161,9 +161,8 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
-    options = LimitsFile(path, USUAL).options
-    table = options.table(Failures())
-    return [*table.charging], [*evadable_limits(table.charging), *_findings_of(table.charging)]
+    table = RuleTable(LimitsFile(path, USUAL).options, Failures())
+    return [*table.charging], [*[text for _, text in find_mistakes(table, None)], *_findings_of(table.charging)]
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:

@@ -16,16 +16,15 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..algorithms import ALGORITHMS, unused
-from ..buckets import DEFAULT_NAME
 from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound import Rule
-from ..inbound.config import USUAL, LimitsFile
+from ..inbound.config import LimitsFile
 from ..inbound.functions import Failures
 from ..inbound.penalties import apply_penalties
-from ..inbound.plan import Plan, RuleTable
+from ..inbound.plan import USUAL, Plan, RuleTable
 from ..inbound.refusals import LimitUnavailable
-from ..inbound.rules import CompiledRule, default_rule
+from ..inbound.rules import CompiledRule
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
@@ -63,7 +62,8 @@ def limits_of(quota: str | None, texts: Sequence[str]) -> RuleTable:
 
     Raises ``QuotaError`` and ``ConfigurationError``.
     """
-    return RuleTable(quota, [_rule(text) for text in texts], default_rule(DEFAULT_NAME, LOGGED_KEY))
+    options = replace(USUAL, quota=quota, rules=tuple([_rule(text) for text in texts]), key=LOGGED_KEY)
+    return RuleTable(options, Failures())
 
 
 def limits_of_file(path: str) -> RuleTable:
@@ -73,8 +73,7 @@ def limits_of_file(path: str) -> RuleTable:
     """
     options = LimitsFile(path, USUAL).options
     rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
-    options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
-    return options.table(Failures())
+    return RuleTable(replace(options, key=LOGGED_KEY, rules=tuple(rules)), Failures())
 
 
 def _rule(text: str) -> Rule:
@@ -152,8 +151,8 @@ class Replay:
         scope = scope_of(request)
         plan = self._limits.plan_for(scope)
         try:
-            planned = ([], []) if plan is None else plan.evaluate(scope)
-            takes, _ = planned if isinstance(planned, tuple) else await planned
+            planned = [] if plan is None else plan.evaluate(scope)
+            takes = planned if isinstance(planned, list) else await planned
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
             takes = []
         if plan is None or not takes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from typing import Any
 
@@ -25,7 +24,7 @@ KEY = "192.0.2.1"
 
 async def decide(store: Store, key: str = KEY) -> Decision:
     """The decision on a request of this key, under a quota and a check for blocks."""
-    (decision,) = await store.take((Take((Charge(QUOTA, key, 1, "login"), block_check("login", key))),))
+    (decision,) = await store.take((Take((Charge(QUOTA, key, 1, "login"), block_check("login", key, Penalty(60)))),))
     return decision
 
 
@@ -67,14 +66,6 @@ def test_invalid_penalties_are_refused(wrong: dict[str, Any]) -> None:
     assert repr(value) in str(refused.value)
 
 
-@pytest.mark.parametrize("after", [1, 2, 5])
-async def test_a_key_is_blocked_after_so_many_strikes(store: Store, after: int) -> None:
-    """By exactly the last of them, not before; another key is not touched."""
-    assert await strike(store, Penalty("10 minutes", after=after), after) == [0.0] * (after - 1) + [600.0]
-    assert await blocked_for(store) == pytest.approx(600.0, abs=A_MOMENT)
-    assert await blocked_for(store, "192.0.2.2") == 0.0
-
-
 @pytest.mark.parametrize("block_for", ["10 minutes", 0.1, 1.5, "1 hour", "400 days"])
 async def test_a_block_lasts_exactly_as_long(store: Store, clock: SteppedClock, block_for: Any) -> None:
     """Refused just before its end, allowed at it: ``retry_after`` is exact to the microsecond."""
@@ -110,38 +101,12 @@ async def test_strikes_are_forgotten_in_time(store: Store, clock: SteppedClock) 
     assert await strike(store, penalty, 2) == [0.0, 3600.0]
 
 
-async def test_a_blocked_key_gets_no_strikes(store: Store) -> None:
-    """A refusal by another process that does not know of the block yet does not extend it."""
-    penalty = Penalty(60, after=2, growth=2)
-    assert await strike(store, penalty, 10) == [0.0, 60.0, *[0.0] * 8]
-    assert await blocked_for(store) == pytest.approx(60.0, abs=A_MOMENT)
-
-
 async def test_many_strikes_at_once_are_one_block(store: Store) -> None:
     """Of many requests that are refused together one imposes the block, which lasts as long as one."""
     penalty = Penalty(60, after=3)
     seconds = await asyncio.gather(*[strike(store, penalty, 1) for _ in range(50)])
     assert sorted(seconds) == [[0.0]] * 49 + [[60.0]]
     assert await blocked_for(store) == pytest.approx(60.0, abs=A_MOMENT)
-
-
-async def test_a_block_is_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with the rule and the key, whose control characters are escaped."""
-    await strike(store, Penalty(60), 2, "a\nb")
-    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (logging.WARNING, "the key 'a\\nb' is blocked by the rule 'login' for 60 s")
-    ]
-
-
-async def test_a_block_refuses_what_the_quota_would_allow(store: Store) -> None:
-    """A blocked request takes nothing from the quota, however often it comes."""
-    await Blocks(store=store, name="login").block(KEY, 60)
-    for _ in range(10):
-        decision = await decide(store)
-        assert is_blocked(decision)
-        assert [state.allowed for state in decision.states] == [True, False]
-    await Blocks(store=store, name="login").lift(KEY)
-    assert (await decide(store)).states[0].remaining == 1
 
 
 async def test_a_block_can_be_lifted(store: Store) -> None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Mount
+from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import POLICY, Peer, ask, crash, http, limited, ok, sends, starlette, websocket
+from tests.support.asgi import Peer, ask, crash, http, limited, ok, sends, starlette, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -26,56 +20,6 @@ pytestmark = pytest.mark.anyio
 async def fails(scope: Scope, receive: Receive, send: Send) -> None:
     """An app that breaks before it answers."""
     raise ZeroDivisionError("before the answer")
-
-
-async def refuse_teapots(request: Request) -> Response:
-    raise HTTPException(418, headers={"x-tea": "green"})
-
-
-async def divide_by_zero(request: Request) -> Response:
-    raise ZeroDivisionError
-
-
-def a_fastapi_app(**options: Any) -> FastAPI:
-    app = FastAPI(middleware=[Middleware(limited)], **options)
-    app.get("/teapot")(refuse_teapots)
-    app.get("/boom")(divide_by_zero)
-
-    @app.get("/items/{number}")
-    async def item(number: int) -> int:
-        return number
-
-    return app
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/items/1", 200),
-        ("GET", "/nowhere", 404),
-        ("POST", "/items/1", 405),
-        ("GET", "/items/one", 422),
-        ("GET", "/teapot", 418),
-        ("GET", "/items/1/", 307),
-    ],
-)
-async def test_answers_of_every_kind_carry_headers(method: str, path: str, status: int) -> None:
-    """Errors report as much as successes do."""
-    peer = await ask(a_fastapi_app(), http(path, method=method))
-    assert peer.status == status
-    assert peer.headers["ratelimit-policy"] == POLICY
-    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
-
-
-@pytest.mark.parametrize("build", [lambda **o: starlette(Route("/boom", divide_by_zero), **o), a_fastapi_app])
-@pytest.mark.parametrize("debug", [False, True])
-async def test_an_unhandled_error_is_answered_by_the_framework(build: Callable[..., ASGIApp], debug: bool) -> None:
-    """Starlette answers it outside of all middleware, once, so that this one answer has no headers of ours."""
-    peer = await crash(build(debug=debug), http("/boom"))
-    assert len(peer.starts) == 1
-    assert peer.status == 500
-    assert "ratelimit" not in peer.headers
-    assert (b"Traceback" in peer.body) is debug
 
 
 async def test_the_same_error_reaches_the_server() -> None:

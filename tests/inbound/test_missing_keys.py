@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI, Request
 
-from asgi_ratelimit import MemoryStore, RateLimit, Rule, client_ip
+from asgi_ratelimit import MemoryStore, RateLimit, Rule
 from asgi_ratelimit.keys import combine, cookie, first_of, header, state, user
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.tools import coverage
 from tests.support.asgi import ask, http, limited, ok
 from tests.support.names import named
 
@@ -96,21 +94,6 @@ def an_app(limit: RateLimit) -> FastAPI:
     return app
 
 
-async def test_the_key_of_a_dependency_that_runs_later(caplog: pytest.LogCaptureFixture) -> None:
-    """The warning says how to take the key from that dependency, and coverage names the limit."""
-    app = an_app(RateLimit("5/minute", key=state("user_id"), store=MemoryStore(clock=SteppedClock())))
-    assert coverage(app)[0].is_covered
-    for _ in range(100):
-        assert (await ask(app)).status == 200
-    (warning,) = warnings(caplog)
-    assert "state('user_id')" in warning
-    assert 'RateLimit("5/minute", key=Depends(current_user_id))' in warning
-    (covered,) = coverage(app)
-    assert covered.limits == ()
-    assert [re.sub(".*: ", "", text) for text in covered.without_key] == ["5/minute"]
-    assert not covered.is_covered
-
-
 # Keys of dependencies
 
 
@@ -134,31 +117,6 @@ async def test_a_key_from_a_dependency() -> None:
     assert [(await ask(app, scope)).status for scope in scopes] == [200, 429, 200, 200, 200]
 
 
-async def test_a_dependency_is_called_once() -> None:
-    """Also where the endpoint has it as a parameter, and where several limits have it as their key."""
-    calls: list[int] = []
-
-    def current_user() -> int:
-        calls.append(1)
-        return 7
-
-    store = MemoryStore(clock=SteppedClock())
-    both = RateLimit.together(
-        RateLimit("2/minute", key=Depends(current_user), name="user", store=store),
-        RateLimit("3/minute", key=client_ip(), name="address", store=store),
-    )
-    single = RateLimit("5/minute", key=Depends(current_user), store=store)
-    app = FastAPI()
-
-    @app.get("/", dependencies=[Depends(both), Depends(single)])
-    def endpoint(number: int = Depends(current_user)) -> int:
-        return number
-
-    peers = [await ask(app) for _ in range(3)]
-    assert [peer.status for peer in peers] == [200, 200, 429]
-    assert len(calls) == 3
-
-
 class User:
     """What an app knows of a user."""
 
@@ -170,7 +128,7 @@ async def test_a_dependency_that_returns_no_key(caplog: pytest.LogCaptureFixture
     """The address is the key, and the log says what to return, without showing the user."""
     app = user_app(lambda request: User())
     assert [(await ask(app)).status for _ in range(2)] == [200, 429]
-    assert "Depends(current_user) returned a User, but a key is a str" in caplog.text
+    assert "a key function's result is of type User, but a key is a str" in caplog.text
     assert "secret" not in caplog.text
 
 

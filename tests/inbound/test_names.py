@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI
-from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
-from starlette.routing import Host, Match, Mount, Route, Router
+from starlette.routing import Host, Mount, Route
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import (
     ConfigurationError,
@@ -33,7 +31,6 @@ from asgi_ratelimit import (
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.stores.name_owners import owned
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.tools import coverage
 from tests.support.asgi import Peer, ask, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -99,25 +96,6 @@ async def test_mounts_with_a_middleware_each_do_not_share() -> None:
     assert await statuses(app, "/e/x", "/f/x") == [200, 429]
 
 
-async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
-    """Whatever the values in the path of its first request, in each process."""
-    store = a_store()
-
-    def an_app() -> Router:
-        return Router([Mount(path, hidden()) for path in ("/a/{tenant}/{number:int}", "/b")])
-
-    def hidden() -> Any:
-        limited = RateLimitMiddleware(ok, "1/minute", store=store)
-
-        async def hiding(scope: Scope, receive: Receive, send: Send) -> None:
-            await limited(scope, receive, send)
-
-        return hiding
-
-    assert await statuses(an_app(), "/a/acme/1/", "/b/", "/b/") == [200, 200, 429]
-    assert await statuses(an_app(), "/a/beta/2/", "/a/acme/1/") == [429, 429]
-
-
 # Hosts, and routes of one path
 
 
@@ -146,39 +124,6 @@ async def test_hosts_do_not_share() -> None:
     )
     hosts = ["a.example", "b.example", "c.example", "d.example"]
     assert await statuses_on(app, *hosts, *hosts) == [200] * 4 + [429, 200, 429, 429]
-
-
-async def test_an_app_under_several_hosts_is_one() -> None:
-    """Each limit has the name of the first host, and one outside of all hosts has none."""
-    shop_app, admin, other = (shop(RateLimit("1/minute")) for _ in range(3))
-    hosts = {"example": shop_app, "www.example": shop_app, "admin.example": admin, "{any}.admin.example": admin}
-    routes = [*[Host(name, app) for name, app in hosts.items()], Mount("/", other)]
-    app = Starlette(routes=routes, middleware=limiting(a_store(), None))
-    asked = ["example", "admin.example", "elsewhere", "www.example", "www.admin.example", "elsewhere"]
-    assert await statuses_on(app, *asked) == [200, 200, 200, 429, 429, 429]
-    assert [each.limits for each in coverage(app)] == [
-        *[("GET example/items: 1/minute",)] * 2,
-        *[("GET admin.example/items: 1/minute",)] * 2,
-        ("GET /items: 1/minute",),
-    ]
-
-
-async def test_two_routes_of_one_path_do_not_share() -> None:
-    """As where a route class decides by a header which of them a request is for."""
-
-    class Versioned(APIRoute):
-        def matches(self, scope: Scope) -> tuple[Match, Scope]:
-            match, child = super().matches(scope)
-            wanted = dict(scope["headers"]).get(b"x-version", b"a").decode()
-            return (match if self.name == wanted else Match.NONE), child
-
-    app = FastAPI()
-    app.router.route_class = Versioned
-    shared = Depends(RateLimit("9/hour"))
-    app.get("/", name="a", dependencies=[Depends(RateLimit("1/minute")), shared])(lambda: "a")
-    app.get("/", name="b", dependencies=[Depends(RateLimit("1/minute")), shared])(lambda: "b")
-    versions = [(await ask(app, http(headers=[(b"x-version", each)]))).status for each in (b"a", b"b", b"a", b"b")]
-    assert versions == [200, 200, 429, 429]
 
 
 # Two limits of one name on one store
@@ -265,14 +210,6 @@ async def test_a_conflict_of_dependencies(within: dict[str, Any] | None) -> None
     for path in ("/second", "/first", "/second"):
         with pytest.raises(ConfigurationError, match=CONFLICT):
             await ask(app, http(path))
-
-
-async def test_apps_without_a_store_do_not_share() -> None:
-    """Each app has a memory of its own, so limits of another app, or of one that is gone, are no conflict."""
-    for limit in ("1/minute", "2/minute"):
-        app = FastAPI()
-        app.get("/", dependencies=[Depends(RateLimit(limit, name="api"))])(lambda: "hello")
-        assert await statuses(app, "/") == [200]
 
 
 # Two rules of one name

@@ -16,7 +16,6 @@ from redis.asyncio import Redis
 from asgi_ratelimit import (
     Blocks,
     ConfigurationError,
-    Decision,
     MemoryStore,
     Penalty,
     RateLimit,
@@ -26,8 +25,6 @@ from asgi_ratelimit import (
     Rule,
     Store,
     StoreError,
-    StoreUnavailable,
-    Take,
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.keys import header
@@ -201,19 +198,6 @@ async def test_only_the_refusing_rule_counts_a_strike(store: Store) -> None:
     assert await Blocks(store=store, name="roomy").blocked_for(CLIENT) == 0.0
 
 
-async def test_hooks_and_own_answers_see_the_block(store: Store) -> None:
-    """As a decision by the quota ``penalty-block``, with the time until its end."""
-    events: list[Event] = []
-
-    def answer(connection: Any, decision: Any) -> PlainTextResponse:
-        return PlainTextResponse(f"{decision.quota.name} {decision.retry_after:.0f}", 403)
-
-    app = guarded(store, hooks=[events.append], on_limited=answer, penalty=Penalty("1 hour"))
-    bodies = [(await ask(app)).body for _ in range(4)]
-    assert bodies == [b"ok", b"ok", b"penalty-block 3600", b"penalty-block 3600"]
-    assert [event.decision.quota.name for event in events] == ["per-minute"] * 2 + ["penalty-block"] * 2
-
-
 async def test_a_dependency_may_have_a_penalty(store: Store) -> None:
     """Also in an app with its own answer for refusals."""
     app = FastAPI(exception_handlers={RateLimited: lambda request, error: PlainTextResponse("no", 418)})
@@ -240,21 +224,6 @@ async def test_an_outage_blocks_nobody(on_error: Any, expected: int) -> None:
         peer = await ask(app)
         assert expected == 200 or kind(peer.problem) != "abnormal-usage-detected"
         await store.aclose()
-
-
-class FailingPeek(MemoryStore):
-    """A store that fails after a refusal, so earlier blocks cannot be counted."""
-
-    async def peek(self, take: Take) -> Decision:
-        raise StoreUnavailable(f"no answer on {take}")
-
-
-async def test_a_refusal_that_cannot_be_counted_is_one_by_the_quota() -> None:
-    """No error reaches the client, and nobody is blocked."""
-    app = guarded(FailingPeek(clock=SteppedClock()), penalty=Penalty("1 hour", growth=2))
-    peers = [await ask(app) for _ in range(4)]
-    assert [peer.status for peer in peers] == [200, 200, 429, 429]
-    assert kind(peers[-1].problem) == "quota-exceeded"
 
 
 async def test_blocks_raise_while_the_store_is_out() -> None:

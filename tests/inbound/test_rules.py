@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
-from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, Rule, TokenBucket
@@ -185,17 +182,6 @@ async def test_rules_of_one_name_share_a_bucket() -> None:
     assert left(await ask(app, http("/a"))) == {"per-minute": 9}
 
 
-async def test_one_name_under_two_keys_or_for_two_periods_is_two_buckets() -> None:
-    """Rules of one name share buckets, not clients: each charges whom its key names."""
-    app = limited(
-        Rule("/", "10/minute", name="both"),
-        Rule("/", "10/minute", name="both", key=header("x-api-key")),
-        Rule("/", "20/hour", name="both"),
-    )
-    peer = await ask(app, http(headers=[(b"x-api-key", b"k")]))
-    assert left(peer) == {"per-minute": 9, "both per-minute": 9, "per-hour": 19}
-
-
 async def test_a_rule_has_the_key_and_the_cost_of_the_middleware() -> None:
     """Unless it names its own; it does not apply where its key names nobody."""
 
@@ -229,15 +215,6 @@ async def test_rules_are_about_the_path_below_the_root_path(path: str, root_path
     """Wherever an app is mounted, its rules match what its routes do."""
     app = limited(Rule("/users", quota("rule")))
     assert bool(await charged(app, http(path, root_path=root_path))) is expected
-
-
-async def test_a_mounted_app_does_not_know_where_it_is() -> None:
-    """Its rules are written without the path of the mount, and those of the outer app with it."""
-    rules = [Rule("/users", quota("inner"))]
-    inner = Starlette(routes=[Mount("/", ok)], middleware=[Middleware(RateLimitMiddleware, rules=rules)])
-    app = limited(Rule("/v1/{rest:path}", quota("outer")), app=Starlette(routes=[Mount("/v1", inner)]))
-    assert await charged(app, http("/v1/users")) == ["outer", "inner"]
-    assert await charged(app, http("/v1/v1/users")) == ["outer"]
 
 
 def below_a_root_path() -> FastAPI:
@@ -285,15 +262,11 @@ WRONG: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (("/", "1/s"), {"methods": "POST"}, ConfigurationError, "not 'POST'"),
     (("/", "1/s"), {"methods": []}, ConfigurationError, "not []"),
     (("/", "1/s"), {"methods": ["get,post"]}, ConfigurationError, "not ['get,post']"),
-    (("/", "1/s"), {"methods": ["GET", "PSOT"]}, ConfigurationError, "'PSOT' is not an HTTP method, did you"),
     (("/", "1/s"), {"name": ""}, ConfigurationError, "not ''"),
     (("/", "1/s"), {"cost": 0}, ValueError, "not 0"),
     (("/", "1/s"), {"messages": "5/mintue"}, QuotaError, "5/mintue"),
     (("/", "1/s"), {"max_delay": -1}, ConfigurationError, "max_delay must be seconds from 0 to 400 days"),
     (("/", "1/s"), {"shadow": "false"}, ConfigurationError, "shadow must be True or False, not 'false'"),
-    (("/", None), {"cost": 3}, ConfigurationError, "cost=3 without a quota charges nothing"),
-    (("/", None), {"settle": lambda status, headers: 0}, ConfigurationError, "without a quota charges nothing"),
-    (("/", None), {"max_delay": 2.0}, ConfigurationError, "max_delay=2.0 without a quota"),
 ]
 
 

@@ -119,28 +119,6 @@ def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("seconds", [0.05, 0.25])
-def test_an_app_that_breaks_off_is_charged_for_what_it_got(place: Place, seconds: float) -> None:
-    """Also where it is cancelled while the store decides."""
-
-    async def broken_off(line: Line, receive: Receive, _: Send) -> None:
-        line.note(await receive())
-        await receive()
-
-    line = Line(place, broken_off, (FixedWindow(1, 1, name="per-second"), PER_DAY))
-
-    async def until_cancelled() -> None:
-        connection = asyncio.create_task(line.connection())
-        await asyncio.sleep(0.1 + seconds)
-        connection.cancel()
-        await asyncio.wait((connection,))
-        line.used = await line.charged()
-
-    line.clock.run(until_cancelled())
-    assert (len(line.got), line.used) == (1, 1)
-
-
-@BOTH
 def test_an_app_that_closes_gives_back(place: Place) -> None:
     """What it reads after that is what had come before, and costs nothing."""
 

@@ -54,19 +54,6 @@ class Chat:
         return not self.sent
 
 
-async def test_an_override_applies_to_open_sockets() -> None:
-    """Off and shadow lift the limit, and without them it is as it was."""
-    store = MemoryStore()
-    overrides, chat = Overrides(store), Chat(Rule("/", None, messages="2/hour", name="chat"), store=store)
-    async with chat.open():
-        assert await chat.passes(2)
-        for word in ("off", "shadow"):
-            await overrides.set("chat", word)
-            assert await chat.passes(5)
-        await overrides.unset("chat")
-        assert not await chat.passes()
-
-
 async def test_a_file_applies_to_open_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota that changes, one that is new, and one that is gone; what was used stays used."""
     monkeypatch.setattr("asgi_ratelimit.inbound.config.EVERY", 0.02)

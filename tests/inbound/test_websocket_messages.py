@@ -72,15 +72,6 @@ def test_the_sockets_of_a_key_share_the_quota() -> None:
     assert sorted(came) == [0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
 
 
-def test_what_would_wait_too_long_is_closed() -> None:
-    """A socket whose message would have to wait for more than five seconds is closed."""
-    sockets = Sockets(Rule("/", None, messages="1/s burst 1"))
-    came = sockets.run(1, sockets=9)
-    assert sorted(came) == [0, 1, 2, 3, 4, 5]
-    assert sockets.sent == [CLOSE] * 3
-    assert sockets.got.count(GONE) == 3
-
-
 def test_hooks_see_what_is_closed() -> None:
     """An event for each socket that is closed, beside that of its handshake; messages that come make none."""
     sockets = Sockets(Rule("/", "9/s", messages="1/s burst 1", name="chat"))
@@ -88,14 +79,6 @@ def test_hooks_see_what_is_closed() -> None:
     assert sorted(event.rule for event in sockets.seen) == ["chat"] * 8 + ["chat messages"] * 2
     closed = next(event for event in sockets.seen if event.rule == "chat messages")
     assert (closed.result, closed.quota.name, closed.path, closed.waited) == ("refused", "per-second", "/", None)
-
-
-def test_what_can_never_come_is_closed() -> None:
-    """The wait may be half an hour."""
-    sockets = Sockets(Rule("/", None, messages="2/hour"))
-    assert sockets.run(5) == [0, 0]
-    assert sockets.sent == [CLOSE]
-    assert sockets.got[-1] == GONE
 
 
 def test_each_key_has_its_own() -> None:

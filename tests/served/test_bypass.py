@@ -74,10 +74,8 @@ FORWARDING = [
     Row("direct", [b"X-Forwarded-For: 6.6.6.6, 10.0.0.1", b"X-Forwarded-For: 7.7.7.7"]),
     # what the client wrote itself stands to the left of what the proxy appended
     xff(b"6.6.6.6, 192.0.2.1"),
-    xff(b"6.6.6.6,192.0.2.1"),
     xff(b"6.6.6.6", b"192.0.2.1"),
     xff(b"10.0.0.7, 192.0.2.1"),
-    xff(b"127.0.0.1, 192.0.2.1"),
     xff(b"192.0.2.1, 10.0.0.7"),
     xff(b"192.0.2.1", b"10.0.0.7, 127.0.0.1"),
     xff(b", ,,192.0.2.1"),
@@ -91,15 +89,11 @@ FORWARDING = [
     xff(b"  192.0.2.1\t"),
     xff(b"192.0.2.1:4711"),
     xff(b"::ffff:192.0.2.1"),
-    xff(b"::FFFF:C000:0201"),
     xff(b"[::ffff:192.0.2.1]:80"),
     xff(b"64:ff9b::192.0.2.1"),
-    xff(b"64:ff9b::c000:201"),
     xff(b"2002:c000:201::1"),
-    xff(b"2002:c000:201:ffff::7"),
     xff(b"2001:0:102:304:8000:63bf:3fff:fdfe"),
     xff(b"2001:db8::2", honest=b"2001:db8::1"),
-    xff(b"2001:DB8:0:0:ffff:ffff:ffff:ffff", honest=b"2001:db8::1"),
     xff(b"[2001:db8::3]:80", honest=b"2001:db8::1"),
     xff(b"fe80::2%eth1", honest=b"fe80::1%eth0"),
     xff(b"::0.0.0.2", honest=b"::1"),
@@ -126,7 +120,6 @@ FORWARDING = [
     forwarded(b"for=6.6.6.6, for=192.0.2.1"),
     forwarded(b"for=6.6.6.6", b"for=192.0.2.1"),
     forwarded(b"for=192.0.2.1, for=10.0.0.7"),
-    forwarded(b'for="6.6.6.6', b"for=192.0.2.1"),
     forwarded(b'for="6.6.6.6\\', b'for="192.0.2.1"'),
     forwarded(b'FOR="192.0.2.1:80";proto=https;host="a,b;for=6.6.6.6"'),
     forwarded(b'for="[::ffff:192.0.2.1]:80"'),
@@ -150,7 +143,6 @@ FORWARDING = [
 
 VALUES = [
     Row("header", [b"x-api-key: good"]),
-    Row("header", [b"X-API-KEY:   good\t "]),
     Row("header", [b"X-Api-Key: good", b"X-Api-Key: junk"], honest=[b"X-Api-Key: good", b"X-Api-Key: more"]),
     Row("header", [b"X-Api-Key: good", b"x_api_key: junk", b"X-Forwarded-For: 6.6.6.6"]),
     Row("header", [b"X-Api-Key: " + LONG], honest=[b"x-api-key: " + LONG + b" "]),
@@ -171,13 +163,10 @@ PATHS = [
     *(
         Row("number", [], status, target=target)
         for target, status in {
-            b"/number/%(row)d?": 429,
-            b"/number/%(row)d?x=1": 429,
             b"/number/%(row)d?x=/../": 429,
             b"/number/000%(row)d": 429,
             b"/%%6eumber/%(row)d": 429,
             b"/number%%2F%(row)d": 429,
-            b"/number%%2f0%(row)d": 429,
             b"/number/%%30%(row)d": 429,
             b"http://x/number/%(row)d": {404, 429},
             b"/number/%(row)d#x": {404, 429},
@@ -187,26 +176,16 @@ PATHS = [
             b"/number/%(row)d//": 429,
             b"/number/%(row)d%%2F": 429,
             b"/Number/%(row)d": 404,
-            b"/NUMBER/%(row)d": 404,
             b"/./number/%(row)d": 429,
             b"/x/../number/%(row)d": 429,
             b"/number/%(row)d;x=1": 404,
-            b"/number;x=1/%(row)d": 404,
             b"/number/%(row)d%%00": 404,
             b"/number/%(row)d%%0A": 429,
             b"/number/%%0A%(row)d": 404,
-            b"/number/%(row)d%%3Fx": 404,
-            b"/number/%%20%(row)d": 404,
-            b"/number/+%(row)d": 404,
-            b"/number/%(row)d.0": 404,
-            b"/number/%%25%(row)d": 404,
             b"/number\\%(row)d": {400, 404},
-            b"/%%256eumber/%(row)d": 404,
             b"number/%(row)d": {400, 429},
             b"*": {400, 404},
             b"/number/\xff%(row)d": {400, 404},
-            b"/number/%%FF%(row)d": 404,
-            b"/number/%%EF%%BC%%91%(row)d": 404,
         }.items()
     ),
     *(
@@ -217,7 +196,6 @@ PATHS = [
             b"/mounted//%(row)d": 429,
             b"/mounted/%(row)d/": 429,
             b"/mounted/../mounted/%(row)d": 429,
-            b"/Mounted/%(row)d": 404,
         }.items()
     ),
     Row("any", [b"X-Original-URL: /free", b"X-Rewrite-URL: /free", b"X-Forwarded-Prefix: /free"]),
@@ -252,7 +230,6 @@ PROTOCOL = [
         "any",
         [b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Key: " + NONCE],
     ),
-    Row("any", [b"Via: 1.1 cache", b"Age: 10", b"Purpose: prefetch"]),
 ]
 
 CORPUS = [*FORWARDING, *VALUES, *PATHS, *METHODS, *PROTOCOL]
@@ -262,8 +239,6 @@ OTHERS = [
     Row("xff", [b"X-Forwarded-For: ::ffff:192.0.2.2"], 200),
     Row("xff", [b"X-Forwarded-For: 64:ff9b::192.0.2.2"], 200, honest=[b"X-Forwarded-For: 64:ff9b::192.0.2.1"]),
     Row("xff", [b"X-Forwarded-For: 2001:db8:0:1::1"], 200, honest=[b"X-Forwarded-For: 2001:db8::1"]),
-    Row("forwarded", [b"Forwarded: for=192.0.2.2"], 200),
-    Row("real-ip", [b"X-Real-IP: 192.0.2.2"], 200),
     Row("header", [b"X-Api-Key: Good"], 200),
     Row("header", [b"X-Api-Key: \xff"], 200, honest=[b"X-Api-Key: \xfe"]),
     Row("header", [b"X-Api-Key: " + LONG + b"a"], 200, honest=[b"X-Api-Key: " + LONG + b"b"]),

@@ -27,12 +27,6 @@ def starlette_server(store_url: str) -> Iterator[Uvicorn]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def fastapi_server(store_url: str) -> Iterator[Uvicorn]:
-    with Uvicorn("tests.support.fastapi_apps:fastapi_app", env={"STORE": store_url}) as server:
-        yield server
-
-
 def a_client(server: Uvicorn, name: str | None = None) -> httpx.Client:
     """A client with a bucket of its own, unless it goes by the name of another."""
     headers = {"x-client": name or f"client {next(CLIENTS)}"}
@@ -42,12 +36,6 @@ def a_client(server: Uvicorn, name: str | None = None) -> httpx.Client:
 @pytest.fixture
 def client(starlette_server: Uvicorn) -> Iterator[httpx.Client]:
     with a_client(starlette_server) as client:
-        yield client
-
-
-@pytest.fixture
-def fastapi_client(fastapi_server: Uvicorn) -> Iterator[httpx.Client]:
-    with a_client(fastapi_server) as client:
         yield client
 
 
@@ -142,31 +130,19 @@ def test_a_refused_head_has_no_body(client: httpx.Client) -> None:
     assert response.headers["content-length"] == client.get("/who").headers["content-length"]
 
 
-def test_a_newline_in_a_path_evades_no_rule(client: httpx.Client) -> None:
-    """Encoded in the path it is one more character: the exemption of ``{rest:path}`` is for all paths below."""
-    assert "ratelimit" not in client.get("/free/a%0Ab").headers
-
-
 def test_rules_reach_into_mounted_apps(client: httpx.Client) -> None:
     """By the whole path; the quota for all others stays as it was."""
     assert [client.get("/inner/who").status_code for _ in range(3)] == [200, 200, 429]
     assert left(client.get("/who")) == '"per-hour";r=9'
 
 
-def test_rules_reach_into_nested_routers(fastapi_client: httpx.Client) -> None:
-    """However deep FastAPI keeps the route, the rule is about the path; the lifespan's state is there."""
-    answers = [fastapi_client.get(f"/branch/leaf/{number}") for number in (1, 2, 3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert answers[0].json() == "hello 1"
-    assert left(answers[0]) == '"per-minute";r=1'
-
-
-@pytest.mark.parametrize("app", ["apps:starlette_app", "fastapi_apps:fastapi_app"])
-def test_the_lifespan_comes_to_its_end(app: str, redis_server: RedisServer, tmp_path: Path) -> None:
+def test_the_lifespan_comes_to_its_end(redis_server: RedisServer, tmp_path: Path) -> None:
     """The server starts and stops with the app, whose store is closed meanwhile, and each is reported once."""
     messages = tmp_path / "messages"
     with (
-        Uvicorn(f"tests.support.{app}", env={"STORE": redis_server.url, "MESSAGES": str(messages)}) as server,
+        Uvicorn(
+            "tests.support.apps:starlette_app", env={"STORE": redis_server.url, "MESSAGES": str(messages)}
+        ) as server,
         a_client(server) as client,
     ):
         client.get("/who")

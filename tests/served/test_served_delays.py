@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import time
@@ -15,10 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.asyncio.client import connect
 
-from asgi_ratelimit import Charge, RedisStore, Take, parse_quotas
-from asgi_ratelimit.keys import header
 from tests.support.server import HOST, Uvicorn
 
 CLIENTS = count(1)
@@ -191,62 +187,3 @@ def test_pipelined_requests_wait_one_after_the_other(
     answers = line.answers(5)
     slots = [answer["ready_at"] for answer in answers]
     assert all(later - earlier > 0.0999 for earlier, later in pairwise(slots))
-
-
-def test_no_more_wait_than_may(store_url: str, name: str, connected: Callable[[Uvicorn], Line]) -> None:
-    """One more is refused at once, and hears when to come back; when one has gone there is room again."""
-    options = ("--timeout-graceful-shutdown", "1")  # nobody waits for those that are left
-    with a_server(*options, STORE=store_url, QUOTA="1/hour burst 1", MAX_DELAY="72000", MAX_WAITING="2") as server:
-        assert get(server, name).status_code == 200
-        waiting = [connected(server), connected(server)]
-        for line in waiting:
-            line.send()
-        wait_until_under_way(server, 2)
-        refused = get(server, name)
-        assert refused.status_code == 429
-        assert int(refused.headers["retry-after"]) > 7200
-        waiting[0].close()
-        wait_until_under_way(server, 1)
-        last = connected(server)
-        last.send()
-        wait_until_under_way(server, 2)
-
-
-def test_a_request_that_is_cancelled_gives_its_slot_back(
-    redis_url: str, name: str, connected: Callable[[Uvicorn], Line]
-) -> None:
-    """As by a server that stops and has no time left: nothing of it stays in Redis."""
-    options = ("--timeout-graceful-shutdown", "1")
-    with a_server(*options, STORE=redis_url, QUOTA="1/hour burst 1", MAX_DELAY="7200") as server:
-        get(server, name)
-        waiting = connected(server)
-        waiting.send()
-        wait_until_under_way(server, 1)
-    assert asyncio.run(wait_for_a_slot(redis_url, name)) < 3600.0
-
-
-async def wait_for_a_slot(url: str, name: str) -> float:
-    """Seconds until the next request of this client could be let in."""
-    (quota,) = parse_quotas("1/hour burst 1")
-    key = header("x-client").of({"headers": [(b"x-client", name.encode())]})
-    assert key is not None
-    store = RedisStore(url)
-    decision = await store.peek(Take((Charge(quota, key, 1, "default"),)))
-    await store.aclose()
-    return decision.retry_after
-
-
-@pytest.mark.anyio
-async def test_handshakes_wait_for_their_slots(server: Uvicorn, name: str) -> None:
-    """And are accepted then."""
-    url = server.url.replace("http", "ws") + "/socket"
-
-    async def delay() -> float:
-        async with connect(url, additional_headers={"x-client": name}) as socket:
-            waited: float = json.loads(await socket.recv())
-            assert socket.response is not None
-            assert ("x-ratelimit-delay" in socket.response.headers) == (waited > 0)
-            return waited
-
-    waited = sorted(await asyncio.gather(*[delay() for _ in range(4)]))
-    assert any(waited)

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.keys import header
@@ -56,30 +56,11 @@ async def echo(session: WebSocket) -> None:
         await session.send_text(f"{number} {text}")
 
 
-async def pushing(session: WebSocket) -> None:
-    """Says back what it hears, and which it was, and has something else to do every few milliseconds."""
-    await session.accept()
-    number = 0
-    while True:
-        hearing, other = asyncio.create_task(session.receive_text()), asyncio.create_task(asyncio.sleep(0.003))
-        done, pending = await asyncio.wait({hearing, other}, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        if hearing in done:
-            number += 1
-            try:
-                await session.send_text(f"{number} {hearing.result()}")
-            except WebSocketDisconnect:
-                return
-
-
 RULES = [
     Rule("/login", "3/day", settle=failures),
     Rule("/endless", "1000000/day", settle=kilobytes, name="kilobytes"),
     Rule("/kilobytes", "1000000/day", name="kilobytes"),
     Rule("/shut", "2/hour", messages="3/hour"),
-    Rule("/pushing", None, messages="100/s burst 1"),
 ]
 
 
@@ -87,23 +68,13 @@ def an_inbound_app() -> Starlette:
     """Limits by outcome, and of WebSockets."""
     store = MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=20.0)
     endpoints = {"/login": login, "/endless": endless, "/kilobytes": hello}
-    sockets = {"/shut": echo, "/pushing": pushing}
     return Starlette(
         routes=[
             *(Route(path, endpoint) for path, endpoint in endpoints.items()),
-            *(WebSocketRoute(path, endpoint) for path, endpoint in sockets.items()),
+            WebSocketRoute("/shut", echo),
         ],
         middleware=[Middleware(RateLimitMiddleware, rules=RULES, store=store, key=header("x-client"))],
     )
 
 
 inbound_app = an_inbound_app()
-
-
-def a_careless_app() -> Starlette:
-    """All that goes wrong silently, at once."""
-    limited = Middleware(RateLimitMiddleware, "10/s", rules=[Rule("/helo", "1/s")])
-    return Starlette(routes=[Route("/", hello)], middleware=[limited])
-
-
-careless_app = a_careless_app()

@@ -11,9 +11,8 @@ from hashlib import sha256
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, limits
 from asgi_ratelimit.keys import header
@@ -31,12 +30,6 @@ async def digest(request: Request) -> Response:
     """What has arrived of the body."""
     body = await request.body()
     return JSONResponse({"size": len(body), "digest": sha256(body).hexdigest()})
-
-
-async def greet(websocket: WebSocket) -> None:
-    await websocket.accept()
-    await websocket.send_json(limits(websocket).decisions[0].delay)
-    await websocket.close()
 
 
 async def under_way(request: Request) -> Response:
@@ -65,7 +58,6 @@ def a_limited_app() -> Starlette:
         Route("/", slot),
         Route("/digest", digest, methods=["POST"]),
         Route("/under-way", under_way),
-        WebSocketRoute("/socket", greet),
     ]
     app = Starlette(routes=routes)
     app.add_middleware(
@@ -75,7 +67,6 @@ def a_limited_app() -> Starlette:
         rules=[Rule("/under-way", None)],
         store=MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=20.0),
         max_delay=float(os.environ.get("MAX_DELAY", "60")),
-        max_waiting=int(os.environ.get("MAX_WAITING", "1000")),
     )
     return app
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, QuotaError, RateLimitMiddleware, Rule, TokenBucket
-from asgi_ratelimit.inbound.plan import RuleTable
-from asgi_ratelimit.inbound.rules import default_rule
+from asgi_ratelimit.inbound.functions import Failures
+from asgi_ratelimit.inbound.plan import USUAL, RuleTable
 from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.log_lines import LoggedRequest
@@ -80,7 +81,7 @@ def replayed(limits: RuleTable, sent: Sequence[Sent]) -> Replay:
 
 def table_of(quota: str | None, rules: Sequence[Rule]) -> RuleTable:
     """Limits with rules of any kind."""
-    return RuleTable(quota, rules, default_rule("default", LOGGED_KEY))
+    return RuleTable(replace(USUAL, quota=quota, rules=tuple(rules), key=LOGGED_KEY), Failures())
 
 
 @settings(max_examples=50)

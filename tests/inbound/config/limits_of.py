@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Header
-from fastapi.security import APIKeyHeader
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
@@ -45,14 +43,6 @@ async def plan_of(request: Any) -> str | None:
     """The tier of a request."""
     plan: str | None = request.headers.get("x-plan")
     return plan
-
-
-def plan_by_header(x_plan: Annotated[str, Header()]) -> str:
-    """A tier as a dependency of FastAPI."""
-    return x_plan
-
-
-plan_scheme = APIKeyHeader(name="x-plan")
 
 
 def limited(path: Path, text: str, *, inside: ASGIApp = app, **options: Any) -> RateLimitMiddleware:

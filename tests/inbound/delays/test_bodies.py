@@ -203,25 +203,3 @@ def test_an_error_of_receive_reaches_the_app_in_its_place() -> None:
 
     clock.run(visit())
     assert received == [b"one", b"two", b"three"]
-
-
-def test_a_receive_that_the_app_gives_up_loses_nothing() -> None:
-    """What comes later is for the next one."""
-    clock, client, received = SteppedClock(), Client(b"late"), []
-
-    async def impatient(scope: Scope, receive: Receive, send: Send) -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(receive(), 1.0)
-        await client.feed()
-        received.append((await receive())["body"])
-        await silent(scope, receive, send)
-
-    limited = RateLimitMiddleware(silent, "1/s burst 1", max_delay=5.0, store=MemoryStore(clock=clock))
-
-    async def visit() -> None:
-        await limited(http(), client.messages.get, client.send)
-        limited.app = impatient
-        await limited(http(), client.messages.get, client.send)
-
-    clock.run(visit())
-    assert received == [b"late"]

@@ -89,14 +89,6 @@ def test_a_client_that_goes_gives_its_slot_back(path: str, is_inside: bool) -> N
     assert Api(is_inside=is_inside).run(post(path), gone, post(path)) == [0.0, None, 1.0]
 
 
-def test_a_request_that_waits_twice_says_how_long_altogether() -> None:
-    """Here for the middleware's quota until 0.25, and then for that of the dependency."""
-    second = Visitor()
-    assert Api(is_inside=True, quota="4/s burst 1", max_delay=1.0).run(Visitor(), second) == [0.0, 1.0]
-    assert second.delay == "1.000"
-    assert second.body == b"0.75"
-
-
 async def connected() -> Message:
     """The ``receive`` of a client that stays."""
     await asyncio.Event().wait()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import HeaderOptions
-from tests.support.asgi import BODY, POLICY, Peer, ask, http, limited, sends
+from tests.support.asgi import BODY, Peer, ask, limited, sends
 
 pytestmark = pytest.mark.anyio
 
@@ -30,12 +30,3 @@ async def test_the_apps_own_x_ratelimit_headers_are_the_only_ones(headers: Any, 
     legacy = [each for each in listed(peer) if each[0].lower().startswith(b"x-ratelimit-") and b"near" not in each[0]]
     assert legacy == OWN
     assert ("ratelimit-policy" in peer.headers) == (headers == "both")
-
-
-@pytest.mark.parametrize("headers", ["draft-10", "both"])
-async def test_those_of_the_draft_are_lists_that_join(headers: Any) -> None:
-    """Several fields of one name are one list, with an item for each quota."""
-    own = [(b"RateLimit-Policy", b'"up";q=9;w=1'), (b"RateLimit", b'"up";r=1;t=2')]
-    peer = await ask(limited(saying(own), headers=headers), http())
-    policies = [value for name, value in listed(peer) if name.lower() == b"ratelimit-policy"]
-    assert policies == [b'"up";q=9;w=1', POLICY.encode()]
