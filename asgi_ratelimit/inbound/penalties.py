@@ -25,12 +25,11 @@ from ..decision import Charge, Decision, OnError, Take, with_charges, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
 from ..keys.base import PathKey, ScopeKey, called
 from ..keys.client_ip import Within
-from ..limiter import as_store, checked_name
+from ..limiter import checked_name
 from ..logs import logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
-from ..stores import Store
-from ..stores.opening import store_of_limits
+from ..stores import Store, store_of_limits
 from .functions import Failures, connection_of, require_function
 from .refusals import AccessDenied, LimitUnavailable
 
@@ -230,7 +229,7 @@ class Blocks:
 
     @shows_use('Blocks(store=store, name="login")')
     def __init__(self, *, store: Store | str, name: str = DEFAULT_NAME) -> None:
-        self._store = as_store(store_of_limits(store, 'Blocks(store=store, name="login")'))
+        self._store = store_of_limits(store, 'Blocks(store=store, name="login")')
         self._name = checked_name(name)
 
     async def blocked_for(self, key: str | bytes) -> float:

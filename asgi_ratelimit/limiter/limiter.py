@@ -20,10 +20,9 @@ from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota
-from ..stores import Decisions, Store, reset, settle, settle_all
+from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
-from ..stores.opening import as_store
 from ..waiting.drivers import CallStore, Flow, background_loop, run_async, run_in_place, run_sync
 from ..waiting.waiter import PaceTimeout
 from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units

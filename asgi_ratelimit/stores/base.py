@@ -1,4 +1,4 @@
-"""What every store is: the protocols, decisions that are there at once, reports of calls, and values by store."""
+"""What every store is: protocols, decisions that are there at once, operations, reports of calls, values by store."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol, TypeVar
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
+from ..buckets import as_bytes, digest
 from ..clock import Clock
 from ..decision import Charge, Decision, Settled, Settlement, Take
+from ..errors import ConfigurationError
+from ..quotas import SECOND_US
 
 T = TypeVar("T")
 
@@ -91,7 +94,6 @@ class Store(Protocol):
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to a server, once, however often it is added."""
-        del observer  # a store in memory calls no server
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +120,46 @@ class Observer(Protocol):
         """A call has ended."""
 
 
+OPERATION_TTL = 600.0
+"""Seconds for which a store remembers an operation."""
+
+
+def checked_operation_ttl(seconds: float) -> float:
+    """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
+    if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
+        return float(round(seconds * SECOND_US))
+    raise ConfigurationError(f"operation_ttl must be seconds from 0.001 to a year, not {seconds!r}: operation_ttl=600")
+
+
+def operation_text(take: Take) -> str:
+    """The operation of a take that names one: equal for takes with the same id, buckets, costs and ``best_effort``.
+
+    It begins with the first bucket, so that both are in one slot of a cluster.
+    """
+    charges = [f"{charge.bucket} {float(charge.cost)!r}" for charge in take.charges]
+    text = "\n".join(["best effort" if take.best_effort else "take", *charges, str(take.operation)])
+    return f"{take.charges[0].bucket}:{digest(as_bytes(text))}"
+
+
+def settlement_text(bucket: str, identity: int) -> str:
+    """What marks the charge of this bucket in the decision of this id as settled."""
+    return f"{bucket}:{identity:x}"
+
+
+lock = RLock()
+"""Guards what stores have in this process. A fork waits for it, so a child finds nothing half done, and it free."""
+
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
 class ByStore(WeakKeyDictionary[Any, T]):
     """Values by store, each for as long as its store lives. Threads share them."""
 
     __hash__ = object.__hash__
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._unlock()
-        os.register_at_fork(after_in_child=self._unlock)
-
-    def _unlock(self) -> None:
-        self._lock = RLock()
-
     def made(self, store: Any, make: Callable[[Any], T]) -> T:
         """The value of a store, which is made unless another thread has just done so."""
-        with self._lock:
+        with lock:
             value = self.get(store)
             if value is None:
                 value = self[store] = make(store)
@@ -148,11 +174,3 @@ def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
     """All keys that live, and their values; other threads may add some meanwhile."""
     keys = [each() for each in values.keyrefs()]
     return [(key, values[key]) for key in keys if key is not None]
-
-
-def reference(target: Any) -> Callable[[], object]:
-    """A weak reference, or a strong one to an object of a class without weak references."""
-    try:
-        return ref(target)
-    except TypeError:
-        return lambda: target

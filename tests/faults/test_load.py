@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.stores import RedisStore
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.trial import QUOTA, trial

@@ -8,10 +8,10 @@ import struct
 import pytest
 from redis import Redis
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
 from tests.support.trial import PATIENT, QUOTA
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 import redis
 
-from asgi_ratelimit import Blocks
+from asgi_ratelimit import Blocks, RedisStore
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take, settlements_of
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore, Store, settle
+from asgi_ratelimit.stores import Store, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.other_process import OtherProcess
 

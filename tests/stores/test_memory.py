@@ -93,41 +93,9 @@ def test_threads_share_a_quota() -> None:
         assert sum(threads.map(take_all, range(16))) == 100
 
 
-class SlowClock:
-    """A clock that does not answer the thread that is the first to read it until it ``may_go_on``."""
-
-    def __init__(self) -> None:
-        self.is_read, self.may_go_on = Event(), Event()
-
-    def now_us(self) -> int:
-        """The time."""
-        if not self.is_read.is_set():
-            self.is_read.set()
-            self.may_go_on.wait()
-        return 1_800_000_000_000_000
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_fork_while_a_thread_takes() -> None:
-    """The child can use the store, although that thread does not exist there, and never ends its take."""
-    clock = SlowClock()
-    store = MemoryStore(clock=clock)
-    take = Take((Charge(QUOTA, "key"),))
-    with ThreadPoolExecutor() as threads:
-        taking = threads.submit(store.take, (take,))
-        clock.is_read.wait()
-        child = os.fork()
-        if not child:
-            signal.alarm(10)  # a child that waits for the thread ends by this
-            os._exit(0 if store.take((take,))[0].remaining == 9 else 1)
-        clock.may_go_on.set()
-        assert taking.result()[0].remaining == 9
-    assert os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_fork_while_threads_wait_for_one_another() -> None:
-    """A lock that threads of the parent wait for is of no use to the child, even if it is released there."""
+def test_a_fork_while_threads_take() -> None:
+    """The child can use the store, although those threads do not exist there, and never end their takes."""
     store, take, is_over = MemoryStore(), Take((Charge(QUOTA, "key"),)), Event()
 
     def work() -> None:

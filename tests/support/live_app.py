@@ -9,8 +9,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import RateLimitMiddleware
-from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit import RateLimitMiddleware, RedisStore
 
 
 def everybody(connection: HTTPConnection) -> str:

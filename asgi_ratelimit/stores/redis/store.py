@@ -19,10 +19,9 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError
-from ..base import Decisions, Observer, before_closing
+from ..base import OPERATION_TTL, Decisions, Observer, before_closing, checked_operation_ttl
 from ..documents import RedisDocuments
 from ..event_loops import ByLoop, see_all_through
-from ..operations import OPERATION_TTL, checked_operation_ttl
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials
 from .nodes import ClusterNodes, Context, Node
@@ -96,8 +95,7 @@ class RedisStore:
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
-        if not any(each is observer for each in self._context.observers):
-            self._context.observers.append(observer)
+        self._context.observers[id(observer)] = observer
 
     def take(self, takes: Sequence[Take]) -> Decisions | Awaitable[list[Decision]]:
         """One decision for each take, in order; a refusal that is certain, and any in an outage, is there at once."""
@@ -148,10 +146,7 @@ class RedisStore:
             await last()
         if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()
-        nodes = self._nodes.pop_running()
-        if nodes is not None:
-            await nodes.aclose()
-        self._nodes.drop_closed()
+        await self._nodes.aclose()
         if not self._nodes and self._ended is not None:
             await self._ended()
         await self._commands.aclose()

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
-from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.base import Documents
 from asgi_ratelimit.stores.documents import documents
 from tests.support.redis_cluster import asked

@@ -16,11 +16,11 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.errors import StoreError, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import RedisStore
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.proxy import listening
 from tests.support.redis_cluster import asked
