@@ -9,13 +9,11 @@ from functools import cache
 
 from .clock import monotonic_us
 
+logger = logging.getLogger("asgi_ratelimit")
+
+
 PAGE = "docs/warnings.md"
 """The page that explains the warnings: a path in the repository, until the docs are published."""
-
-REPORT_EVERY_US = 60_000_000
-"""The least number of microseconds between two reports of the same failure."""
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 def see(section: str) -> str:
@@ -35,7 +33,7 @@ class FailureLog:
     ``every_us`` and ``now_us`` are for another time than a minute, and another clock.
     """
 
-    def __init__(self, every_us: float = REPORT_EVERY_US, now_us: Callable[[], float] = monotonic_us) -> None:
+    def __init__(self, every_us: float = 60_000_000, now_us: Callable[[], float] = monotonic_us) -> None:
         self._every_us, self._now_us = every_us, now_us
         self._unreported: dict[object, tuple[float, int]] = {}
 

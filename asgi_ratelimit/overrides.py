@@ -17,11 +17,10 @@ from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
 from .algorithms import unused
-from .argument_errors import shows_use
 from .clock import SystemClock
 from .counts.repeating import EVERY, Repeating
 from .decision import Decision, Take
-from .errors import ConfigurationError, QuotaError, StoreError
+from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket

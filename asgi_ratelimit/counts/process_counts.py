@@ -25,9 +25,8 @@ from ..logs import FailureLog
 from ..quota_text import RESERVED_NAMES, as_text
 from ..quotas import SECOND_US
 from ..stores import ByStore, Store
-from ..stores.base import before_closing
+from ..stores.base import before_closing, owned
 from ..stores.documents import shared_time
-from ..stores.name_owners import owned
 from ..waiting.drivers import run_in_place
 from ..waiting.waiter import Row, outbound_sources
 from .minutes import MINUTES, NONE, Minute, RuleCounts, WaitTimes, added, document_of

@@ -15,9 +15,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ..argument_errors import checked_flag, shows_use
 from ..counts.minutes import recording_in
-from ..errors import StoreError
+from ..errors import StoreError, checked_flag, shows_use
 from ..keys.path_patterns import route_path
 from ..quota_text import as_quotas
 from ..stores import Store, store_of_limits

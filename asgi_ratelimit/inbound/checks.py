@@ -17,8 +17,7 @@ from typing import Any, cast
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Send
 
-from ..argument_errors import F
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, F
 from ..hooks import Hooks
 from ..keys import KeyFunction, cookie, header, user
 from ..keys.path_patterns import compile_path

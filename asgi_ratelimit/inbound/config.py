@@ -18,11 +18,10 @@ from stat import S_ISREG
 from typing import Any
 from weakref import ref
 
-from ..argument_errors import checked_flag
 from ..buckets import DEFAULT_NAME
 from ..counts.repeating import EVERY, Repeating
 from ..decision import OnError
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, checked_flag
 from ..headers import DialectName, HeaderOptions, header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called

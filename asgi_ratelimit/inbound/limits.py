@@ -17,15 +17,14 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from ..algorithms import State
-from ..argument_errors import checked_flag, shows_use
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
-from ..errors import ConfigurationError, RateLimitError, StoreError
+from ..errors import ConfigurationError, RateLimitError, StoreError, checked_flag, shows_use
 from ..headers import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
 from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
-from ..stores.name_owners import owned
+from ..stores.base import owned
 from .delays import Taken, give_back, see_through
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
 from ..counts.process_counts import counts_of
 from ..decision import OnError
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..headers import DialectName, HeaderOptions, header_options
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
@@ -21,7 +20,7 @@ from ..limiter import as_store
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.name_owners import register
+from ..stores.base import register
 from .checks import (
     checked_app,
     closing,
@@ -174,10 +173,6 @@ class RateLimitMiddleware:
         warn_of_rules(self.rule_table.rules if self._has_started else (), self.app)
         warn_of_evadable_rules(self.rule_table.charging)
 
-    @used_as(
-        'RateLimitMiddleware is added as a class: app.add_middleware(RateLimitMiddleware, quota="5/minute"): '
-        "RateLimitMiddleware.__call__"
-    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":

@@ -19,10 +19,9 @@ from typing import Any, Final, TypeAlias, cast
 
 from starlette.types import Scope
 
-from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, OnError, Take, with_charges, without
-from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
+from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, shows_use
 from ..keys.base import PathKey, ScopeKey, called
 from ..keys.client_ip import Within
 from ..limiter import checked_name

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from ..argument_errors import shows_use
 from ..decision import Charge, Decision, Settled, Settlement, settlements_of
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from .base import ByStore, Decisions, Store
 from .memory import MemoryStore
 

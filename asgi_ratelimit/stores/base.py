@@ -1,19 +1,24 @@
-"""What every store is: protocols, decisions that are there at once, operations, reports of calls, values by store."""
+"""What every store is: protocols, decisions that are there at once, operations, reports of calls.
+
+And what this process has for each store: values, and which owners use which names there. Two limits of one name must
+agree on what their buckets hold.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..buckets import as_bytes, digest
 from ..clock import Clock
 from ..decision import Charge, Decision, Settled, Settlement, Take
 from ..errors import ConfigurationError
-from ..quotas import SECOND_US
+from ..quota_text import readable
+from ..quotas import SECOND_US, Quota
 
 T = TypeVar("T")
 
@@ -174,3 +179,49 @@ def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
     """All keys that live, and their values; other threads may add some meanwhile."""
     keys = [each() for each in values.keyrefs()]
     return [(key, values[key]) for key in keys if key is not None]
+
+
+Uses: TypeAlias = dict[tuple[str, str], tuple[Quota, bool]]
+"""By the names of a limit and of a quota, that quota, and whether ``owned`` yields it."""
+
+_owners: ByStore[WeakKeyDictionary[object, Uses]] = ByStore()
+"""What each living owner uses, by store."""
+
+
+def register(
+    store: Store,
+    owner: object,
+    quotas: Iterable[tuple[str, Quota]],
+    *,
+    unlisted: Iterable[tuple[str, Quota]] = (),
+    instead: bool = False,
+    is_peer: Callable[[object], bool] = lambda other: False,
+) -> None:
+    """Register ``owner``, for as long as it lives, as a user of these quotas, each under the name of its limit.
+
+    With ``instead``, these replace all that it has used on this store before. ``owned`` does not yield what is
+    ``unlisted``. ``is_peer`` says that another owner is about to change as this one does, and need not agree yet.
+    Raises ``ConfigurationError`` if a living owner uses another quota of the same name under the same limit's name, and
+    then changes nothing.
+    """
+    owners = _owners.made(store, lambda store: WeakKeyDictionary())
+    new: Uses = {(name, quota.name): (quota, False) for name, quota in unlisted}
+    new |= {(name, quota.name): (quota, True) for name, quota in quotas}
+    for other, uses in living(owners):
+        for names in uses.keys() & new.keys():
+            before, quota = uses[names][0], new[names][0]
+            if before != quota and other is not owner and not is_peer(other):
+                raise ConfigurationError(
+                    f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}, "
+                    f"{readable(before)} and {readable(quota)}, which would share buckets: give one of them another "
+                    'name, name="uploads", or, in tests that build several apps, a store of its own'
+                )
+    owners[owner] = new if instead else owners.get(owner, {}) | new
+
+
+def owned(store: Store) -> Iterator[tuple[str, Quota]]:
+    """The quotas that living owners use on a store, each under the name of its limit."""
+    listed: dict[tuple[str, str], Quota] = {}
+    for _, uses in living(_owners[store]) if store in _owners else ():
+        listed = {names: quota for names, (quota, is_listed) in uses.items() if is_listed} | listed
+    return iter([(name, quota) for (name, _), quota in listed.items()])

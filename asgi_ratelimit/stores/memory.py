@@ -10,10 +10,9 @@ from random import getrandbits
 from typing import Generic, TypeVar
 
 from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read_own, reset_us, settle, stamp_of
-from ..argument_errors import checked_clock, shows_use
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..logs import FailureLog
 from ..quotas import Quota
 from .base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl, lock, operation_text, settlement_text
@@ -73,7 +72,7 @@ class MemoryStore:
     information, or else the least used of a few, relative to its quota. A bucket that refuses goes only when all of
     many that are looked at refuse, and the log says so. The latest operations and settlements, also at most
     ``max_keys`` of each, are remembered for ``operation_ttl`` seconds. Raises ``ConfigurationError`` for a ``max_keys``
-    below 1, and for an invalid ``operation_ttl`` or ``clock``.
+    below 1, and for an invalid ``operation_ttl``.
     """
 
     in_process = True
@@ -88,7 +87,7 @@ class MemoryStore:
             )
         self._max_keys = max_keys
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
-        self.clock = checked_clock(clock, "MemoryStore(clock=SteppedClock())") or SystemClock()
+        self.clock = clock or SystemClock()
         """The clock that the store decides by."""
         self._now_ns = ns_of(self.clock)
         self._values: dict[str, bytes] = {}

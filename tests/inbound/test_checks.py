@@ -300,15 +300,6 @@ def test_the_app_comes_first(wrong: Any) -> None:
         RateLimitMiddleware(wrong)
 
 
-def test_a_middleware_instead_of_its_class() -> None:
-    """Starlette calls it with an app; Python's own error begins with the right form."""
-    app = Starlette()
-    app.add_middleware(RateLimitMiddleware(app, "5/minute"))  # type: ignore[arg-type]
-    right = r'is added as a class: app.add_middleware\(RateLimitMiddleware, quota="5/minute"\): RateLimitMiddleware.__c'
-    with pytest.raises(TypeError, match=right):
-        app.build_middleware_stack()
-
-
 async def test_a_wrong_argument_is_logged_when_the_app_starts(caplog: pytest.LogCaptureFixture) -> None:
     """Servers may take it for an app without a lifespan, and not report it."""
     app = Starlette(middleware=[Middleware(RateLimitMiddleware, quota="5/mintue")])

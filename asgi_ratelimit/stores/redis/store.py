@@ -14,11 +14,10 @@ from typing import cast
 from weakref import WeakSet
 
 from ...algorithms import unused
-from ...argument_errors import checked_clock, shows_use
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
-from ...errors import ConfigurationError, StoreError
+from ...errors import ConfigurationError, StoreError, shows_use
 from ..base import OPERATION_TTL, Decisions, Observer, before_closing, checked_operation_ttl
 from ..documents import RedisDocuments
 from ..event_loops import ByLoop, see_all_through
@@ -64,7 +63,7 @@ class RedisStore:
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
-        self.clock = checked_clock(clock, "RedisStore(url, clock=SteppedClock())")
+        self.clock = clock
         """The clock that replaces the server's; ``None`` if there is none."""
         server = server_of(url_or_client, timeout)
         denials = Denials(clock.now_us if clock else monotonic_us)

@@ -234,7 +234,7 @@ MISTAKES = [
         "not plan_by_header(x_plan): def plan_of(request)",
     ),
     ("tiers = 3", ", tiers: 3 is not a table"),
-    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time, did you mean 'min'?"),
+    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time"),
     ('\nqouta = "1/s"', ": there is no key 'qouta', did you mean 'quota'?: the keys here are client_ip, cost"),
     ('quota = "1/s"\n\n[[rule]]\npath = "/x"', ": there is no key 'rule', did you mean 'rules'?"),
     ('headers = "draft-9"', ', headers: headers must be "draft-10"'),

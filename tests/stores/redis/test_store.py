@@ -7,7 +7,6 @@ import gc
 import math
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 from weakref import ref
@@ -194,12 +193,11 @@ async def test_time_is_the_servers(redis_url: str, client: redis.Redis) -> None:
         ("on_error", "ignore"),
         ("replicas", 0),
         ("prefix", 5),
-        ("clock", time.time),
     ],
 )
 def test_invalid_options(option: str, value: Any) -> None:
     """The error has the option's name and value."""
-    with pytest.raises(ConfigurationError, match=f"{option} must (be|have)") as raised:
+    with pytest.raises(ConfigurationError, match=f"{option} must be") as raised:
         RedisStore("redis://localhost", **{option: value})
     assert repr(value) in str(raised.value)
 
