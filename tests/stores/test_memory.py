@@ -7,7 +7,7 @@ import os
 import signal
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event
+from threading import Event
 from typing import Any
 
 import pytest
@@ -46,7 +46,7 @@ def test_max_keys_is_at_least_one(max_keys: Any) -> None:
         MemoryStore(max_keys=max_keys)
 
 
-@pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 9, 100])
+@pytest.mark.parametrize("max_keys", [1, 8, 50])
 def test_no_more_than_max_keys_are_stored(max_keys: int) -> None:
     """However many keys come, there are never more buckets than that."""
     small, sizes = Small(max_keys), set()
@@ -78,19 +78,6 @@ def test_a_long_key_is_not_stored() -> None:
     finally:
         tracemalloc.stop()
     assert small.remaining("k" * 1_000_000) == 9
-
-
-def test_threads_share_a_quota() -> None:
-    """Of the takes of 16 threads, 50 each at the same time, exactly as many pass as the quota has units."""
-    limiter = SyncLimiter(TokenBucket(100, 3600), store=MemoryStore(clock=SteppedClock()))
-    start = Barrier(16)
-
-    def take_all(_: int) -> int:
-        start.wait()
-        return sum(limiter.rate_limit("key").allowed for _ in range(50))
-
-    with ThreadPoolExecutor(16) as threads:
-        assert sum(threads.map(take_all, range(16))) == 100
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
