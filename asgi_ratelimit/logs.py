@@ -11,20 +11,14 @@ from .clock import monotonic_us
 
 logger = logging.getLogger("asgi_ratelimit")
 
-
 PAGE = "docs/warnings.md"
 """The page that explains the warnings: a path in the repository, until the docs are published."""
-
-
-def see(section: str) -> str:
-    """The end of a warning, which names a section of that page."""
-    return f"({PAGE}#{section})"
 
 
 @cache
 def warn_once(section: str, text: str) -> None:
     """Log a warning with a link to a section of the docs, once in this process."""
-    logger.warning("%s %s", text, see(section))
+    logger.warning("%s (%s#%s)", text, PAGE, section)
 
 
 class FailureLog:
@@ -50,7 +44,7 @@ class FailureLog:
         """Log a warning with a link to a section of the docs, unless the same one was logged in the last minute."""
         unreported = self.unreported(of)
         if unreported is not None:
-            logger.warning("%s%s %s", text, _times(unreported), see(section))
+            logger.warning("%s%s (%s#%s)", text, _times(unreported), PAGE, section)
 
     def unreported(self, of: object) -> int | None:
         """Count a failure that is to be reported: how many went unreported before it; ``None`` if it is too soon."""
