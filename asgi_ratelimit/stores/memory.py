@@ -100,6 +100,8 @@ class MemoryStore:
         self._ids = count(getrandbits(48))  # random, so that tickets of an earlier process are not given back here
         self.documents = MemoryDocuments(self.clock.now_us)
         """The documents that limiters of this process share beside the buckets."""
+        self._is_crowded = False
+        """Whether a bucket that refuses has gone since the log last said so."""
         self._log = FailureLog()
 
     def __repr__(self) -> str:
@@ -119,6 +121,15 @@ class MemoryStore:
             now = float(self._now_ns() // 1000)
             for take in takes:
                 decisions.append(self._take(take, now) if take.operation is None else self._take_once(take, now))
+        if self._is_crowded:  # a handler of the log may use a store itself, so nothing is logged under the lock
+            self._is_crowded = False
+            self._log.warn(
+                "memory-that-is-full",
+                f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and a new one replaces one of "
+                "them, which is then as good as never used: raise it, "
+                f"MemoryStore(max_keys={10 * self._max_keys}), or use Redis",
+                self,
+            )
         return decisions
 
     async def peek(self, take: Take) -> Decision:
@@ -221,13 +232,7 @@ class MemoryStore:
             if used == FULL or look + 1 >= (LOOKS if least < REFUSES else MOST_LOOKS):
                 break
         if least == REFUSES:
-            self._log.warn(
-                "memory-that-is-full",
-                f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and a new one replaces one of "
-                "them, which is then as good as never used: raise it, "
-                f"MemoryStore(max_keys={10 * self._max_keys}), or use Redis",
-                self,
-            )
+            self._is_crowded = True
         del self._values[chosen]
 
     def _looked_at(self) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +16,7 @@ from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
 from ...quotas import Quota, TokenBucket
-from ..base import lock, settlement_text
+from ..base import settlement_text
 from ..memory import MemoryStore
 
 RETRY_EVERY_US = 100_000.0
@@ -69,6 +70,7 @@ class OutageLedger:
 
     def __init__(self, in_use: Callable[[str], float]) -> None:
         self._in_use = in_use
+        self._lock = threading.Lock()
         self._sums: dict[str, Settlement] = {}
         """By bucket, what has not been sent yet."""
         self._sent: dict[str, Settlement] = {}
@@ -83,7 +85,7 @@ class OutageLedger:
 
         A rolling window counts all of them from the last time on, so that none leaves it too early.
         """
-        with lock:
+        with self._lock:
             entry = self._sums.get(charge.bucket)
             total = units if entry is None else entry.actual + units
             booked = entry.booked if entry is not None and units <= 0.0 else Booked(now_us, now_us, 0.0, 0.0)
@@ -95,18 +97,18 @@ class OutageLedger:
 
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until Redis is back."""
-        with lock:
+        with self._lock:
             if self._has_room(self._sent):
                 self._sent.setdefault(settlement_text(settlement.charge.bucket, settlement.id), settlement)
 
     def of_buckets(self, buckets: Iterable[str]) -> list[Settlement]:
         """The sums of these buckets, which are being sent from now on."""
-        with lock:
+        with self._lock:
             return [each for bucket in buckets for each in self._begin(bucket)]
 
     def some(self, most: int, is_here: Callable[[str], bool]) -> list[Settlement]:
         """Some entries for which ``is_here`` is true of the bucket, which are being sent from now on."""
-        with lock:
+        with self._lock:
             keys = list(islice(filter(is_here, chain(self._sent, self._sums)), most))
             return [each for key in dict.fromkeys(keys) for each in self._begin(key)]
 
@@ -124,7 +126,7 @@ class OutageLedger:
 
     def done(self, settlement: Settlement) -> None:
         """Redis has carried it out."""
-        with lock:
+        with self._lock:
             bucket = settlement.charge.bucket
             for key in (bucket, settlement_text(bucket, settlement.id)):
                 if self._sent.get(key) is settlement:
@@ -133,7 +135,7 @@ class OutageLedger:
 
     def forget(self, charges: Iterable[Charge]) -> None:
         """Drop the sums of buckets that are reset."""
-        with lock:
+        with self._lock:
             for charge in charges:
                 self._sums.pop(charge.bucket, None)
                 self._sent.pop(charge.bucket, None)
