@@ -14,9 +14,8 @@ from numbers import Real
 from typing import Literal, TypeAlias
 
 from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
-from .argument_errors import checked_flag
 from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
-from .errors import ConfigurationError
+from .errors import ConfigurationError, checked_flag
 from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
 
 LONGEST_OPERATION = 1024
@@ -42,7 +41,9 @@ def checked_cost(cost: float, least: float = LEAST, use: str = "cost=1") -> floa
     Raises ``ValueError`` for anything else, with a right ``use``.
     Any other kind of real number, such as a ``Decimal``, is converted to a ``float``.
     """
-    units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
+    units = cost
+    if type(cost) is not int and type(cost) is not float:
+        units = float(cost) if isinstance(cost, (Real, Decimal)) else math.nan
     if least <= units <= MAX_UNITS:  # false for NaN, too
         return units
     what = "cost must be a finite number above 0" if least else "actual cost must be a finite number from 0 up"
@@ -52,14 +53,6 @@ def checked_cost(cost: float, least: float = LEAST, use: str = "cost=1") -> floa
 def checked_actual(cost: float, use: str = "settle(decision, 3)") -> float:
     """Like ``checked_cost``, for a cost that is known only afterwards, which may be 0."""
     return checked_cost(cost, 0, use) or 0
-
-
-def _as_float(number: object) -> float:
-    """A real number of any kind as a ``float``, and NaN for anything else."""
-    try:
-        return float(number) if isinstance(number, (Real, Decimal)) else math.nan
-    except (ArithmeticError, ValueError):  # too large for a float, or NaN with a signal
-        return math.nan
 
 
 @dataclass(slots=True)
@@ -171,9 +164,8 @@ def max_wait_of(max_delay: float | None) -> float:
 
 def _wait_us(name: str, seconds: float) -> float:
     """A wait in whole microseconds, rounded down; ``ConfigurationError`` unless it is a number from 0 up."""
-    scaled = math.nan if isinstance(seconds, bool) else _as_float(seconds) * SECOND_US
-    if scaled >= 0:  # false for NaN, too
-        return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # without a float's noise
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0:  # false for NaN, too
+        return float(math.floor(round(seconds * SECOND_US, 1))) if seconds < MAX_UNITS else math.inf  # without noise
     raise ConfigurationError(f"{name} must be seconds from 0 up, not {seconds!r}: {name}=2.5")
 
 
@@ -337,12 +329,11 @@ def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
 
 def without(decision: Decision, leaves: type[Charge]) -> Decision:
     """The decision without the charges of this kind, as it is settled and reported."""
-    kept = [at for at, charge in enumerate(decision.take.charges) if not isinstance(charge, leaves)]
-    if len(kept) == len(decision.take.charges):
+    kept = [pair for pair in zip(decision.take.charges, decision.stored) if not isinstance(pair[0], leaves)]
+    if len(kept) == len(decision.stored):
         return decision
-    charges = tuple([decision.take.charges[at] for at in kept])
-    stored = [decision.stored[at] for at in kept]
-    return replace(decision, take=with_charges(decision.take, charges), stored=stored)
+    take = with_charges(decision.take, tuple([charge for charge, _ in kept]))
+    return replace(decision, take=take, stored=[state for _, state in kept])
 
 
 @dataclass(slots=True)

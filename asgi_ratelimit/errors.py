@@ -1,4 +1,4 @@
-"""Every exception that the package raises, in one tree.
+"""Every exception that the package raises, in one tree; and checks of arguments, whose errors show the right use.
 
 ::
 
@@ -15,6 +15,12 @@ A cost that is not a sensible number is a plain ``ValueError``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class RateLimitError(Exception):
@@ -44,3 +50,35 @@ class StoreUnavailable(StoreError):
 def to_install(extra: str) -> str:
     """How to install what an optional part of the package needs."""
     return f'pip install "asgi-ratelimit-pacer[{extra}]", or, in a checkout, pip install ".[{extra}]"'
+
+
+def shows_use(use: str) -> Callable[[F], F]:
+    """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit what is decorated.
+
+    It decorates functions, also asynchronous ones, constructors, and classes whose constructor is generated.
+    """
+
+    def checks(target: F) -> F:
+        if isinstance(target, type):
+            target.__init__ = checks(target.__init__)  # type: ignore[misc]  # that of a dataclass
+            return target
+
+        @wraps(target)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return target(*args, **kwargs)
+            except TypeError as error:
+                if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
+                    raise ConfigurationError(f"{error}: {use}") from None
+                raise
+
+        return cast("F", checked)
+
+    return checks
+
+
+def checked_flag(name: str, flag: bool) -> bool:
+    """``flag``, if it is ``True`` or ``False``; ``ConfigurationError`` otherwise, as for ``"false"``, which is true."""
+    if flag is True or flag is False:
+        return flag
+    raise ConfigurationError(f"{name} must be True or False, not {flag!r}: {name}=True")

@@ -19,10 +19,9 @@ from typing import Any, Literal, TypeAlias
 
 from starlette.types import Scope
 
-from .argument_errors import checked_flag, shows_use
 from .clock import Clock, monotonic_us
 from .decision import Charge, Decision, is_outage, tightness
-from .errors import ConfigurationError
+from .errors import ConfigurationError, checked_flag, shows_use
 from .logs import FailureLog
 from .quotas import SECOND_US, Quota
 from .stores import Store

@@ -9,24 +9,16 @@ from functools import cache
 
 from .clock import monotonic_us
 
-PAGE = "docs/warnings.md"
-"""The page that explains the warnings: a path in the repository, until the docs are published."""
-
-REPORT_EVERY_US = 60_000_000
-"""The least number of microseconds between two reports of the same failure."""
-
 logger = logging.getLogger("asgi_ratelimit")
 
-
-def see(section: str) -> str:
-    """The end of a warning, which names a section of that page."""
-    return f"({PAGE}#{section})"
+PAGE = "docs/warnings.md"
+"""The page that explains the warnings: a path in the repository, until the docs are published."""
 
 
 @cache
 def warn_once(section: str, text: str) -> None:
     """Log a warning with a link to a section of the docs, once in this process."""
-    logger.warning("%s %s", text, see(section))
+    logger.warning("%s (%s#%s)", text, PAGE, section)
 
 
 class FailureLog:
@@ -35,7 +27,7 @@ class FailureLog:
     ``every_us`` and ``now_us`` are for another time than a minute, and another clock.
     """
 
-    def __init__(self, every_us: float = REPORT_EVERY_US, now_us: Callable[[], float] = monotonic_us) -> None:
+    def __init__(self, every_us: float = 60_000_000, now_us: Callable[[], float] = monotonic_us) -> None:
         self._every_us, self._now_us = every_us, now_us
         self._unreported: dict[object, tuple[float, int]] = {}
 
@@ -52,7 +44,7 @@ class FailureLog:
         """Log a warning with a link to a section of the docs, unless the same one was logged in the last minute."""
         unreported = self.unreported(of)
         if unreported is not None:
-            logger.warning("%s%s %s", text, _times(unreported), see(section))
+            logger.warning("%s%s (%s#%s)", text, _times(unreported), PAGE, section)
 
     def unreported(self, of: object) -> int | None:
         """Count a failure that is to be reported: how many went unreported before it; ``None`` if it is too soon."""

@@ -17,17 +17,15 @@ from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
 from .algorithms import unused
-from .argument_errors import shows_use
 from .clock import SystemClock
 from .counts.repeating import EVERY, Repeating
 from .decision import Decision, Take
-from .errors import ConfigurationError, QuotaError, StoreError
+from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .stores import ByStore, Store, open_store
+from .stores import ByStore, Store, store_of_limits
 from .stores.documents import MAX_BYTES, documents, shared_time
-from .stores.opening import store_of_limits
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -443,9 +441,8 @@ class Overrides:
 
     @shows_use('Overrides("redis://localhost")')
     def __init__(self, store: Store | str) -> None:
-        given = store_of_limits(store, "Overrides(store)")
-        self._store = open_store(given) if isinstance(given, str) else given
-        self._owns_store = isinstance(given, str)
+        self._store = store_of_limits(store, "Overrides(store)")
+        self._owns_store = isinstance(store, str)
         self._watch = watch_of(self._store)
         self._documents = self._store.documents
 

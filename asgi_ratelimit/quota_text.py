@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
 from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, require_few, span
 
-EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
+EXAMPLES = '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 30 days"'
 
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""
@@ -47,15 +46,6 @@ def parse_period(text: str) -> float:
     return seconds
 
 
-_HINTS = {
-    **dict.fromkeys(("m", "month", "months"), 'a month is "30 days"'),
-    **dict.fromkeys(("year", "years"), 'a year is "365 days"'),
-    **dict.fromkeys((",", "+", "&", "|", "and"), 'two quotas have ";" between them: "10/s; 1000/hour"'),
-    "sliding": "did you mean 'rolling'?",
-}
-"""What a word that is not expected may mean."""
-
-
 class _Parser:
     """Reads one quota from ``text[start:end]``, word by word."""
 
@@ -80,7 +70,7 @@ class _Parser:
         else:
             more = [self.number("a burst such as 20") if self.accept("burst") else default_burst]
         if self.word:
-            raise self.error("is not expected here", near=("fixed", "rolling", "burst"))
+            raise self.error("is not expected here")
         try:
             return kind(limit, period, *more)
         except QuotaError as error:
@@ -110,16 +100,14 @@ class _Parser:
         count = self.number("a count") if self.is_number else 1
         unit = self.word
         if unit not in UNITS or self.words[self.at][0] == "M":
-            raise self.error("is not a unit of time", "a unit of time", near=tuple(UNITS))
+            raise self.error("is not a unit of time", "a unit of time")
         self.at += 1
         return count * UNITS[unit]
 
-    def error(self, problem: str, missing: str = "", near: Sequence[str] = ()) -> QuotaError:
+    def error(self, problem: str, missing: str = "") -> QuotaError:
         """The word that comes next is wrong, or, at the end, something is missing; a pointer shows where."""
         word, column = self.words[self.at] if self.word else ("", self.end)
-        close = get_close_matches(word.lower(), near, 1)
-        hint = _HINTS.get(word.lower(), f"did you mean {close[0]!r}?" if close else "")
-        message = f"{word!r} {problem}" + (f", {hint}" if hint else "") if word else f"{missing} is missing at its end"
+        message = f"{word!r} {problem}" if word else f"{missing} is missing at its end"
         pointer = " " * column + "^" * max(1, len(word))
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
 

@@ -149,11 +149,9 @@ ROLLING_WEIGHT, BUCKETS_OF_ONE = 3, 30
 def require_few(weight: int) -> None:
     """Raise ``ConfigurationError`` if charges of this total weight are too many for one take."""
     if weight > MAX_CHARGES:
-        raise ConfigurationError(
-            f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more "
-            f"for each {BUCKETS_OF_ONE} of its buckets, not {weight}: take fewer together, or use fewer buckets: "
-            "RollingWindow(1000, 3600, 60)"
-        )
+        most = f"{MAX_CHARGES} charges, and a rolling window counts as several, more with more buckets"
+        fewer = "take fewer together, or use fewer buckets: RollingWindow(1000, 3600, 60)"
+        raise ConfigurationError(f"a take has at most {most}, not {weight}: {fewer}")
 
 
 def _require(quota: Quota, name: str, least: float, most: float, expected: str) -> None:
@@ -161,11 +159,7 @@ def _require(quota: Quota, name: str, least: float, most: float, expected: str) 
     value = getattr(quota, name)
     kinds = int if name == "buckets" else (int, float)
     if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
-        raise _wrong(quota, name, expected)
-
-
-def _wrong(quota: Quota, name: str, expected: str) -> QuotaError:
-    return QuotaError(f"{name} must be {expected}, not {getattr(quota, name)!r}: {type(quota).__name__}(1000, 3600)")
+        raise QuotaError(f"{name} must be {expected}, not {value!r}: {type(quota).__name__}(1000, 3600)")
 
 
 def _checked_period_us(quota: Quota) -> float:
@@ -179,7 +173,7 @@ def _derive(quota: Quota, numbers: tuple[float, ...], **own: object) -> None:
     if quota.name is None:
         own["name"] = f"per-{span(quota.period).replace(' ', '-')}"
     elif not isinstance(quota.name, str) or not re.fullmatch("[ -~]{1,64}", quota.name):
-        raise _wrong(quota, "name", "1 to 64 printable ASCII characters")
+        raise QuotaError(f"name must be 1 to 64 printable ASCII characters, not {quota.name!r}: name='reads'")
     usual = {"period_us": numbers[2], "most": quota.limit, "weight": 1, "kind": "", "slack": _slack_of(quota.limit)}
     stamp = crc32(struct.pack(f"<{len(numbers)}d", *numbers))
     for name, value in {**usual, "stamp": stamp, **own}.items():

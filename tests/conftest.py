@@ -12,7 +12,8 @@ from types import CodeType
 import pytest
 from hypothesis import settings
 
-from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit import RedisStore
+from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
 from tests.support.proxy import Proxy

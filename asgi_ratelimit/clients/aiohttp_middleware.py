@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Self, Unpack
 
-from ..argument_errors import shows_use
-from ..errors import to_install
+from ..errors import shows_use, to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
-from ..argument_errors import shows_use
-from ..errors import ConfigurationError, to_install
+from ..errors import ConfigurationError, shows_use, to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions

@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from threading import Lock
 from typing import Any
+from weakref import ref
 
 from ..clock import SECOND_NS, SystemClock, ns_of
 from ..decision import Decision
@@ -24,9 +25,8 @@ from ..logs import FailureLog
 from ..quota_text import RESERVED_NAMES, as_text
 from ..quotas import SECOND_US
 from ..stores import ByStore, Store
-from ..stores.base import before_closing, reference
+from ..stores.base import before_closing, owned
 from ..stores.documents import shared_time
-from ..stores.name_owners import owned
 from ..waiting.drivers import run_in_place
 from ..waiting.waiter import Row, outbound_sources
 from .minutes import MINUTES, NONE, Minute, RuleCounts, WaitTimes, added, document_of
@@ -51,7 +51,7 @@ class Counts(Repeating):
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = reference(store)
+        self._store = ref(store)
         self._documents: Any = getattr(store, "documents", None)
         self._in_process = store.in_process
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())

@@ -15,14 +15,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ..argument_errors import checked_flag, shows_use
 from ..counts.minutes import recording_in
-from ..errors import StoreError
+from ..errors import StoreError, checked_flag, shows_use
 from ..keys.path_patterns import route_path
-from ..limiter import as_store
 from ..quota_text import as_quotas
-from ..stores import Store
-from ..stores.opening import store_of_limits
+from ..stores import Store, store_of_limits
 from .access import Access, Allow, By, Tokens, set_cookie
 from .page_state import PageState
 from .summaries import estimate
@@ -69,7 +66,7 @@ def dashboard(store: Store | str, *, allow: Allow, show_keys: bool = False, by: 
     any others: exempt them with ``Rule("/limits/{path:path}", None)``.
     Raises ``ConfigurationError`` for invalid arguments, and for a store without documents.
     """
-    given = as_store(store_of_limits(store, "dashboard(store, allow=is_admin)"))
+    given = store_of_limits(store, "dashboard(store, allow=is_admin)")
     return Dashboard(given, Access(allow, by), show_keys=checked_flag("show_keys", show_keys))
 
 

@@ -15,7 +15,7 @@ from ..overrides import Change, Override, Overrides, quotas_under
 from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota
 from ..stores import Store, reset
-from ..stores.name_owners import owned
+from ..stores.base import owned
 from .access import Tokens
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 

@@ -18,10 +18,9 @@ from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..algorithms import ALGORITHMS
-from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, tightness
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..quotas import SECOND_US, Quota
 
 Header = tuple[bytes, bytes]

@@ -17,9 +17,8 @@ from importlib import import_module
 from typing import Any
 from weakref import ref
 
-from ..argument_errors import checked_flag
 from ..counts.repeating import EVERY, Repeating
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, checked_flag
 from ..headers.header_rendering import header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called

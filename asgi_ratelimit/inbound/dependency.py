@@ -17,10 +17,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..argument_errors import shows_use, used_as
 from ..buckets import UNNAMED
 from ..decision import Decision, OnError
-from ..errors import ConfigurationError, QuotaError
+from ..errors import ConfigurationError, QuotaError, shows_use
 from ..headers.header_rendering import delay, draft
 from ..keys import Key, KeyFunction
 from ..keys.base import ScopeKey, is_dependency
@@ -28,7 +27,7 @@ from ..limiter import as_store
 from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.name_owners import register
+from ..stores.base import register
 from .delays import receiving_of
 from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
@@ -149,7 +148,6 @@ class RateLimit:
         each = [f'RateLimit("{limit_text(rule.quota)}"{name})' for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    @used_as('RateLimit is no decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 

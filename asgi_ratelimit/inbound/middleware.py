@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..counts.process_counts import counts_of
 from ..decision import OnError
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..headers.header_rendering import DialectName, HeaderOptions, header_options
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
@@ -22,7 +21,7 @@ from ..logs import warn_once
 from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.name_owners import register
+from ..stores.base import register
 from .config import AT_START, LimitsFile
 from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits

@@ -20,18 +20,16 @@ from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, OnError, Take, with_charges, without
-from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
+from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, shows_use
 from ..keys.base import PathKey, ScopeKey, called
 from ..keys.client_ip import Within
-from ..limiter import as_store, checked_name
+from ..limiter import checked_name
 from ..logs import logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
-from ..stores import Store
-from ..stores.opening import store_of_limits
+from ..stores import Store, store_of_limits
 from .functions import Failures, connection_of, require_function, require_number
 from .refusals import AccessDenied, LimitUnavailable
 
@@ -220,7 +218,7 @@ class Blocks:
 
     @shows_use('Blocks(store=store, name="login")')
     def __init__(self, *, store: Store | str, name: str = DEFAULT_NAME) -> None:
-        self._store = as_store(store_of_limits(store, 'Blocks(store=store, name="login")'))
+        self._store = store_of_limits(store, 'Blocks(store=store, name="login")')
         self._name = checked_name(name)
 
     async def blocked_for(self, key: str | bytes) -> float:

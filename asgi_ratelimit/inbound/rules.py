@@ -12,10 +12,9 @@ from typing import Any, TypeAlias
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..argument_errors import checked_flag, shows_use
 from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, checked_flag, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import PathPattern, compile_rule_path

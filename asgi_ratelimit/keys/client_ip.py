@@ -8,8 +8,7 @@ from socket import AF_INET, inet_pton
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..argument_errors import shows_use
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..logs import warn_once
 from .addresses import UNIX, Networks, client_key, forwarded_nodes, host_of, is_wide, listed_addresses, parse_address
 from .base import UNREADABLE, ScopeKey, header_name

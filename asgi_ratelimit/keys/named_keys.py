@@ -9,9 +9,8 @@ from typing import Any
 from starlette.convertors import Convertor
 from starlette.types import Scope
 
-from ..argument_errors import shows_use
 from ..buckets import as_bytes, short_key
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..logs import warn_once
 from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, as_text, checked_name, header_name
 from .path_patterns import compile_rule_path, readings, route_path

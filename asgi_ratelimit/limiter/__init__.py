@@ -1,6 +1,6 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
-from ..stores.opening import as_store
+from ..stores import as_store
 from .charges import Cost, Key, checked_name
 from .limiter import Limiter, SyncLimiter, UnownedLimiter
 from .tickets import Ticket

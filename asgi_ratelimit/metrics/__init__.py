@@ -15,8 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
-from ..argument_errors import shows_use
-from ..errors import ConfigurationError, to_install
+from ..errors import ConfigurationError, shows_use, to_install
 from ..hooks import Event, Failure, Hook, StoreCall
 
 if TYPE_CHECKING:

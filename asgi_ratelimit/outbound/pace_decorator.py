@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
-from ..argument_errors import shows_use
 from ..decision import Take, max_wait_of
-from ..errors import ConfigurationError, QuotaError
+from ..errors import ConfigurationError, QuotaError, shows_use
 from ..hooks import Hook
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 from ..stores import Store
-from ..stores.name_owners import register
+from ..stores.base import register
 from ..waiting.drivers import Flow, run_async, run_sync
 from ..waiting.waiter import SlotWaiter
 

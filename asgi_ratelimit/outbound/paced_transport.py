@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..argument_errors import shows_use
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..hooks import Hook
 from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike

@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..argument_errors import shows_use
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 
 MAX_PATH = 2048
 """A longer path is cut to this length before it is read."""

@@ -4,37 +4,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..decision import Charge, Decision, Settled, Settlement, settlements_of
+from ..errors import ConfigurationError, shows_use
 from .base import ByStore, Decisions, Store
 from .memory import MemoryStore
-from .opening import open_store
-
-if TYPE_CHECKING:
-    from .redis import RedisStore
 
 __all__ = [
     "ByStore",
     "Decisions",
     "MemoryStore",
-    "RedisStore",
     "Store",
+    "as_store",
     "open_store",
     "reset",
     "settle",
     "settle_all",
+    "store_of_limits",
     "when_units_come_back",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import ``RedisStore`` at first use, because the memory store does not need redis."""
-    if name == "RedisStore":
-        from .redis import RedisStore
+@shows_use('open_store("redis://localhost:6379/0")')
+def open_store(url: str, **options: Any) -> Store:
+    """The store at ``url``: ``memory://``, ``redis://``, ``unix://``, ``redis+cluster://`` or ``redis+sentinel://``.
 
-        return RedisStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    Cluster and Sentinel take several hosts, separated by commas; ``rediss`` instead of ``redis`` means TLS. ``options``
+    go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
+    Raises ``ConfigurationError`` for any other URL, in which the password is hidden.
+    """
+    if url == "memory://":
+        return MemoryStore(**options)
+    from .redis import RedisStore  # here, because the memory store does not need redis
+
+    return RedisStore(url, **options)
+
+
+def as_store(store: Store | str | None) -> Store:
+    """The store of a ``store`` argument: a store, a URL, or ``None`` for this process's memory.
+
+    Raises ``ConfigurationError`` for anything else, such as a client of redis-py, or a class.
+    """
+    if store is None:
+        return MemoryStore()
+    if isinstance(store, str):
+        return open_store(store)
+    if isinstance(store, type):
+        raise ConfigurationError(f"store={store.__name__} lacks its call: store={store.__name__}()")
+    for name in ("take", "peek", "settle", "reset", "aclose", "in_process"):
+        if not hasattr(store, name):
+            kind = f"a {type(store).__module__}.{type(store).__qualname__}"  # not itself, which may have a password
+            raise ConfigurationError(
+                f"store is a store or a URL, not {kind}, which has no {name}: store=MemoryStore(), "
+                'store=RedisStore(client) or store="redis://localhost"'
+            )
+    return store
+
+
+def store_of_limits(store: Store | str | None, use: str) -> Store:
+    """The store of limits that others have made, also by its URL; ``use`` is a right call.
+
+    Raises ``ConfigurationError`` for ``None``, and for the URL of memory: that is a new store, which no limit has.
+    """
+    if store is None or store == "memory://":
+        raise ConfigurationError(
+            f"{use.partition('(')[0]} needs the store of the limits, not {store!r}: {use}, where store is the object "
+            'that the RateLimitMiddleware has, or its URL, "redis://localhost"'
+        )
+    return as_store(store)
 
 
 def settle(

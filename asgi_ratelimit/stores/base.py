@@ -1,16 +1,24 @@
-"""What every store is: the protocols, decisions that are there at once, reports of calls, and values by store."""
+"""What every store is: protocols, decisions that are there at once, operations, reports of calls.
+
+And what this process has for each store: values, and which owners use which names there. Two limits of one name must
+agree on what their buckets hold.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Protocol, TypeVar
-from weakref import WeakKeyDictionary, ref
+from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
+from ..buckets import as_bytes, digest
 from ..clock import Clock
 from ..decision import Charge, Decision, Settled, Settlement, Take
+from ..errors import ConfigurationError
+from ..quota_text import readable
+from ..quotas import SECOND_US, Quota
 
 T = TypeVar("T")
 
@@ -91,7 +99,6 @@ class Store(Protocol):
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to a server, once, however often it is added."""
-        del observer  # a store in memory calls no server
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +125,46 @@ class Observer(Protocol):
         """A call has ended."""
 
 
+OPERATION_TTL = 600.0
+"""Seconds for which a store remembers an operation."""
+
+
+def checked_operation_ttl(seconds: float) -> float:
+    """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
+    if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
+        return float(round(seconds * SECOND_US))
+    raise ConfigurationError(f"operation_ttl must be seconds from 0.001 to a year, not {seconds!r}: operation_ttl=600")
+
+
+def operation_text(take: Take) -> str:
+    """The operation of a take that names one: equal for takes with the same id, buckets, costs and ``best_effort``.
+
+    It begins with the first bucket, so that both are in one slot of a cluster.
+    """
+    charges = [f"{charge.bucket} {float(charge.cost)!r}" for charge in take.charges]
+    text = "\n".join(["best effort" if take.best_effort else "take", *charges, str(take.operation)])
+    return f"{take.charges[0].bucket}:{digest(as_bytes(text))}"
+
+
+def settlement_text(bucket: str, identity: int) -> str:
+    """What marks the charge of this bucket in the decision of this id as settled."""
+    return f"{bucket}:{identity:x}"
+
+
+lock = RLock()
+"""Guards what stores have in this process. A fork waits for it, so a child finds nothing half done, and it free."""
+
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
 class ByStore(WeakKeyDictionary[Any, T]):
     """Values by store, each for as long as its store lives. Threads share them."""
 
     __hash__ = object.__hash__
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._unlock()
-        os.register_at_fork(after_in_child=self._unlock)
-
-    def _unlock(self) -> None:
-        self._lock = RLock()
-
     def made(self, store: Any, make: Callable[[Any], T]) -> T:
         """The value of a store, which is made unless another thread has just done so."""
-        with self._lock:
+        with lock:
             value = self.get(store)
             if value is None:
                 value = self[store] = make(store)
@@ -150,9 +181,47 @@ def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
     return [(key, values[key]) for key in keys if key is not None]
 
 
-def reference(target: Any) -> Callable[[], object]:
-    """A weak reference, or a strong one to an object of a class without weak references."""
-    try:
-        return ref(target)
-    except TypeError:
-        return lambda: target
+Uses: TypeAlias = dict[tuple[str, str], tuple[Quota, bool]]
+"""By the names of a limit and of a quota, that quota, and whether ``owned`` yields it."""
+
+_owners: ByStore[WeakKeyDictionary[object, Uses]] = ByStore()
+"""What each living owner uses, by store."""
+
+
+def register(
+    store: Store,
+    owner: object,
+    quotas: Iterable[tuple[str, Quota]],
+    *,
+    unlisted: Iterable[tuple[str, Quota]] = (),
+    instead: bool = False,
+    is_peer: Callable[[object], bool] = lambda other: False,
+) -> None:
+    """Register ``owner``, for as long as it lives, as a user of these quotas, each under the name of its limit.
+
+    With ``instead``, these replace all that it has used on this store before. ``owned`` does not yield what is
+    ``unlisted``. ``is_peer`` says that another owner is about to change as this one does, and need not agree yet.
+    Raises ``ConfigurationError`` if a living owner uses another quota of the same name under the same limit's name, and
+    then changes nothing.
+    """
+    owners = _owners.made(store, lambda store: WeakKeyDictionary())
+    new: Uses = {(name, quota.name): (quota, False) for name, quota in unlisted}
+    new |= {(name, quota.name): (quota, True) for name, quota in quotas}
+    for other, uses in living(owners):
+        for names in uses.keys() & new.keys():
+            before, quota = uses[names][0], new[names][0]
+            if before != quota and other is not owner and not is_peer(other):
+                raise ConfigurationError(
+                    f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}, "
+                    f"{readable(before)} and {readable(quota)}, which would share buckets: give one of them another "
+                    'name, name="uploads", or, in tests that build several apps, a store of its own'
+                )
+    owners[owner] = new if instead else owners.get(owner, {}) | new
+
+
+def owned(store: Store) -> Iterator[tuple[str, Quota]]:
+    """The quotas that living owners use on a store, each under the name of its limit."""
+    listed: dict[tuple[str, str], Quota] = {}
+    for _, uses in living(_owners[store]) if store in _owners else ():
+        listed = {names: quota for names, (quota, is_listed) in uses.items() if is_listed} | listed
+    return iter([(name, quota) for (name, _), quota in listed.items()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine
-from threading import Lock
 from types import NoneType
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from ..buckets import escaped
 from ..clock import SystemClock, monotonic_us
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
-from .base import ByStore, Documents, Store
+from .base import ByStore, Documents, Store, lock
 
 MAX_BYTES = 1024 * 1024
 """The largest content of a document, or of a part of one, in bytes; who writes one keeps to it."""
@@ -31,7 +30,6 @@ class MemoryDocuments:
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
-        self.lock = Lock()
         self._values: dict[str, tuple[dict[str, bytes], float]] = {}
         """By name, the contents of the parts, that of a document under an empty name, and when they expire."""
 
@@ -42,12 +40,12 @@ class MemoryDocuments:
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
         until_us = math.inf if seconds is None else self._now_us() + seconds * SECOND_US
-        with self.lock:
+        with lock:
             self._values[name] = {"": content}, until_us
 
     async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
         """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
-        with self.lock:
+        with lock:
             is_old = self._living(name).get("") == old
             if is_old:
                 self._values[name] = {"": new}, math.inf
@@ -55,12 +53,12 @@ class MemoryDocuments:
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
-        with self.lock:
+        with lock:
             return dict(self._living(name))
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
         """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
-        with self.lock:
+        with lock:
             self._values[name] = {**self._living(name), part: content}, self._now_us() + seconds * SECOND_US
 
     async def now_us(self) -> float:

@@ -35,23 +35,28 @@ def _loop_of_store() -> AbstractEventLoop:
 
 
 class ByLoop(dict[AbstractEventLoop, T]):
-    """What each event loop of asyncio has of its own, as loops cannot share connections."""
+    """What each event loop of asyncio has of its own, as loops cannot share connections.
+
+    Both methods raise ``ConfigurationError`` where no loop runs. They drop what closed event loops had.
+    """
 
     def of_running(self, make: Callable[[], T]) -> T:
-        """That of the running event loop, which is made at its first use. Raises ``ConfigurationError`` without one."""
+        """That of the running event loop, which is made at its first use."""
         loop = _loop_of_store()
         if loop not in self:
-            self.drop_closed()
+            self._drop_closed()
             self[loop] = make()
         return self[loop]
 
-    def pop_running(self) -> T | None:
-        """Remove that of the running event loop, if there is one. Raises ``ConfigurationError`` without a loop."""
-        return self.pop(_loop_of_store(), None)
+    async def aclose(self) -> None:
+        """Close that of the running event loop, if there is one; the next use makes another one."""
+        own: Any = self.pop(_loop_of_store(), None)
+        if own is not None:
+            await own.aclose()
+        self._drop_closed()
 
-    def drop_closed(self) -> None:
-        """Drop what closed event loops had; another thread may add a loop meanwhile."""
-        for loop in list(self):
+    def _drop_closed(self) -> None:
+        for loop in list(self):  # another thread may add one meanwhile
             if loop.is_closed():
                 self.pop(loop, None)
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count, islice
-from numbers import Integral
 from random import getrandbits
-from threading import Lock
-from weakref import WeakSet
+from typing import Generic, TypeVar
 
 from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read_own, reset_us, settle, stamp_of
-from ..argument_errors import checked_clock, shows_use
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, shows_use
 from ..logs import FailureLog
 from ..quotas import Quota
-from .base import Decisions, Store
+from .base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl, lock, operation_text, settlement_text
 from .documents import MemoryDocuments
-from .operations import OPERATION_TTL, Remembered, checked_operation_ttl, operation_text, settlement_text
+
+T = TypeVar("T")
 
 LOOKS = 8
 """The stored buckets that are looked at to find one that goes for a new one."""
@@ -32,14 +30,49 @@ FULL, REFUSES = 0.0, 2.0
 """The use of a bucket that is full again, and of one without room for a unit."""
 
 
-class MemoryStore(Store):
+EXAMINED = 2
+"""How many of the oldest answers are examined for each new one; those that are over go."""
+
+
+class Remembered(Generic[T]):
+    """The latest answers by text, at most ``most``, each until a time in microseconds. The oldest go first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: OrderedDict[str, tuple[float, T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def get(self, text: str, now: float) -> T | None:
+        """The answer under a text; ``None`` if it is not remembered at the time ``now``."""
+        until_us, answer = self._entries.get(text, (0.0, None))
+        return answer if now < until_us else None
+
+    def add(self, text: str, answer: T, now: float, until_us: float) -> None:
+        """Remember an answer."""
+        entries = self._entries
+        entries.pop(text, None)
+        for _ in range(EXAMINED):
+            oldest = next(iter(entries), None)
+            if oldest is None or (len(entries) < self._most and now < entries[oldest][0]):
+                break
+            del entries[oldest]
+        entries[text] = until_us, answer
+
+    def forget(self, text: str) -> None:
+        """Forget the answer under a text."""
+        self._entries.pop(text, None)
+
+
+class MemoryStore:
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
     At most ``max_keys`` buckets are stored. Beyond that, a new one replaces a bucket that is full again, which holds no
     information, or else the least used of a few, relative to its quota. A bucket that refuses goes only when all of
     many that are looked at refuse, and the log says so. The latest operations and settlements, also at most
     ``max_keys`` of each, are remembered for ``operation_ttl`` seconds. Raises ``ConfigurationError`` for a ``max_keys``
-    below 1, and for an invalid ``operation_ttl`` or ``clock``.
+    below 1, and for an invalid ``operation_ttl``.
     """
 
     in_process = True
@@ -48,14 +81,15 @@ class MemoryStore(Store):
     def __init__(
         self, *, max_keys: int = 100_000, operation_ttl: float = OPERATION_TTL, clock: Clock | None = None
     ) -> None:
-        if not isinstance(max_keys, (int, Integral)) or isinstance(max_keys, bool) or max_keys < 1:
+        if not isinstance(max_keys, int) or isinstance(max_keys, bool) or max_keys < 1:
             raise ConfigurationError(
                 f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
             )
-        self._max_keys = max_keys = int(max_keys)
+        self._max_keys = max_keys
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
-        self._clock = checked_clock(clock, "MemoryStore(clock=SteppedClock())") or SystemClock()
-        self._now_ns = ns_of(self._clock)
+        self.clock = clock or SystemClock()
+        """The clock that the store decides by."""
+        self._now_ns = ns_of(self.clock)
         self._values: dict[str, bytes] = {}
         self._quotas: dict[int, Quota] = {}
         """By their stamps, the quotas under which values were stored."""
@@ -64,10 +98,11 @@ class MemoryStore(Store):
         self._taken: Remembered[Decision] = Remembered(max_keys)
         self._settled: Remembered[int] = Remembered(max_keys)
         self._ids = count(getrandbits(48))  # random, so that tickets of an earlier process are not given back here
-        self._documents = MemoryDocuments(self._clock.now_us)
+        self.documents = MemoryDocuments(self.clock.now_us)
+        """The documents that limiters of this process share beside the buckets."""
+        self._is_crowded = False
+        """Whether a bucket that refuses has gone since the log last said so."""
         self._log = FailureLog()
-        self.replace_locks()
-        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -79,33 +114,27 @@ class MemoryStore(Store):
     def __bool__(self) -> bool:
         return True
 
-    def replace_locks(self) -> None:
-        """Replace all locks in a forked child: the threads that have them, or wait for them, do not exist there."""
-        self._lock = Lock()
-        self._documents.lock = Lock()
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of the store."""
-        return self._clock
-
-    @property
-    def documents(self) -> MemoryDocuments:
-        """The documents that limiters of this process share beside the buckets."""
-        return self._documents
-
     def take(self, takes: Sequence[Take]) -> Decisions:
         """One decision for each take, in order. It never waits."""
         decisions = Decisions()
-        with self._lock:
+        with lock:
             now = float(self._now_ns() // 1000)
             for take in takes:
                 decisions.append(self._take(take, now) if take.operation is None else self._take_once(take, now))
+        if self._is_crowded:  # a handler of the log may use a store itself, so nothing is logged under the lock
+            self._is_crowded = False
+            self._log.warn(
+                "memory-that-is-full",
+                f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and a new one replaces one of "
+                "them, which is then as good as never used: raise it, "
+                f"MemoryStore(max_keys={10 * self._max_keys}), or use Redis",
+                self,
+            )
         return decisions
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
-        with self._lock:
+        with lock:
             now = float(self._now_ns() // 1000)
             if take.operation is not None and (earlier := self._taken.get(operation_text(take), now)) is not None:
                 return replace(repeated(earlier, take, now), id=0)
@@ -116,18 +145,21 @@ class MemoryStore(Store):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Give back units that were charged in excess, or debit missing ones; each settlement once."""
-        with self._lock:
+        with lock:
             now = float(self._now_ns() // 1000)
             return [self._settle(settlement, now) for settlement in settlements]
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges, as if they had never been used."""
-        with self._lock:
+        with lock:
             for charge in charges:
                 self._values.pop(charge.bucket, None)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close, and the buckets stay."""
+
+    def observe(self, observer: Observer) -> None:  # as every store
+        """Do nothing: there is no server to call."""
 
     def earlier(self, take: Take) -> Decision | None:
         """The answer that the operation of a take has had, if it is remembered."""
@@ -139,7 +171,7 @@ class MemoryStore(Store):
 
     def held(self, bucket: str) -> tuple[Quota, State] | None:
         """The state of a bucket, and the quota that it was stored under; ``None`` if it is not stored."""
-        with self._lock:
+        with lock:
             value = self._values.get(bucket)
             if value is None:
                 return None
@@ -200,7 +232,7 @@ class MemoryStore(Store):
             if used == FULL or look + 1 >= (LOOKS if least < REFUSES else MOST_LOOKS):
                 break
         if least == REFUSES:
-            self._warn()
+            self._is_crowded = True
         del self._values[chosen]
 
     def _looked_at(self) -> Iterator[str]:
@@ -221,23 +253,3 @@ class MemoryStore(Store):
             return FULL
         units, _ = available(quota, state, now)
         return REFUSES if units < 1 else 1.0 - units / (quota.most + 1.0)
-
-    def _warn(self) -> None:
-        """Log that a refusing bucket goes, at most once a minute."""
-        self._log.warn(
-            "memory-that-is-full",
-            f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and a new one replaces one of them, "
-            f"which is then as good as never used: raise it, MemoryStore(max_keys={10 * self._max_keys}), or use Redis",
-            self,
-        )
-
-
-_stores: WeakSet[MemoryStore] = WeakSet()
-
-
-def _replace_locks() -> None:
-    for store in list(_stores):
-        store.replace_locks()
-
-
-os.register_at_fork(after_in_child=_replace_locks)

@@ -25,17 +25,11 @@ from asgi_ratelimit.algorithms import (
     wait,
 )
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
+from tests.algorithms.charged import Charged
 from tests.support.strategies import quotas
 
 NOW = 1_800_000_000_123_456.0
 Q = TypeVar("Q", bound=Quota)
-
-
-class Charged(NamedTuple):
-    """So many units of a quota."""
-
-    quota: Quota
-    cost: float
 
 
 class Used(NamedTuple):

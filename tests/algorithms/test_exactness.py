@@ -6,24 +6,17 @@ import math
 import random
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 import pytest
 
 from asgi_ratelimit.algorithms import NEVER, State, available, decide, most_at_once, unused
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.algorithms.charged import Charged
 from tests.support.examples import up_to
 
 NOW = 1_800_000_000_123_457.0
 DAY = 86_400.0
 EXAMPLES = 8 * up_to(400).max_examples
-
-
-class Charged(NamedTuple):
-    """So many units of a quota."""
-
-    quota: Quota
-    cost: float
 
 
 LIMITS = [1, 3, 7, 37, 97, 1000, 2.5, 1 / 3, 1 / 7, 99.9]

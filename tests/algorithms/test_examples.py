@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 
@@ -20,18 +19,12 @@ from asgi_ratelimit.algorithms import (
     unused,
 )
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.algorithms.charged import Charged
 
 START = 1_800_000_000_000_000.0
 """The start of a minute, in microseconds."""
 S = 1_000_000.0
 MAX = math.inf
-
-
-class Charged(NamedTuple):
-    """So many units of a quota."""
-
-    quota: Quota
-    cost: float
 
 
 class Bucket:

@@ -12,25 +12,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
 
 import pytest
 
 from asgi_ratelimit.algorithms import Booked, State, decide, place_of, settle, unused
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.algorithms.charged import Charged
 from tests.support.examples import up_to
 
 START_US = 1_800_000_000_000_000.0
 
 ROUNDING = 1e-6
 """The part of a unit that sums of doubles may be wrong by, for each unit that could be used."""
-
-
-class Charged(NamedTuple):
-    """So many units of a quota."""
-
-    quota: Quota
-    cost: float
 
 
 @dataclass(eq=False)

@@ -48,7 +48,7 @@ FAULTS: list[Callable[[Proxy], None]] = [
     lambda proxy: setattr(proxy, "delay", 2 * TIMEOUT),
     lambda proxy: setattr(proxy, "delay", TIMEOUT / 10),
     lambda proxy: setattr(proxy, "mangle", lambda answer: b""),
-    lambda proxy: setattr(proxy, "mangle", lambda answer: b":5\r\n" if answer.startswith(b"*") else answer),
+    lambda proxy: setattr(proxy, "mangle", lambda answer: b":5\r\n" if answer.startswith(b"$") else answer),
     lambda proxy: setattr(proxy, "mangle", lambda answer: answer[: len(answer) // 2]),
 ]
 """Nothing but a cut; no server; answers that are late, slow, lost, garbled, or cut short."""

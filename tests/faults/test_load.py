@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.stores import RedisStore
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.trial import QUOTA, trial
@@ -42,18 +39,3 @@ async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -
             assert not any(decision.allowed for decision in decisions)
         lasted = time.monotonic() - began
         assert calls(server) <= 20 + 2 * lasted
-
-
-@pytest.mark.long
-async def test_a_million_keys(server: RedisServer) -> None:
-    """The process needs no more memory for them than for a hundred thousand."""
-    async with trial(server.url, server, outages=0) as tried:
-        store = tried.limiter.store
-        assert isinstance(store, RedisStore)
-        before = 0
-        for number in range(0, 1_000_000, 1_000):
-            if number == 100_000:
-                before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            charges = [Charge(QUOTA, f"{number} {each}") for each in range(1_000)]
-            assert all(d.allowed for d in await store.take([Take((charge,)) for charge in charges]))
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes

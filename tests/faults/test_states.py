@@ -40,19 +40,6 @@ async def test_an_outage_is_no_second_quota(server: RedisServer, quota: Quota) -
         assert (await tried.limiter.peek("key")).remaining == 0
 
 
-async def test_a_reset_is_final(server: RedisServer) -> None:
-    """An outage does not bring back what was charged before a reset, in Redis or in an earlier outage."""
-    async with trial(server.url, server, outages=2) as tried:
-        for _ in range(2):
-            await tried.takes(20)
-            await tried.limiter.reset("key")
-            async with frozen(server):
-                await tried.until_degraded()
-                assert all(d.allowed for d in await tried.takes(20))
-            await tried.until_back()
-            await tried.limiter.reset("key")
-
-
 async def test_replicas_have_a_share_each(server: RedisServer) -> None:
     """Together they admit about what Redis would, and Redis is charged with all of it."""
     trials = [Trial.on(server.url, replicas=4) for _ in range(4)]

@@ -66,16 +66,6 @@ def test_a_limit_without_depends_is_refused() -> None:
             build(RateLimit("1/minute"))
 
 
-def test_a_limit_is_no_decorator() -> None:
-    """Python's own error for it begins with the right form."""
-    limit: Any = RateLimit("5/minute")
-    right = 'RateLimit is no decorator: @app.get("/", dependencies=[Depends(RateLimit("5/minute"))]): __call__'
-    with pytest.raises(TypeError, match=re.escape(right)):
-
-        @limit
-        async def endpoint() -> None: ...
-
-
 def by_account(account: Annotated[str, Depends(client_ip)]) -> str:
     """A key whose ``client_ip`` FastAPI would make for each request, with arguments from the query."""
     return account

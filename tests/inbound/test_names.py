@@ -29,7 +29,7 @@ from asgi_ratelimit import (
     TokenBucket,
 )
 from asgi_ratelimit.dashboard import summary
-from asgi_ratelimit.stores.name_owners import owned
+from asgi_ratelimit.stores.base import owned
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok
 

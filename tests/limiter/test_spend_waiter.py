@@ -98,22 +98,6 @@ def test_units_that_another_process_gives_back_are_seen_within_a_second(clock: S
     assert store.taken <= 25 + 2 * 1000
 
 
-def test_a_caller_that_is_closed_leaves_its_queue(clock: SteppedClock) -> None:
-    """Its event loop is gone, so no step of it can run any more."""
-    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
-
-    async def main() -> list[Coroutine[Any, Any, float]]:
-        await limiter.rate_limit("key", 60)
-        waiting = [spend(limiter, 30) for _ in range(2)]
-        for each in waiting:
-            each.send(None)
-        return waiting
-
-    for each in clock.run(main()):
-        each.close()
-    assert nobody_waits(limiter)
-
-
 def timeout_of(limiter: Limiter, cost: float, max_delay: float) -> Coroutine[Any, Any, tuple[float, Decision]]:
     """When a caller gave up, and its refusal."""
 

@@ -42,8 +42,3 @@ def test_a_process_far_from_the_store_gets_its_part(quota: str) -> None:
     entered = blocks(quota, 10)
     assert entered[3] >= 0.6 * entered.total() / len(LATENCIES)
     assert entered.total() >= 0.95 * 40 * SECONDS
-
-
-def test_units_that_come_back_are_still_used_at_once() -> None:
-    """Units are booked so shortly before they are there that settlements are as good as without that."""
-    assert blocks("400/s", 2).total() >= 0.9 * 200 * SECONDS

@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.stores import RedisStore, Store
+from asgi_ratelimit.stores import Store
 from asgi_ratelimit.stores.documents import documents
 from tests.support.overriding import until, until_async
 

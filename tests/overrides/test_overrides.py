@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Change, FixedWindow, MemoryStore, Override, Overrides, RollingWindow, TokenBucket
+from asgi_ratelimit import Change, FixedWindow, MemoryStore, Override, Overrides, RedisStore, RollingWindow, TokenBucket
 from asgi_ratelimit.errors import ConfigurationError, QuotaError, StoreError
-from asgi_ratelimit.stores import RedisStore, Store
+from asgi_ratelimit.stores import Store
 from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.clocks import wrong_clock

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from asgi_ratelimit import Limiter, Overrides
+from asgi_ratelimit import Limiter, Overrides, RedisStore
 from asgi_ratelimit.counts.repeating import Repeating
-from asgi_ratelimit.stores import RedisStore
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked

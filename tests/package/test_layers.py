@@ -15,8 +15,8 @@ PACKAGE = "asgi_ratelimit"
 FOLDER = ROOT / PACKAGE
 
 LAYERS = (
-    {"errors", "clock", "buckets"},
-    {"argument_errors", "logs"},
+    {"clock", "buckets"},
+    {"errors", "logs"},
     {"quotas", "keys"},
     {"algorithms", "quota_text"},
     {"decision"},

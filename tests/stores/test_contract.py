@@ -12,13 +12,12 @@ from dataclasses import replace
 import pytest
 import redis
 
-from asgi_ratelimit import Blocks
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take, settlements_of
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore, Store, settle
+from asgi_ratelimit.stores import Store, settle
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -36,29 +35,6 @@ async def take(store: Store, *charges: Charge, max_wait: float = 0.0) -> Decisio
 
 async def peek(store: Store, *charges: Charge, max_wait: float = 0.0) -> Decision:
     return await store.peek(Take(charges, max_wait))
-
-
-async def replay(store: Store, clock: SteppedClock, at_ms: list[float], take: Take) -> list[Decision]:
-    """The decisions of one take that is sent at these milliseconds."""
-    start, decisions = clock.now, []
-    for at in at_ms:
-        clock.move_to(start + at / 1000)
-        decisions += await store.take([take])
-    return decisions
-
-
-async def test_pacing_books_evenly_spaced_slots(store: Store, clock: SteppedClock) -> None:
-    """Calls that come every 10 ms go 100 ms apart, and one that comes when all are gone goes at once."""
-    decisions = await replay(store, clock, [0, 10, 20, 30, 1230], Take((Charge(EVEN, "key"),), math.inf))
-    assert [decision.delay for decision in decisions] == [0.0, 0.09, 0.18, 0.27, 0.0]
-    assert all(decision.allowed for decision in decisions)
-
-
-async def test_rate_limiting_says_when_to_come_back(store: Store, clock: SteppedClock) -> None:
-    """Each refusal reports the time that remains, and repeating the take does not make it longer."""
-    decisions = await replay(store, clock, [0, 10, 10, 20, 99, 101], Take((Charge(EVEN, "key"),)))
-    assert [decision.retry_after for decision in decisions] == [0.0, 0.09, 0.09, 0.08, 0.001, 0.0]
-    assert [decision.allowed for decision in decisions] == [True, False, False, False, False, True]
 
 
 async def test_a_decision_is_complete(store: Store, clock: SteppedClock) -> None:
@@ -106,16 +82,6 @@ async def test_retry_after_is_exact(store: Store, clock: SteppedClock, quota: Qu
         assert (again.allowed, again.retry_after) == (False, 1e-6)
         clock.advance(1e-6)
         assert (await take(store, Charge(quota, "key", 2))).allowed
-
-
-@pytest.mark.parametrize("max_wait", [0.0, 0.05])
-async def test_a_second_quota_that_refuses_leaves_the_first_unchanged(store: Store, max_wait: float) -> None:
-    """All or nothing: a refused request takes nothing anywhere."""
-    await take(store, Charge(EVEN, "key"))
-    refused = await take(store, Charge(THREE, "key"), Charge(EVEN, "key"), max_wait=max_wait)
-    assert (refused.allowed, refused.quota, refused.granted) == (False, EVEN, 0)
-    assert [(state.allowed, state.remaining) for state in refused.states] == [(True, 3), (False, 0)]
-    assert (await peek(store, Charge(THREE, "key"))).remaining == 3
 
 
 async def test_charges_of_a_take_are_booked_at_one_moment(store: Store) -> None:
@@ -235,20 +201,6 @@ async def test_a_settlement_that_comes_too_late_does_nothing(store: Store, clock
     assert (await peek(store, Charge(HOURLY, "key"))).remaining == 0
 
 
-async def test_a_key_that_is_blocked(store: Store, clock: SteppedClock) -> None:
-    """For so long, and until it is lifted; others are not."""
-    blocks = Blocks(store=store)
-    assert await blocks.block("key", 60)
-    clock.advance(20)
-    assert await blocks.blocked_for("key") == pytest.approx(40, abs=0.001)
-    assert await blocks.blocked_for("other") == 0
-    clock.advance(40)
-    assert await blocks.blocked_for("key") == 0
-    await blocks.block("key", 60)
-    await blocks.lift("key")
-    assert await blocks.blocked_for("key") == 0
-
-
 # Times to live: what is written is forgotten once it means nothing
 
 
@@ -311,13 +263,6 @@ async def test_a_condition_is_waited_for_and_writes_nothing(store: Store, clock:
     assert (await take(store, Charge(THREE, "other"), paused)).delay == 0.0
 
 
-async def test_a_take_with_a_condition_is_given_back_without_it(store: Store) -> None:
-    """All of it."""
-    decision = await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))
-    await settle(store, decision, [0.0, 0.0])
-    assert (await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))).allowed
-
-
 # Clocks that are set back, and limits that change
 
 
@@ -339,17 +284,3 @@ async def test_a_clock_that_goes_back_grants_nothing_and_locks_nobody_out(
     assert after[0] == before[0] == 0.3
     clock.advance(1.2)
     assert [(await take(store, charge)).allowed for charge in charges] == [True] * 3
-
-
-async def test_a_lowered_bucket_locks_nobody_out(store: Store, clock: SteppedClock) -> None:
-    """After sixteen slots that were booked at one a second, a unit fits when ``retry_after`` says so, and soon."""
-    old = Limiter(TokenBucket(1, burst=1, name="quota"), store=store)
-    for _ in range(17):
-        await old.pace("key")
-    new = Limiter(TokenBucket(0.5, burst=1, name="quota"), store=StoreElsewhere(store))
-    refused = await new.rate_limit("key")
-    assert refused.retry_after == 2
-    clock.advance(refused.retry_after - 0.000001)
-    assert not (await new.rate_limit("key")).allowed
-    clock.advance(0.000001)
-    assert (await new.rate_limit("key")).allowed

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -88,20 +85,6 @@ async def test_invalid_actual_costs(store: Store, cost: Any) -> None:
         with pytest.raises(ValueError, match="actual cost must be a finite number from 0 up"):
             await verb(decision, cost)
     assert await remaining_units(limiter) == 4
-
-
-@KINDS
-async def test_a_cost_of_another_kind_of_number_does_its_neighbours_no_harm(store: Store, quota: Quota) -> None:
-    """Takes that travel together are decided one by one, whatever numbers their costs are; texts are refused before."""
-    limiter = Limiter(quota, store=store)
-    costs: list[Any] = [2, Decimal("2"), Fraction(2), "2", Decimal("NaN"), 1.5, True]
-    taken = await asyncio.gather(*[limiter.rate_limit("key", cost) for cost in costs], return_exceptions=True)
-    assert [each.granted if isinstance(each, Decision) else type(each) for each in taken] == [
-        *[2, 2, 2],
-        *[ValueError, ValueError],
-        *[1.5, 1],
-    ]
-    assert await remaining_units(limiter) == 1
 
 
 THREE = [replace(FIXED, name="ten"), TokenBucket(5, name="five"), RollingWindow(8, 60, name="eight")]

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, RedisStore, settle
+from asgi_ratelimit.stores import MemoryStore, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import FACTOR
 

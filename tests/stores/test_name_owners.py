@@ -21,7 +21,7 @@ from asgi_ratelimit import (
     SyncLimiter,
     TokenBucket,
 )
-from asgi_ratelimit.stores.name_owners import register
+from asgi_ratelimit.stores.base import register
 from tests.support.asgi import ok
 
 TEN = TokenBucket(10, 60)

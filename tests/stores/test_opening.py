@@ -10,7 +10,7 @@ import redis
 from redis.asyncio import Redis, Sentinel
 
 from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, open_store
-from asgi_ratelimit.stores.urls import shown
+from asgi_ratelimit.stores.redis.clients import shown
 from tests.support.asgi import ok
 from tests.support.server import HOST
 

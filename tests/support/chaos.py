@@ -13,10 +13,10 @@ import random
 import sys
 from collections import Counter
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore
 
 LIMIT = 50
 FOREVER = 400 * 86_400  # nothing comes back in the time of a test

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from asgi_ratelimit import Overrides
-from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit import Overrides, RedisStore
+from asgi_ratelimit.stores import MemoryStore, Store
 
 PATIENCE = 30.0
 """Seconds after which a test gives up waiting for what is a matter of one second."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import httpx
@@ -29,15 +26,13 @@ from asgi_ratelimit import (
     open_store,
     pace,
 )
-from asgi_ratelimit.argument_errors import shows_use
 from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
 from asgi_ratelimit.dashboard import dashboard
-from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.errors import ConfigurationError, shows_use
 from asgi_ratelimit.hooks import failures, log_refusals
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
-from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ok
 
 CALLABLES: list[Callable[..., Any]] = [
@@ -63,18 +58,10 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
 @pytest.mark.parametrize(
     ("called", "given", "message"),
     [
-        (Rule, with_arguments(method="POST"), "keyword argument 'method'"),
         (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
         (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
         (RateLimitMiddleware, with_arguments(ok, "5/s", rule=[]), "keyword argument 'rule'"),
-        (Limiter, with_arguments("5/s", stor=None), "keyword argument 'stor'"),
-        (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
-        (RedisStore, with_arguments(host="a"), "'host': RedisStore(\"redis://localhost:6379/0\""),
-        (pace, with_arguments(), "missing 1 required positional argument: 'quota': @pace(\"10/s\""),
         (PacedTransport, with_arguments(None, "5/s", burst=5), "'burst': PacedTransport(httpx."),
-        (AdaptiveTransport, with_arguments(None, "50/s"), "3 were given: AdaptiveTransport(httpx."),
-        (dashboard, with_arguments(MemoryStore()), "argument: 'allow': app.mount(\"/limits\", dashboard("),
-        (Penalty, with_arguments("1 day", grow=2), "keyword argument 'grow'"),
         (open_store, with_arguments(), "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
         (PacedMiddleware, with_arguments(), "argument: 'quota': PacedMiddleware(\"20/s"),
         (PacedAdapter, with_arguments("20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),
@@ -92,14 +79,8 @@ def test_arguments_that_do_not_fit(called: Callable[..., Any], given: Any, messa
 @pytest.mark.parametrize(
     ("called", "right"),
     [
-        (
-            lambda store: dashboard(store, allow=ok),
-            r"dashboard\(store, allow=is_admin\), where store is the object that",
-        ),
-        (
-            Overrides,
-            r'Overrides\(store\), where store is the object .* RateLimitMiddleware has, or its URL, "redis://local',
-        ),
+        (lambda store: dashboard(store, allow=ok), r"dashboard\(store, allow=is_admin\), where store is the object"),
+        (Overrides, r'Overrides\(store\), .* object that the RateLimitMiddleware has, or its URL, "redis://local'),
         (lambda store: Blocks(store=store), r'Blocks\(store=store, name="login"\), where store is the object that'),
     ],
 )
@@ -107,16 +88,14 @@ def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, 
     """No limit would be in it: the page would stay empty for ever, and no change would reach anybody."""
     with pytest.raises(ConfigurationError, match=right) as raised:
         called(store)
-    assert ("a memory of its own" if store else "not None") in str(raised.value)
+    assert f"not {store!r}: " in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("called", "given", "name"),
     [
-        (Rule, with_arguments("/", "2/minute"), "only"),
         (Rule, with_arguments("/", "2/minute"), "shadow"),
         (dashboard, with_arguments(MemoryStore(), allow=lambda request: True), "show_keys"),
-        (log_refusals, with_arguments(), "keys"),
         (SyncLimiter("5/s").rate_limit, with_arguments("alice"), "best_effort"),
     ],
 )
@@ -127,20 +106,6 @@ def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: s
     with pytest.raises(ConfigurationError) as raised:
         called(*arguments, **options, **{name: wrong})
     assert str(raised.value) == f"{name} must be True or False, not {wrong!r}: {name}=True"
-
-
-@pytest.mark.parametrize("made", [MemoryStore, partial(RedisStore, "redis://a")], ids=["memory", "redis"])
-@pytest.mark.parametrize(
-    ("clock", "message"),
-    [
-        (SteppedClock, "unlike <class 'asgi_ratelimit.testing.SteppedClock'>: "),
-        (time.time, "clock must have a method now_us() that returns microseconds, unlike <built-in function time>: "),
-    ],
-)
-def test_a_clock_has_the_time(made: Callable[[Any], Any], clock: Any, message: str) -> None:
-    """The class of a clock has none."""
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
-        made(clock=clock)
 
 
 def test_an_error_of_what_is_called_is_not_one_of_the_arguments() -> None:

@@ -52,22 +52,19 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("10/s rolling -5", 13, "'-' is not expected"),
         ("fixed", 0, "'fixed' is not a limit"),
         ("10/s fixed;", 11, "is missing at its end"),
-        ("5/minute, 10/hour", 8, 'two quotas have ";" between them: "10/s; 1000/hour"'),
-        ("5/minute fix", 9, "did you mean 'fixed'?"),
-        ("5/minute sliding", 9, "did you mean 'rolling'?"),
-        (
-            "10/minute|1/second",
-            9,
-            '\'|\' is not expected here, two quotas have ";" between them: "10/s; 1000/hour"',
-        ),
+        ("5/minute, 10/hour", 8, "',' is not expected here"),
         ("5/day;;5/hour", 6, "a limit such as 100 is missing"),
         ("10 requests per minute", 3, '\'requests\' is not "/" or "per"'),
-        ("5k/hour", 1, '\'k\' is not "/" or "per"'),
         ("1/s; 10/s burst 2k", 17, "'k' is not expected here"),
-        ("5,000/day", 1, """',' is not "/" or "per\""""),
         ("10/s burst=20", 10, "'=' is not a burst such as 20"),
-        ("5/month", 2, 'a month is "30 days"'),
-        ("5/ms", 2, "'ms' is not a unit of time"),
+        ("5/month", 2, "'month' is not a unit of time"),
+        ("", 0, "is missing"),
+        ("-5/s", 0, "'-'"),
+        ("10 per", 6, "a unit of time is missing"),
+        ("1e3/s", 1, "'e'"),
+        ("²/s", 0, "'²'"),
+        ("١٠/s", 0, "'١'"),
+        ("10/s; 5/eon", 8, "'eon'"),
     ],
 )
 def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> None:
@@ -99,7 +96,7 @@ def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
     assert str(raised.value).startswith(f"{text!r}: ")
     assert message in str(raised.value)
     assert str(raised.value).endswith(
-        'Valid examples: "100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes".'
+        '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 30 days".'
     )
 
 
@@ -132,32 +129,16 @@ def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
         assert repr(text) in str(error)  # noqa: PT017  # most texts are wrong, and some are right
 
 
-def test_the_default_burst_does_not_apply_to_windows() -> None:
-    """They have no burst."""
-    assert parse_quotas("10/s fixed; 10/m", default_burst=1) == (FixedWindow(10, 1), TokenBucket(10, 60, 1))
-
-
 @pytest.mark.parametrize(
     ("quota", "message"),
     [
-        (
-            "100/minute",
-            "At most 100 at once, earned back at 100 per minute; in any minute up to 200 may pass.",
-        ),
-        (
-            "10/s burst 20",
-            "At most 20 at once, earned back at 10 per second; in any second up to 30 may pass.",
-        ),
+        ("10/s burst 20", "At most 20 at once, earned back at 10 per second; in any second up to 30 may pass."),
         (
             TokenBucket(10, 900, 5, 0.5),
             (
                 "At most 5 at once, earned back at 10 per 15 minutes (the burst at 0.5 times that); "
                 "in any 15 minutes up to 15 may pass."
             ),
-        ),
-        (
-            "1000000/1.5 s burst 2.5",
-            "At most 2.5 at once, earned back at 1000000 per 1.5 seconds; in any 1.5 seconds up to 1000002.5 may pass.",
         ),
         (
             "1000/hour fixed",
@@ -169,13 +150,6 @@ def test_the_default_burst_does_not_apply_to_windows() -> None:
         (
             "5000/day rolling 24",
             "At most 5000 in any day, without exception; a unit may count for up to 3600 seconds longer than that.",
-        ),
-        (
-            "2.5/2 weeks rolling 4",
-            (
-                "At most 2.5 in any 2 weeks, without exception; "
-                "a unit may count for up to 302400 seconds longer than that."
-            ),
         ),
     ],
 )
@@ -196,16 +170,6 @@ def test_a_quota_is_explained(quota: Quota | str, message: str) -> None:
 def test_a_quota_in_a_message(quota: Quota, shown: str) -> None:
     """It is shown as text, or as it is written in Python where a text cannot say it."""
     assert readable(quota).startswith(shown)
-
-
-def test_several_quotas_are_explained_line_by_line() -> None:
-    """In their order."""
-    lines = explain(["10/s", "1000/hour fixed; 5000/day rolling"]).split("\n")
-    assert [line.split(",")[0].split(" in ")[0] for line in lines] == [
-        "At most 10 at once",
-        "At most 1000",
-        "At most 5000",
-    ]
 
 
 @pytest.mark.parametrize("wrong", [b"5/minute", {"minute": 5}])

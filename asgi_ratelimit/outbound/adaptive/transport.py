@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 from ...algorithms import TokenBucketState
-from ...argument_errors import shows_use
 from ...clock import SystemClock
 from ...counts.process_counts import counts_of
 from ...decision import Charge, Decision, Take
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, shows_use
 from ...headers import MAX_DELAY, ServerLimits, parse
 from ...hooks import ChangeHook, ChangeKind, LimitChange
 from ...limiter import Limiter, as_store

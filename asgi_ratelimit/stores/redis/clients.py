@@ -25,7 +25,6 @@ from redis.backoff import NoBackoff
 
 from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from ..event_loops import ByLoop, keep, see_all_through
-from ..urls import URL_OF_REDIS, no_url, shown
 from .batching import GroupCommit
 
 RedisLike: TypeAlias = str | Redis | RedisCluster
@@ -40,8 +39,41 @@ CLOSE_WITHIN = 2.0
 
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 
+_HOST = r"(?:[\w.-]+|\[[\w.:%]*\])(?::[1-9]\d{0,4})?"
+URL_OF_REDIS = re.compile(
+    rf"(?P<scheme>rediss?|unix)(?:\+(?P<kind>cluster|sentinel))?://(?P<credentials>[^/?#]*@)?"
+    rf"(?P<hosts>(?:{_HOST}(?:,{_HOST})*)?)(?P<path>(?:/[^?#@]*)?)(?P<options>(?:\?[^#@]*)?)"
+)
+"""A URL whose parts are certain, so that none of them is a piece of a password."""
+
+_EXAMPLES = (
+    '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
+    '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
+)
+
 _OF_CLUSTERS = inspect.signature(RedisCluster.__init__).parameters
 """What a cluster's client takes: redis-py 5 and 8 differ in how retries are switched off."""
+
+
+def shown(url: object) -> str:
+    """A URL as errors quote it: the user, the password, the options, and all that may be a part of them are hidden."""
+    if not isinstance(url, str):
+        return f"a {type(url).__module__}.{type(url).__qualname__}"
+    found = URL_OF_REDIS.fullmatch(url)
+    if found is None:
+        beginning = re.match(r"\s*[a-z][a-z0-9+.-]*://", url, re.IGNORECASE)
+        return repr(f"{beginning[0] if beginning else ''}***")
+    scheme, _, hidden = url.partition("://")
+    kept = hidden.removeprefix(found["credentials"] or "").removesuffix(found["options"])
+    credentials, options = "***@" if found["credentials"] else "", "?***" if found["options"] else ""
+    return repr(f"{scheme}://{credentials}{kept}{options}")
+
+
+def no_url(url: object, problem: str = "") -> ConfigurationError:
+    """The error for what is not the URL of a store, without its password."""
+    quoted = '; a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
+    end = quoted if isinstance(url, str) and "@" in url else ""
+    return ConfigurationError(f"{shown(url)} is not the URL of a store{problem}: {_EXAMPLES}{end}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +224,7 @@ class Connection:
             self._lookup = concurrent.futures.Future()
             self._lookup.set_running_or_notify_cancel()  # nobody who gives up ends it for the others
             names = [host for host, _ in self._server.addresses]
-            threading.Thread(
-                target=_look_up, args=(names, self._lookup), name="asgi_ratelimit lookup", daemon=True
-            ).start()
+            threading.Thread(target=_look_up, args=(names, self._lookup), name="rate limit lookup", daemon=True).start()
         await asyncio.wrap_future(self._lookup)
 
     def failed(self) -> None:
@@ -293,21 +323,12 @@ class CommandsByLoop(ByLoop[Commands]):
         """The answer to a command. Raises ``StoreError``."""
         return await self.of_running(self._begin)(*words, kind=kind)
 
-    async def aclose(self) -> None:
-        """Close the client of the running event loop after its answers; the next command opens another one."""
-        commands = self.pop_running()
-        if commands is not None:
-            await commands.aclose()
-
 
 _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY)\b")
 """The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
 
 _ADVICE = (
-    (
-        r"(?i)without any password|WRONGPASS|NOAUTH|invalid username",
-        "the URL has both, redis://user:password@host:6379/0",
-    ),
+    (r"without any pass|WRONGPASS|NOAUTH|invalid username", "the URL has both, redis://user:password@host:6379/0"),
     (r"cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
     (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),

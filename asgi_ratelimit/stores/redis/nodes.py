@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from random import getrandbits
-from typing import Any, cast
+from typing import cast
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -51,24 +51,28 @@ class Context:
     operation_ttl_ms: int
     denials: Denials
     outage: Outage
-    observers: list[Observer] = field(default_factory=list)
+    observers: dict[int, Observer] = field(default_factory=dict)
 
 
 class Node(GroupCommit[Action, Answer]):
-    """One Redis, called ``name`` in the log, for one event loop. A call that fails opens the breaker."""
+    """One Redis, called ``name`` in the log, for one event loop. A call that fails opens the breaker.
 
-    def __init__(self, context: Context, connection: Connection, name: str) -> None:
+    It has all buckets, unless it is one of the ``nodes`` of a cluster.
+    """
+
+    def __init__(self, context: Context, connection: Connection, name: str, nodes: ClusterNodes | None = None) -> None:
         super().__init__(context.timeout, MOST_WEIGHT)
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
         self.name = name
         self.context = context
         self.connection = connection
+        self._nodes = nodes
         self._failure: StoreError | None = None
         self._repaying: asyncio.Task[None] | None = None
 
-    def is_here(self, bucket: str) -> bool:  # noqa: ARG002  # a node of a cluster has some of them
+    def is_here(self, bucket: str) -> bool:
         """Whether a bucket is on this node."""
-        return True
+        return self._nodes is None or self._nodes.node_of(bucket) is self
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
         """The decision on a take, which the outage decides if Redis does not answer, at once while it is out."""
@@ -111,7 +115,7 @@ class Node(GroupCommit[Action, Answer]):
         if self._repaying is not None:
             await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
         await self.drain()
-        if not self.context.server.is_cluster:
+        if self._nodes is None:
             await self.connection.aclose()
 
     def within_slot(self, settlement: Settlement) -> Settlement:
@@ -134,13 +138,12 @@ class Node(GroupCommit[Action, Answer]):
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
-            error = None
-            self._succeeded(sent, answers)
+            error = next((answer for answer in answers if isinstance(answer, StoreError)), None)
+            if error is None:
+                self._succeeded(sent, answers)
+            else:
+                self._failed(error)
             return answers[len(entries) :]
-        except StoreError as failure:
-            error = failure
-            self._failed(failure)
-            raise
         finally:
             if self.context.observers:
                 self._report(len(actions), monotonic_us() - since_us, error)
@@ -148,14 +151,14 @@ class Node(GroupCommit[Action, Answer]):
     def _report(self, size: int, took_us: float, error: Exception | None) -> None:
         outage = self.context.outage
         call = StoreCall(self.context.prefix, size, took_us / SECOND_US, error, bool(outage.nodes), len(outage.ledger))
-        for observer in self.context.observers:
+        for observer in self.context.observers.values():
             try:
                 observer.store_called(call)
             except Exception as failure:  # noqa: BLE001  # it is the user's, and may raise anything
                 _failures.report(f"the hook {observer!r} failed", failure, id(observer))
 
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
-        """The answers to actions that one call of the script carries out. Raises ``StoreError``."""
+        """The answers to actions that one call of the script carries out; a ``StoreError`` for each if it fails."""
         context, mark = self.context, getrandbits(64).to_bytes(8, "little")
         own_clock = context.clock
         now, least_ttl_ms = (b"", 1) if own_clock is None else (b"%d" % own_clock.now_us(), OWN_CLOCK_TTL_MS)
@@ -168,9 +171,9 @@ class Node(GroupCommit[Action, Answer]):
                 reply = await client.evalsha(SCRIPT_SHA, len(keys), *keys, *arguments)
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
                 reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
-        except Exception as error:  # redis-py raises many kinds
-            raise store_error_of(error, context.timeout, context.prefix) from error
-        answers: list[Answer | Exception] = list(decode(actions, reply, mark))
+            answers: list[Answer | Exception] = list(decode(actions, reply, mark))
+        except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
+            return [store_error_of(error, context.timeout, context.prefix)] * len(actions)
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
@@ -183,10 +186,6 @@ class Node(GroupCommit[Action, Answer]):
     def _succeeded(self, actions: Sequence[Action], answers: Sequence[Answer | Exception]) -> None:
         """Close the breaker, once Redis has written, and charge it with the outage ledger from now on."""
         outage = self.context.outage
-        for answer in answers:
-            if isinstance(answer, StoreError):
-                self._failed(answer)
-                return
         if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
             self.breaker.is_open = False
             outage.store_is_back(self.name)
@@ -227,28 +226,16 @@ def _has_written(answer: Answer | Exception) -> bool:
 
 
 class NodeOfCluster(Node):
-    """One primary, for the buckets that ``nodes`` says are there."""
-
-    def __init__(self, nodes: ClusterNodes, context: Context, connection: Connection, name: str) -> None:
-        super().__init__(context, connection, name)
-        self._nodes = nodes
-
-    def is_here(self, bucket: str) -> bool:
-        """Whether a bucket is on this node."""
-        return self._nodes.node_of(bucket) is self
+    """One primary, which carries out each slot by a call of its own."""
 
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
-        """The answers to actions, from one call for each slot. Raises ``StoreError`` if none was answered."""
+        """The answers to actions, from one call for each slot."""
         parts: dict[str, list[Action]] = {}
         for action in actions:
             parts.setdefault(charges_of(action)[0].key, []).append(action)
-        results = await asyncio.gather(*map(super().carry_out, parts.values()), return_exceptions=True)
-        answers: dict[int, Any] = {}
-        for part, result in zip(parts.values(), results):
-            for at, action in enumerate(part):
-                answers[id(action)] = result if isinstance(result, BaseException) else result[at]
-        if all(isinstance(result, BaseException) for result in results):
-            raise answers[id(actions[0])]
+        answers: dict[int, Answer | Exception] = {}
+        for part, result in zip(parts.values(), await asyncio.gather(*map(super().carry_out, parts.values()))):
+            answers.update(zip(map(id, part), result))
         return [answers[id(action)] for action in actions]
 
 
@@ -264,7 +251,7 @@ class ClusterNodes:
         self._context = context
         self._connection = connection
         self._nodes: dict[str, Node] = {}
-        self._unknown = NodeOfCluster(self, context, connection, name)
+        self._unknown = NodeOfCluster(context, connection, name, self)
         """Stands for all nodes until one has said which slot is where."""
 
     def node_of(self, bucket: str) -> Node:
@@ -277,7 +264,7 @@ class ClusterNodes:
             for gone in [each for each in self._nodes if client.get_node(node_name=each) is None]:
                 self._context.outage.store_is_back(gone)  # other nodes have its slots
                 del self._nodes[gone]
-            self._nodes[name] = NodeOfCluster(self, self._context, self._connection, name)
+            self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
         return self._nodes[name]
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:

@@ -16,8 +16,8 @@ from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
 from ...quotas import Quota, TokenBucket
+from ..base import settlement_text
 from ..memory import MemoryStore
-from ..operations import settlement_text
 
 RETRY_EVERY_US = 100_000.0
 """The least microseconds between the end of one failed call and the next trial."""
@@ -193,7 +193,7 @@ class Outage:
 
     def earlier(self, take: Take) -> Decision | None:
         """The answer that the operation of a take has had here, which is charged by the ledger."""
-        answer = None if take.operation is None else self.local.earlier(take)
+        answer = self.local.earlier(take)
         return None if answer is None else replace(answer, degraded=True)
 
     def decide(self, take: Take) -> Decision:

@@ -9,7 +9,6 @@ from typing import Any
 
 from ...algorithms import used_units
 from ...buckets import bucket, escaped, key_in, unescaped
-from ...errors import ConfigurationError
 from ...quotas import SECOND_US
 from ..documents import TIME
 from .clients import Commands, RedisLike, server_of
@@ -58,8 +57,6 @@ class Scan:
 
         Raises ``StoreError`` if Redis does not answer.
         """
-        if not isinstance(most, int) or most < 1:
-            raise ConfigurationError(f"most must be a whole number of at least 1, not {most!r}: most=100_000")
         tag = "*" if key is None else bucket("", key)
         pattern = f"{self._prefix}:{'*' if name is None else escaped(name)}:*{tag}"
         commands = Commands(self._server, self._timeout)

@@ -14,15 +14,13 @@ from typing import cast
 from weakref import WeakSet
 
 from ...algorithms import unused
-from ...argument_errors import checked_clock, shows_use
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
-from ...errors import ConfigurationError, StoreError
-from ..base import Decisions, Observer, before_closing
+from ...errors import ConfigurationError, StoreError, shows_use
+from ..base import OPERATION_TTL, Decisions, Observer, before_closing, checked_operation_ttl
 from ..documents import RedisDocuments
 from ..event_loops import ByLoop, see_all_through
-from ..operations import OPERATION_TTL, checked_operation_ttl
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials
 from .nodes import ClusterNodes, Context, Node
@@ -65,7 +63,7 @@ class RedisStore:
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
-        self.clock = checked_clock(clock, "RedisStore(url, clock=SteppedClock())")
+        self.clock = clock
         """The clock that replaces the server's; ``None`` if there is none."""
         server = server_of(url_or_client, timeout)
         denials = Denials(clock.now_us if clock else monotonic_us)
@@ -96,8 +94,7 @@ class RedisStore:
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
-        if not any(each is observer for each in self._context.observers):
-            self._context.observers.append(observer)
+        self._context.observers[id(observer)] = observer
 
     def take(self, takes: Sequence[Take]) -> Decisions | Awaitable[list[Decision]]:
         """One decision for each take, in order; a refusal that is certain, and any in an outage, is there at once."""
@@ -148,10 +145,7 @@ class RedisStore:
             await last()
         if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()
-        nodes = self._nodes.pop_running()
-        if nodes is not None:
-            await nodes.aclose()
-        self._nodes.drop_closed()
+        await self._nodes.aclose()
         if not self._nodes and self._ended is not None:
             await self._ended()
         await self._commands.aclose()

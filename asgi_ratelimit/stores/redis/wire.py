@@ -17,8 +17,7 @@ from ...algorithms import read
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from ..base import Decisions
-from ..operations import operation_text, settlement_text
+from ..base import Decisions, operation_text, settlement_text
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()

@@ -19,7 +19,7 @@ from ...inbound import Blocks
 from ...keys import header
 from ...overrides import Override, Overrides
 from ...quota_text import RESERVED_NAMES, parse_period
-from ...stores import RedisStore
+from ...stores.redis import RedisStore
 from ...stores.redis.scan import Scan, StoredBucket
 from .output import Row, duration, listed, moment, print_json, print_table, progress, say, warn
 

@@ -226,7 +226,7 @@ MISTAKES = [
     ('[tiers.plan]\nfree = "1/s"', ", tiers.plan.function: None cannot be imported"),
     (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
     (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
-    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time, did you mean 'min'?"),
+    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time"),
     ('\nqouta = "1/s"', ": there is no key 'qouta', did you mean 'quota'?: the keys here are client_ip, cost"),
     ('quota = "1/s"\n\n[[rule]]\npath = "/x"', ": there is no key 'rule', did you mean 'rules'?"),
     ('headers = "draft-9"', ', headers: headers must be "draft-10"'),

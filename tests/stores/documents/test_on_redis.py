@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
-from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.base import Documents
 from asgi_ratelimit.stores.documents import documents
 from tests.support.redis_cluster import asked
@@ -143,24 +143,3 @@ async def test_commands_at_once_take_turns_on_one_connection(server: RedisServer
     await asyncio.gather(*[shared.read(f"document {number}") for number in range(10)])
     assert len(asked(server, "CLIENT", "LIST").splitlines()) == 1 + 1  # and who asks for the list
     await shared.aclose()
-
-
-def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
-    """Loops come and go; a loop that was closed without its connection leaves nothing behind."""
-    store = RedisStore(redis_url, timeout=30)
-    shared = documents(store)
-
-    async def add_one() -> None:
-        old = await shared.read("count")
-        assert await shared.replace("count", old, b"%d" % (int(old or b"0") + 1))
-        await store.aclose()
-
-    for _ in range(3):
-        asyncio.run(add_one())
-
-    async def read() -> bytes | None:
-        content = await shared.read("count")
-        await store.aclose()
-        return content
-
-    assert asyncio.run(read()) == b"3"

@@ -8,9 +8,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import RedisStore
 
 QUOTA = TokenBucket(10, 3600)  # a unit comes back in six minutes
 PATIENT = 30.0  # a deadline that does not pass

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import math
 import struct
-import time
+import threading
 from collections.abc import Iterator
 from typing import Any
 from weakref import ref
@@ -14,10 +14,10 @@ from weakref import ref
 import pytest
 import redis
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.quotas import FixedWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 
 pytestmark = pytest.mark.anyio
@@ -30,16 +30,6 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
     """A plain client, to see which keys are there."""
     with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
         yield plain
-
-
-async def test_takes_of_one_batch_have_their_own_times_to_live(redis_url: str, client: redis.Redis) -> None:
-    """As long as their bucket needs to be full again, and no longer."""
-    day_ms = 86_400_000
-    async with limiter_on(redis_url, TokenBucket(1, 86_400, burst=10, name="quota")) as limiter:
-        await limiter.rate_limit("used", cost=5)
-        await asyncio.gather(*map(limiter.rate_limit, ["other", "used", "new"]))
-    used, new = (client.pttl(b"rl:default:quota:{%b}" % key) for key in (b"used", b"new"))
-    assert 0 < new <= day_ms < 5 * day_ms < used <= 6 * day_ms
 
 
 async def test_a_bucket_is_one_string_key(redis_url: str, client: redis.Redis) -> None:
@@ -71,10 +61,14 @@ def test_closed_event_loops_are_released(redis_url: str) -> None:
         loop.close()
         loops.append(ref(loop))
         del loop
+    for thread in threading.enumerate():
+        if thread.name == "rate limit lookup":
+            thread.join()  # until it ends, it has the future that its event loop waited for
     gc.collect()
-    assert [loop() for loop in loops[:-1]] == [None] * 4
+    are_released = [loop() is None for loop in loops]
     del store
     gc.collect()  # here, where what nobody has closed is no mistake
+    assert are_released == [True] * 4 + [False]
 
 
 async def test_a_reset_while_a_refusal_is_in_flight(redis_url: str) -> None:
@@ -107,6 +101,22 @@ async def test_a_value_of_another_format_counts_as_never_used(
     await require_service(redis_url)
     assert client.get(KEY).startswith(struct.pack("<BI", 20, QUOTA.stamp))
     assert client.pttl(KEY) > 0
+
+
+@pytest.mark.parametrize("number", [1e300, -1e300, 2.0**60, -1.0, 5e-324], ids=repr)
+@pytest.mark.parametrize("quota", [TokenBucket(20, 60, burst=2), FixedWindow(3, 60), RollingWindow(3, 60)], ids=repr)
+async def test_a_value_with_an_absurd_number(redis_url: str, client: redis.Redis, quota: Quota, number: float) -> None:
+    """Whichever number it is, every take is answered, and so are those beside it."""
+    async with limiter_on(redis_url, quota) as limiter:
+        for _ in range(3):
+            await limiter.pace("key")
+        (name,) = client.keys("*{key}")
+        value = client.get(name)
+        for at in range(5, len(value) - 7, 4):
+            client.set(name, value[:at] + struct.pack("<d", number) + value[at + 8 :])
+            verbs = limiter.rate_limit("key"), limiter.pace("key"), limiter.peek("key")
+            *_, other = await asyncio.gather(*verbs, limiter.rate_limit(f"other {at}"))
+            assert (other.allowed, other.degraded) == (True, False)
 
 
 async def test_a_key_of_another_type_counts_as_never_used(redis_url: str, client: redis.Redis) -> None:
@@ -189,12 +199,11 @@ async def test_time_is_the_servers(redis_url: str, client: redis.Redis) -> None:
         ("on_error", "ignore"),
         ("replicas", 0),
         ("prefix", 5),
-        ("clock", time.time),
     ],
 )
 def test_invalid_options(option: str, value: Any) -> None:
     """The error has the option's name and value."""
-    with pytest.raises(ConfigurationError, match=f"{option} must (be|have)") as raised:
+    with pytest.raises(ConfigurationError, match=f"{option} must be") as raised:
         RedisStore("redis://localhost", **{option: value})
     assert repr(value) in str(raised.value)
 

@@ -16,11 +16,10 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
-from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit import RedisStore
+from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.errors import StoreError, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import RedisStore
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.proxy import listening
 from tests.support.redis_cluster import asked
@@ -224,17 +223,3 @@ async def test_a_refusal_of_keys_names_their_pattern(
     store = RedisStore(f"redis://limiter:secret@{HOST}:{server.port}", prefix=prefix, timeout=30)
     assert not (await Limiter("10/minute", store=store).rate_limit("key")).degraded
     await store.aclose()
-
-
-async def test_a_cancelled_take_affects_no_other(redis_url: str) -> None:
-    """The takes in flight with it, and those after it, get their own decisions."""
-    quotas = [TokenBucket(number + 1, 3600, name=f"quota {number}") for number in range(40)]
-    async with limiter_on(redis_url) as limiter:
-        for used in (1, 2):
-            tasks = [asyncio.ensure_future(limiter.take([Charge(quota, "key", 0.5)])) for quota in quotas]
-            await asyncio.sleep(0)
-            for task in tasks[used::2]:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for number in range(0, 40, 2):
-            assert (await limiter.take([Charge(quotas[number], f"key {number}")])).remaining == number

@@ -39,16 +39,10 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
     ("error", "advice"),
     [
         (exceptions.AuthenticationError("WRONGPASS invalid"), "both, redis://user:password@host:6379/0"),
-        (RESPONSE("ERR This instance has cluster support disabled"), ": it is a single Redis, redis://host"),
         (RESPONSE("SELECT is not allowed in cluster mode"), ": it is a node of a cluster, redis+cluster://host"),
         (exceptions.MovedError("7629 10.0.0.7:6379"), ": it is a node of a cluster, redis+cluster://"),
-        (RESPONSE("ERR unknown command 'EVALSHA'"), ": if it is a sentinel, redis+sentinel://host:26379/my"),
         (REFUSED("Error 1 connecting to a:1. [SSL: WRONG_VERSION_NUMBER] (_ssl.c:1)."), "redis:// without"),
         (REFUSED("Error while reading from a:1 : (104, 'Connection reset by peer')"), "rediss://host:6379/0 is with"),
-        (
-            exceptions.NoPermissionError("No permissions to access a key"),
-            "keys of this store, ACL SETUSER <user> ~shop:",
-        ),
     ],
     ids=lambda given: str(given) if isinstance(given, Exception) else "",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,59 +24,6 @@ class Trial:
 
     def wait(self, us: float) -> None:
         self.clock.advance(us / 1e6)
-
-
-@pytest.fixture
-def trial() -> Trial:
-    return Trial()
-
-
-def test_a_closed_breaker_allows_all_calls(trial: Trial) -> None:
-    """Until a call fails."""
-    assert not trial.breaker.is_open
-    assert trial.allowed() == 10
-
-
-def test_the_first_failure_opens_it(trial: Trial) -> None:
-    """No call is allowed before the next probe."""
-    trial.breaker.record_failure()
-    assert trial.breaker.is_open
-    assert trial.allowed() == 0
-    trial.wait(RETRY_EVERY_US - 1)
-    assert trial.allowed() == 0
-
-
-def test_one_caller_at_a_time_probes(trial: Trial) -> None:
-    """The others do not wait for the outcome; a failed probe is followed by another one after the interval."""
-    trial.breaker.record_failure()
-    for _ in range(3):
-        trial.wait(RETRY_EVERY_US)
-        assert trial.allowed() == 1
-        trial.wait(RETRY_EVERY_US)
-        assert trial.allowed() == 0
-        trial.breaker.record_failure()
-        assert trial.allowed() == 0
-
-
-def test_a_probe_without_an_outcome_is_abandoned(trial: Trial) -> None:
-    """Its caller may have been cancelled before it was sent; then another caller probes."""
-    trial.breaker.record_failure()
-    trial.wait(RETRY_EVERY_US)
-    assert trial.allowed() == 1
-    trial.wait(PROBE_TIMEOUT_US + RETRY_EVERY_US - 1)
-    assert trial.allowed() == 0
-    trial.wait(1)
-    assert trial.allowed() == 1
-
-
-def test_success_closes_it(trial: Trial) -> None:
-    """For all callers, at once."""
-    trial.breaker.record_failure()
-    trial.wait(RETRY_EVERY_US)
-    assert trial.allowed() == 1
-    trial.breaker.is_open = False
-    assert not trial.breaker.is_open
-    assert trial.allowed() == 10
 
 
 STEPS = st.lists(st.sampled_from(["call", "fail", "succeed"]) | st.integers(1, 400_000), max_size=60)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from asgi_ratelimit import RedisStore
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
