@@ -19,7 +19,7 @@ from weakref import WeakSet
 from .algorithms import unused
 from .argument_errors import shows_use
 from .clock import SystemClock
-from .counts.repeating import EVERY, Repeating
+from .counts import EVERY, Repeating
 from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError
 from .logs import FailureLog
@@ -115,15 +115,14 @@ class Document:
 
     def packed(self) -> bytes:
         """The document as bytes. Raises ``ConfigurationError`` if it is too large."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        packed = json.dumps({"format": FORMAT, **values}, separators=(",", ":"), default=_named).encode()
+        packed = json.dumps({"format": FORMAT, **_named(self)}, separators=(",", ":"), default=_named).encode()
         if len(packed) > MAX_BYTES:
             raise ConfigurationError(f"{len(self.overrides)} overrides are too many for a document: unset some")
         return packed
 
 
 def _named(value: Any) -> dict[str, Any]:
-    """An override, a change, or a quota with its kind, as JSON has it."""
+    """A document, an override, a change, or a quota with its kind, as JSON has it."""
     named = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
     return {"kind": type(value).__name__, **named} if type(value) in _KINDS.values() else named
 
@@ -170,10 +169,7 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     if len(quota) > LONGEST_QUOTA:
         raise QuotaError(f'at most {LONGEST_QUOTA} characters fit, not {len(quota)}, {quota!r:.100}: "10/minute"')
     if quota not in WORDS:
-        try:
-            as_quotas(quota)
-        except QuotaError as error:
-            raise QuotaError(f'{str(error).rstrip(".")}; or "{SHADOW}", or "{OFF}"') from None
+        as_quotas(quota)
     return quota
 
 
@@ -217,7 +213,6 @@ class Watch(Repeating):
 
     def __init__(self, store: Store) -> None:
         self._documents = documents(store)
-        super().__init__(self._documents.aclose)
         self.time = shared_time(store)
         self.live = NO_OVERRIDES
         """The overrides that apply now: another object after each change."""
@@ -225,22 +220,19 @@ class Watch(Repeating):
         self._subscribers: WeakSet[Any] = WeakSet()
         self._document: Document = EMPTY
         self._content: bytes | None = None
-        self._lock = RLock()
         self._failures = FailureLog()
-        when_used = getattr(store, "when_used", None)
-        self._is_used = when_used is None
-        if when_used is not None:
-            when_used(self._store_is_used, self._store_is_closed)
+        super().__init__(self._documents.aclose)
+        self.follow(store)
+
+    def reset(self) -> None:
+        """Start afresh in a forked child."""
+        self._lock = RLock()
+        super().reset()
 
     @property
     def now(self) -> float:
         """The Unix time of the store, as of the last query."""
         return self.time.now_us() / 1e6
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there are subscribers to notify of a change that may come."""
-        return bool(self._subscribers) and self._is_used and (not self._in_process or self._next_end() < math.inf)
 
     def subscribe(self, subscriber: Any) -> None:
         """Call ``overrides_changed()`` of a subscriber after each change, and for the overrides that already apply."""
@@ -248,7 +240,6 @@ class Watch(Repeating):
             self._subscribers.add(subscriber)
             if self.live:
                 self._notify([subscriber])
-        self.start()
 
     def limit_texts(self) -> dict[str, str]:
         """The program's own setting of each limit of this process, as text by name."""
@@ -264,31 +255,19 @@ class Watch(Repeating):
             except ValueError as error:
                 self._failures.report("the overrides cannot be read, and stay as they are", error)
             self._update()
-        self.start()
+        if self._in_process and self._next_end() < math.inf:
+            self.start()
 
     async def run(self) -> float:
-        """Read the document, and apply the changes."""
+        """Read the document, and apply the changes; in memory, go on until no override has an end."""
         before = content = self._content
-        with suppress(StoreError):  # the store logs it; the current overrides stay
-            if not self._in_process:
+        if not self._in_process:
+            with suppress(StoreError):  # the store logs it; the current overrides stay
                 await self.time.look()
                 content = await self._documents.read(NAME)
         self.received(content if before is self._content else self._content)  # this process may know more by now
-        return max(min(self._next_end() - self.now, EVERY), _SHORTEST)
-
-    def reset(self) -> None:
-        """Start afresh in a forked child, in which a remote store reports when it is used again."""
-        self._is_used, self._lock = self._in_process, RLock()
-        super().reset()
-
-    def _store_is_used(self) -> None:
-        self._is_used = True
-        self.start()
-
-    async def _store_is_closed(self) -> None:
-        self._is_used = False
-        await self.end()
-        self.start()  # it may be used again by now
+        left = self._next_end() - self.now
+        return math.inf if self._in_process and left == math.inf else max(min(left, EVERY), _SHORTEST)
 
     def _next_end(self) -> float:
         """The time when the next override ends."""
@@ -302,9 +281,13 @@ class Watch(Repeating):
             return
         before, self.live = self.live, live
         self._notify(list(self._subscribers))
+        latest = {change.name: change for change in self._document.history}
         for name, own in self.limit_texts().items():
-            if before.get(name) != live.get(name):
-                self._log_change(name, own, before.get(name), live.get(name))
+            old, new = before.get(name), live.get(name)
+            if old != new:
+                texts = [own if each is None else " ".join(each.text.split()) for each in (old, new)]
+                author = latest[name].by if name in latest and latest[name].after == new else None
+                logger.warning("%s: %s -> %s%s", name, *texts, "" if author is None else f", by {author}")
 
     def _notify(self, subscribers: list[Any]) -> None:
         for each in subscribers:
@@ -312,16 +295,6 @@ class Watch(Repeating):
                 each.overrides_changed()
             except Exception:
                 logger.exception("the overrides cannot be applied to %r", each)
-
-    def _log_change(self, name: str, own: str, before: Override | None, after: Override | None) -> None:
-        texts = [own if each is None else " ".join(each.text.split()) for each in (before, after)]
-        by = [change.by for change in self._document.history if change.name == name]
-        ending = f", by {by[-1]}" if by and by[-1] is not None else ""
-        if after is not None and after.until is not None:
-            ending = f" for {math.ceil(after.until - self.now)} s{ending}"
-        elif after is None and before is not None and not before.lives(self.now):
-            ending = ", because its time is over"
-        logger.warning("%s: %s -> %s%s", name, *texts, ending)
 
 
 _watches: ByStore[Watch] = ByStore()
@@ -456,15 +429,13 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if seconds is not None and not (is_number and 0 < seconds <= LONGEST_LIFE):
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST_LIFE):
             text = f"a number above 0, at most 100 years, or None, not {seconds!r}"
             raise ValueError(f"seconds must be {text}: seconds=3600")
-        checked = checked_name(name), checked_quota(quota), checked_by(by)
+        name, override = checked_name(name), Override(checked_quota(quota), None, checked_by(by))
         await self._watch.time.look()
         now = self._watch.now
-        until = None if seconds is None else now + seconds
-        await self._change(checked[0], Override(checked[1], until, by, now), by)
+        await self._change(name, replace(override, at=now, until=None if seconds is None else now + seconds), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let the limits of the programs apply again, and return whether an override applied."""

@@ -156,7 +156,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody publishes what limiters count, where keys, connections or commands are counted."""
-    monkeypatch.setattr("asgi_ratelimit.counts.process_counts.Counts.start", lambda counts: None)
+    monkeypatch.setattr("asgi_ratelimit.counts.Counts.start", lambda counts: None)
 
 
 @pytest.fixture

@@ -1,1 +1,308 @@
-"""What a process counts, and writes into the store once a second, so that all processes can be summed up."""
+"""The counts of this process on a store, and the work in the background that writes them.
+
+Requests add to the counts, and once a second they are written into the store, so that all processes can be summed up.
+A store in memory is read in this process alone, so a decision in a new second, or a reader, has them written. For a
+store on a server, the background loop does so, because an event loop of the program may end early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import secrets
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from contextvars import Context
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+from ..clock import SECOND_NS, SystemClock, ns_of
+from ..decision import Decision
+from ..errors import StoreError
+from ..logs import FailureLog
+from ..quota_text import RESERVED_NAMES, as_text
+from ..quotas import SECOND_US
+from ..stores import ByStore, Store
+from ..stores.base import reference
+from ..stores.documents import shared_time
+from ..stores.event_loops import keep
+from ..stores.name_owners import owned
+from ..waiting.drivers import background_loop, reset_in_child, run_in_place
+from ..waiting.waiter import outbound_sources
+from .minutes import MINUTES, NONE, Minute, RuleCounts, WaitTimes, added, document_of
+
+_failures = FailureLog()
+
+
+# Work in the background
+
+EVERY = 0.9
+"""Seconds between two runs, so that a change is known everywhere within a second."""
+
+
+class Repeating:
+    """The background loop of this process awaits ``run`` again and again, from ``start`` to ``end``.
+
+    It is done there whichever event loop or thread needs it, so that it outlives any of them. It is done by timers and
+    short tasks: unlike a task that sleeps, nobody complains of them when a process ends. ``close`` closes what the work
+    has opened there.
+    """
+
+    is_running = _is_of_store = False
+    """Whether it was started, and has not ended; and whether a store does both."""
+
+    def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._close = close
+        self.reset()
+        reset_in_child(self)
+
+    async def run(self) -> float:
+        """Do the work once; return the seconds until the next time, or infinity to end."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin, unless the work is done already. Thread-safe."""
+        if not self.is_running:
+            self.is_running = True
+            background_loop.loop().call_soon_threadsafe(self._begin, context=Context())
+
+    def follow(self, store: Any) -> None:
+        """Begin when an event loop uses a store on a server, and end when one closes it."""
+        attach = getattr(store, "attach", None)
+        self._is_of_store = attach is not None
+        if attach is not None:
+            attach(self)
+        elif not store.in_process:
+            self.start()
+
+    async def end(self) -> None:
+        """Return when the work was done once more, and has closed what it opened; it can be started again."""
+        if self.is_running:
+            await asyncio.wrap_future(background_loop.start(self._end()))
+
+    def reset(self) -> None:
+        """Start afresh in a forked child, which has this object, but not the thread that does the work."""
+        goes_on, self.is_running = self.is_running and not self._is_of_store, False
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
+        if goes_on:
+            self.start()
+
+    def _begin(self) -> None:
+        keep(None, asyncio.get_running_loop().create_task(self._run()))
+
+    async def _run(self) -> None:
+        async with self._turn:
+            if not self.is_running:
+                return
+            seconds = await self._once()
+            if seconds < math.inf:
+                self._wait(seconds)
+            else:
+                self.is_running = False
+                await self._close()
+
+    def _wait(self, seconds: float) -> None:
+        """Run again after so many seconds, and not at the time that was set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    async def _end(self) -> None:
+        self.is_running = False
+        async with self._turn:  # what is under way comes to its end
+            await self._once()
+            if not self.is_running:  # nobody has started it again
+                await self._close()
+
+    async def _once(self) -> float:
+        try:
+            return await self.run()
+        except Exception as error:  # noqa: BLE001  # nobody else would notice that it has ended
+            _failures.report("what is done in the background failed", error)
+            return EVERY
+
+
+# The counts
+
+ADMITTED, REFUSED, SHADOWED, DEGRADED, FAILED = range(5)
+"""The places of the counts in ``Numbers``."""
+
+LASTS = 3900.0
+"""Seconds after which a written minute is gone."""
+
+MOST_ROWS, LONGEST_TEXT = 200, 200
+"""The most rows of queues and servers, and the longest text in one: servers invent names of limits."""
+
+
+class Counts(Repeating):
+    """What this process has counted on one store, of each rule and of all requests, each of which counts once.
+
+    The store is not kept alive. A store without documents is counted, and nobody reads it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = reference(store)
+        self._documents: Any = getattr(store, "documents", None)
+        self._in_process = store.in_process
+        self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
+        if self._documents is None:
+            self._begin_anew()
+            return
+        self._time = shared_time(store)
+        super().__init__(self._documents.aclose)
+        self.follow(store)
+
+    def reset(self) -> None:
+        """In a forked child, nothing is counted yet."""
+        self._begin_anew()
+        super().reset()
+
+    def _begin_anew(self) -> None:
+        self.rules: dict[str, RuleCounts] = {}
+        self.waits = WaitTimes()
+        self._requests = RuleCounts()
+        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
+        is_written_here = self._in_process and self._documents is not None
+        self._due_ns = 0.0 if is_written_here else math.inf
+        """From this time on, a request has to see to it that the counts are written."""
+        self._second = 0
+        """When that came which is still to be collected, for a store in this process."""
+        self._minutes = [Minute(0)]
+        """The current minute, and before it those that are over, and whose last write has not succeeded yet."""
+        self._outbound: list[list[Any]] = []
+        self._is_writing = Lock()
+
+    def of_rule(self, name: str) -> RuleCounts:
+        """The counts of a rule; another thread may just have made them."""
+        return self.rules.setdefault(name, RuleCounts())
+
+    def count(self, decisions: Iterable[Decision]) -> None:
+        """Count the decisions of one request: each for the rules that it charges, or for those that refuse it.
+
+        A decision that an outage refuses, and not a quota, counts as refused by all of its rules. The request counts as
+        refused, or else as shadowed, or else as admitted.
+        """
+        if self._due_ns != math.inf and self._now_ns() >= self._due_ns:
+            self.write_here()
+        rules, outcome, is_degraded = self.rules, None, False
+        for decision in decisions:
+            allowed, names = decision.allowed, []
+            result = ADMITTED if allowed else SHADOWED if decision.shadow else REFUSED
+            refusing = decision.take.charges if allowed else decision.refusing
+            for charge in refusing or decision.take.charges:
+                name = charge.name or ""
+                if name in names or ((allowed or not refusing) and charge.quota.name in RESERVED_NAMES):
+                    continue
+                names.append(name)
+                rule, bucket = rules.get(name) or self.of_rule(name), charge.bucket
+                rule.requests.append(bucket)
+                rule.numbers[result] += 1
+                if not allowed:
+                    rule.refusals.append(bucket)
+                if decision.degraded:
+                    rule.numbers[DEGRADED] += 1
+            if names and (outcome is None or outcome == ADMITTED):
+                outcome, is_degraded = result, is_degraded or decision.degraded
+        if outcome is not None:
+            numbers = self._requests.numbers
+            numbers[outcome] += 1
+            if is_degraded:
+                numbers[DEGRADED] += 1
+
+    def count_failure(self, name: str) -> None:
+        """Count a function of the program that has failed for a rule."""
+        for counts in (self.of_rule(name), self._requests):
+            counts.numbers[FAILED] += 1
+
+    async def run(self) -> float:
+        """Write; return the seconds until the next full second, so that all processes write at the same time."""
+        store = self._store()
+        if store is None:
+            return math.inf
+        with suppress(StoreError):  # the result of the last look then still counts
+            await self._time.look()
+        await self._write(store, int(self._time.now_us() / SECOND_US - 0.5))
+        return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
+
+    def write_here(self) -> None:
+        """Write what was counted until now into a store in this process; nothing into one on a server."""
+        now = self._now_ns() // SECOND_NS
+        if self._due_ns != math.inf and self._is_writing.acquire(blocking=False):
+            self._due_ns = (now + 1) * SECOND_NS
+            for second in (self._second, now):
+                run_in_place(self._write(self._store(), second))
+            self._second = now
+            self._is_writing.release()
+
+    async def _write(self, store: Any, at: int) -> None:
+        """Write everything new, the oldest minute first.
+
+        What was counted since the last time came in the second ``at`` of the Unix epoch.
+        """
+        try:
+            self._collect(*divmod(at, 60))
+            for minute in self._minutes:
+                if minute.has_news:
+                    await self._write_minute(store, minute)
+        except StoreError:
+            """What is unwritten is written later; the next one would wait as long for an answer now."""
+        except Exception as error:  # noqa: BLE001  # nothing that is written is worth more than the app
+            _failures.report("the counts could not be published", error)
+
+    def _collect(self, number: int, second: int) -> None:
+        """Add what was counted since the last call to a minute.
+
+        The minute before is written once more, now that it is over: with all of its recordings.
+        """
+        minute = self._minutes[-1]
+        if number != minute.number:
+            minute.is_over = minute.has_news = bool(minute.seconds)
+            minute = Minute(number)
+            unwritten = [each for each in self._minutes if each.has_news]
+            self._minutes = [*unwritten, minute][-MINUTES:]
+        requests = self._requests.collect()
+        if any(requests):
+            minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
+            minute.has_news = True
+        for name, rule in list(self.rules.items()):
+            numbers = rule.collect()
+            if any(numbers):
+                minute.add(name, second, numbers, rule)
+        waits, self.waits = self.waits, WaitTimes()
+        minute.waits.add_all(waits.parts)
+        outbound = _outbound_rows()
+        if outbound != self._outbound:
+            self._outbound, minute.has_news = outbound, True
+
+    async def _write_minute(self, store: Any, minute: Minute) -> None:
+        quotas: defaultdict[str, list[str]] = defaultdict(list)
+        penalties = []
+        for name, quota in owned(store):
+            if quota.name in RESERVED_NAMES:
+                penalties.append(name)
+            else:
+                quotas[name].append(as_text(quota))
+        values = {**self._process, "quotas": quotas, "penalties": penalties, "outbound": self._outbound}
+        part = str(self._process["process"]), minute.content(values)
+        await self._documents.write_part(document_of(minute.number), *part, seconds=LASTS)
+        minute.has_news = False
+
+
+def _outbound_rows() -> list[list[Any]]:
+    """The values in the first rows of all sources, with texts that are not too long."""
+    rows = islice((row for source in list(outbound_sources) for row in source.outbound_rows()), MOST_ROWS)
+    return [[each[:LONGEST_TEXT] if isinstance(each, str) else each for each in row.values()] for row in rows]
+
+
+_counts: ByStore[Counts] = ByStore()
+
+
+def counts_of(store: Store) -> Counts:
+    """The counts of this process on a store, shared by all users of that object."""
+    return _counts.get(store) or _counts.made(store, Counts)

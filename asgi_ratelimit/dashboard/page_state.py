@@ -76,7 +76,7 @@ class PageState:
         for key in keys:
             del key["bucket"]
             key["key"] = key["key"] if self._show_keys else None
-        times = {"takes": waits.count, "mean": waits.mean, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
+        times = {"takes": waits.count, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
         return {
             "now": read.now,
             "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],

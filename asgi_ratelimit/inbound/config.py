@@ -20,7 +20,7 @@ from weakref import ref
 
 from ..argument_errors import checked_flag
 from ..buckets import DEFAULT_NAME
-from ..counts.repeating import EVERY, Repeating
+from ..counts import EVERY, Repeating
 from ..decision import OnError
 from ..errors import ConfigurationError
 from ..headers import DialectName, HeaderOptions, header_options

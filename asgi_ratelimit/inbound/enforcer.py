@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts.process_counts import Counts, counts_of
+from ..counts import Counts, counts_of
 from ..decision import Decision, Take, without
 from ..headers import Dialect, draft
 from ..hooks import Hooks, ObservedRequest, RouteOf

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
-from ..counts.process_counts import counts_of
+from ..counts import counts_of
 from ..decision import OnError
 from ..errors import ConfigurationError
 from ..headers import DialectName, HeaderOptions, header_options
@@ -252,7 +252,6 @@ class RateLimitMiddleware:
             warn_of_no_limits()
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
-        counts_of(self._store).start()
         self._has_started = True
         self._warn()
         if self._file is not None:

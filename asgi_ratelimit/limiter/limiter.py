@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts.process_counts import counts_of
+from ..counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
 from ..hooks import Hook, Hooks

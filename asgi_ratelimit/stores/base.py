@@ -111,6 +111,16 @@ class StoreCall:
     ledger: int
 
 
+class Attached(Protocol):
+    """Work that goes on while an event loop uses a store."""
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+
+    async def end(self) -> None:
+        """End, if it has begun; it may begin again."""
+
+
 class Observer(Protocol):
     """Something that is called with each call of a store, in the event loop, so it must not block."""
 
@@ -138,10 +148,6 @@ class ByStore(WeakKeyDictionary[Any, T]):
             if value is None:
                 value = self[store] = make(store)
             return value
-
-
-before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
-"""A function that is awaited before a store closes its connections, if it has any; it must not refer to the store."""
 
 
 def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:

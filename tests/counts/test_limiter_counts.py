@@ -25,7 +25,7 @@ from asgi_ratelimit import (
     SyncLimiter,
     pace,
 )
-from asgi_ratelimit.counts.process_counts import counts_of
+from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
@@ -210,6 +210,6 @@ async def test_closing_during_an_outage_asks_once(clock: SteppedClock) -> None:
             await summary(store)
             clock.advance(60)
         tries.clear()
-        await counts_of(store).write(int(clock.now))
+        await counts_of(store).run()
     assert len(tries) == 1
     assert await seen(store) == {"mails": (5, 0, 0)}

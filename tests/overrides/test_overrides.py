@@ -125,7 +125,6 @@ SET = {"name": "login", "quota": "5/minute"}
     ("wrong", "error", "message"),
     [
         ({"quota": "10/minit"}, QuotaError, "'minit' is not a unit of time"),
-        ({"quota": "Off"}, QuotaError, 'Valid examples.*minutes"; or "shadow", or "off"'),
         ({"quota": ""}, QuotaError, "a limit such as 100 is missing"),
         ({"quota": "5/minute; 6/minute"}, ConfigurationError, "two quotas are named"),
         ({"quota": "10/minute" + " " * 1024}, QuotaError, 'at most 1024 characters fit, not 1033, .*: "10/minute"'),
