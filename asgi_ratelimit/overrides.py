@@ -31,10 +31,8 @@ from .stores.opening import store_of_limits
 
 logger = logging.getLogger("asgi_ratelimit")
 
-NAME = "overrides"
-"""The name of the document."""
-
-FORMAT = 1
+NAME, FORMAT = "overrides", 1
+"""Of the document."""
 
 SHADOW, OFF = WORDS = ("shadow", "off")
 """The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
@@ -48,8 +46,8 @@ LONGEST_QUOTA = 1024
 LONGEST_TEXT = 256
 """Characters of the longest name, both of a limit and of its author."""
 
-LONGEST_LIFE = 100 * 366 * 86_400
-"""Seconds of the longest life of an override."""
+LONGEST_LIFE, LATEST = 100 * 366 * 86_400, 9e10
+"""Seconds of the longest life of an override, and the latest Unix time when one may end, in the year 4821."""
 
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that could forge a line of a log, or reach a terminal; and half characters."""
@@ -157,7 +155,7 @@ def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:
 
 
 def _time(value: Any) -> float:
-    if not math.isfinite(value):
+    if not 0 <= value <= LATEST:  # false for NaN, too
         raise ValueError(f"{value!r} is not a time")
     return float(value)
 
@@ -173,31 +171,21 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     return quota
 
 
-def checked_name(name: str) -> str:
-    """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise."""
-    return _checked_text("name", name, '"login"')
+def checked_name(name: str, what: str = 'name="login"') -> str:
+    """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise, which shows ``what`` is right."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_TEXT or _NOT_SHOWN.search(name):
+        problem = f"must be a text of 1 to {LONGEST_TEXT} characters that can be shown, not {name!r:.100}"
+        raise ConfigurationError(f"{what.partition('=')[0]} {problem}: {what}")
+    return name
 
 
 def checked_by(by: str | None) -> str | None:
-    """``by``, if it is a text that the history can show, or ``None``; ``ConfigurationError`` otherwise."""
-    return None if by is None else _checked_text("by", by, '"alice"')
-
-
-def _checked_text(what: str, text: str, example: str) -> str:
-    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT:
-        raise ConfigurationError(
-            f"{what} must be a text of 1 to {LONGEST_TEXT} characters, not {text!r:.100}: {what}={example}"
-        )
-    if _NOT_SHOWN.search(text):
-        raise ConfigurationError(f"{what} has a character that cannot be shown, {text!r}: {what}={example}")
-    return text
+    """The same for an author, or ``None``."""
+    return None if by is None else checked_name(by, 'by="alice"')
 
 
 # What applies in this process
 
-
-_SHORTEST = 0.01
-"""The least seconds between two looks."""
 
 NO_OVERRIDES: Mapping[str, Override] = {}
 
@@ -267,7 +255,7 @@ class Watch(Repeating):
                 content = await self._documents.read(NAME)
         self.received(content if before is self._content else self._content)  # this process may know more by now
         left = self._next_end() - self.now
-        return math.inf if self._in_process and left == math.inf else max(min(left, EVERY), _SHORTEST)
+        return math.inf if self._in_process and left == math.inf else max(min(left, EVERY), 0.01)
 
     def _next_end(self) -> float:
         """The time when the next override ends."""

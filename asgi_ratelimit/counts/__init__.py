@@ -33,7 +33,7 @@ from ..stores.event_loops import keep
 from ..stores.name_owners import owned
 from ..waiting.drivers import background_loop, reset_in_child, run_in_place
 from ..waiting.waiter import outbound_sources
-from .minutes import MINUTES, NONE, Minute, RuleCounts, WaitTimes, added, document_of
+from .minutes import MINUTES, NONE, Minute, RuleCounts, added, document_of
 
 _failures = FailureLog()
 
@@ -72,10 +72,9 @@ class Repeating:
 
     def follow(self, store: Any) -> None:
         """Begin when an event loop uses a store on a server, and end when one closes it."""
-        attach = getattr(store, "attach", None)
-        self._is_of_store = attach is not None
-        if attach is not None:
-            attach(self)
+        self._is_of_store = hasattr(store, "attach")
+        if self._is_of_store:
+            store.attach(self)
         elif not store.in_process:
             self.start()
 
@@ -100,17 +99,13 @@ class Repeating:
             if not self.is_running:
                 return
             seconds = await self._once()
-            if seconds < math.inf:
-                self._wait(seconds)
-            else:
+            if seconds == math.inf:
                 self.is_running = False
                 await self._close()
-
-    def _wait(self, seconds: float) -> None:
-        """Run again after so many seconds, and not at the time that was set before."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+                return
+            if self._timer is not None:  # it was set before the work ended, and was started again
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     async def _end(self) -> None:
         self.is_running = False
@@ -164,7 +159,6 @@ class Counts(Repeating):
 
     def _begin_anew(self) -> None:
         self.rules: dict[str, RuleCounts] = {}
-        self.waits = WaitTimes()
         self._requests = RuleCounts()
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
@@ -172,9 +166,11 @@ class Counts(Repeating):
         self._due_ns = 0.0 if is_written_here else math.inf
         """From this time on, a request has to see to it that the counts are written."""
         self._second = 0
-        """When that came which is still to be collected, for a store in this process."""
+        """When that came which is still to be collected."""
         self._minutes = [Minute(0)]
         """The current minute, and before it those that are over, and whose last write has not succeeded yet."""
+        self.waits = self._minutes[0].waits
+        """The waits for the store in the current minute."""
         self._outbound: list[list[Any]] = []
         self._is_writing = Lock()
 
@@ -220,40 +216,32 @@ class Counts(Repeating):
         for counts in (self.of_rule(name), self._requests):
             counts.numbers[FAILED] += 1
 
+    def write_here(self) -> None:
+        """Write what was counted until now into a store in this process; nothing into one on a server."""
+        if self._due_ns != math.inf and self._is_writing.acquire(blocking=False):
+            self._due_ns = (self._now_ns() // SECOND_NS + 1) * SECOND_NS
+            run_in_place(self._once())
+            self._is_writing.release()
+
     async def run(self) -> float:
-        """Write; return the seconds until the next full second, so that all processes write at the same time."""
+        """Write everything new, the oldest minute first.
+
+        Returns the seconds until the next full second, so that all processes write at the same time.
+        """
         store = self._store()
         if store is None:
             return math.inf
         with suppress(StoreError):  # the result of the last look then still counts
             await self._time.look()
-        await self._write(store, int(self._time.now_us() / SECOND_US - 0.5))
-        return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
-
-    def write_here(self) -> None:
-        """Write what was counted until now into a store in this process; nothing into one on a server."""
-        now = self._now_ns() // SECOND_NS
-        if self._due_ns != math.inf and self._is_writing.acquire(blocking=False):
-            self._due_ns = (now + 1) * SECOND_NS
-            for second in (self._second, now):
-                run_in_place(self._write(self._store(), second))
-            self._second = now
-            self._is_writing.release()
-
-    async def _write(self, store: Any, at: int) -> None:
-        """Write everything new, the oldest minute first.
-
-        What was counted since the last time came in the second ``at`` of the Unix epoch.
-        """
-        try:
-            self._collect(*divmod(at, 60))
+        now = self._time.now_us() / SECOND_US
+        for second in (self._second, int(now)) if self._in_process else (int(now - 0.5),):
+            self._collect(*divmod(second, 60))
+        self._second = int(now)
+        with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer
             for minute in self._minutes:
                 if minute.has_news:
-                    await self._write_minute(store, minute)
-        except StoreError:
-            """What is unwritten is written later; the next one would wait as long for an answer now."""
-        except Exception as error:  # noqa: BLE001  # nothing that is written is worth more than the app
-            _failures.report("the counts could not be published", error)
+                    await self._write(store, minute)
+        return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
 
     def _collect(self, number: int, second: int) -> None:
         """Add what was counted since the last call to a minute.
@@ -265,7 +253,7 @@ class Counts(Repeating):
             minute.is_over = minute.has_news = bool(minute.seconds)
             minute = Minute(number)
             unwritten = [each for each in self._minutes if each.has_news]
-            self._minutes = [*unwritten, minute][-MINUTES:]
+            self._minutes, self.waits = [*unwritten, minute][-MINUTES:], minute.waits
         requests = self._requests.collect()
         if any(requests):
             minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
@@ -274,13 +262,11 @@ class Counts(Repeating):
             numbers = rule.collect()
             if any(numbers):
                 minute.add(name, second, numbers, rule)
-        waits, self.waits = self.waits, WaitTimes()
-        minute.waits.add_all(waits.parts)
         outbound = _outbound_rows()
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True
 
-    async def _write_minute(self, store: Any, minute: Minute) -> None:
+    async def _write(self, store: Any, minute: Minute) -> None:
         quotas: defaultdict[str, list[str]] = defaultdict(list)
         penalties = []
         for name, quota in owned(store):

@@ -103,11 +103,10 @@ class WaitTimes:
         return sum(self.parts)
 
     def quantile(self, share: float) -> float:
-        """The longest wait in seconds of the quickest ``share``, 0.99 for example, estimated within its part."""
-        rank, bounds = share * self.count, (0, *BOUNDS_NS, BOUNDS_NS[-1])
-        for lower, upper, count, below in zip(bounds, bounds[1:], self.parts, accumulate(self.parts)):
-            if below and below >= rank:
-                return (upper - (below - rank) / count * (upper - lower)) / 1e9
+        """The longest wait in seconds of the quickest ``share``, 0.99 for example: the upper bound of its part."""
+        for bound, below in zip((*BOUNDS_NS, BOUNDS_NS[-1]), accumulate(self.parts)):
+            if below and below >= share * self.count:
+                return bound / 1e9
         return 0.0
 
 
@@ -214,7 +213,7 @@ def recording_in(content: bytes, name: str) -> Recording | None:
 Part: TypeAlias = dict[str, Any]
 """What one process has counted in one minute, read back: the values of ``Minute.content``.
 
-Its ``recordings`` are bytes for ``recording_in``.
+Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
 """
 
 _NUMBERS = (int,) * len(NONE)
@@ -231,7 +230,7 @@ _VALUES = {
 }
 """What readers rely on."""
 
-QUEUE, LEARNED = (str, int), (str, str, float, float, int, int, int)
+_QUEUE, _LEARNED = (str, int), (str, str, float, float, int, int, int)
 """The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process."""
 
 
@@ -252,8 +251,9 @@ def part_of(content: bytes, minute: int) -> Part | None:
             key_in(bucket)
     except (KeyError, RecursionError, TypeError, ValueError):
         return None
-    outbound = [row for row in part["outbound"] if _fits(row, QUEUE) or _fits(row, LEARNED)]
-    return {**part, "outbound": outbound, "recordings": recordings}
+    queues = [row for row in part["outbound"] if _fits(row, _QUEUE)]
+    learned = [row for row in part["outbound"] if _fits(row, _LEARNED)]
+    return {**part, "queues": queues, "learned": learned, "recordings": recordings}
 
 
 def _fits(value: Any, shape: Any) -> bool:

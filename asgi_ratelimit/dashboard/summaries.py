@@ -11,19 +11,7 @@ from typing import Any
 from ..algorithms import State, decide, most_at_once, unused
 from ..buckets import key_in
 from ..counts import counts_of
-from ..counts.minutes import (
-    ALL,
-    MINUTES,
-    NONE,
-    QUEUE,
-    Numbers,
-    Part,
-    Recording,
-    WaitTimes,
-    added,
-    document_of,
-    part_of,
-)
+from ..counts.minutes import ALL, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, document_of, part_of
 from ..decision import Charge
 from ..quotas import SECOND_US, Quota
 from ..stores import Store
@@ -180,7 +168,6 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
             if place >= len(minutes) - RECENT_MINUTES:
                 waits.add_all(values["waits"])
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
-    outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
     latest = [newest[process] for process in sorted(newest)]
     worst = sorted(requests, key=lambda key: (-refused[key], -requests[key]))
     return Summary(
@@ -189,8 +176,8 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
         keys=tuple([KeyCounts(*key, key_in(key[1]), requests[key], refused[key]) for key in worst]),
         waits=waits,
         seconds=seconds,
-        queues=tuple([QueueRow(process, *row) for process, row in outbound if len(row) == len(QUEUE)]),
-        learned=tuple([LearnedRow(process, *row) for process, row in outbound if len(row) != len(QUEUE)]),
+        queues=tuple([QueueRow(values["process"], *row) for values in fresh for row in values["queues"]]),
+        learned=tuple([LearnedRow(values["process"], *row) for values in fresh for row in values["learned"]]),
         processes=tuple([ProcessSummary(each["process"], each["started"], each["minute"] * 60.0) for each in latest]),
     )
 

@@ -111,16 +111,6 @@ class StoreCall:
     ledger: int
 
 
-class Attached(Protocol):
-    """Work that goes on while an event loop uses a store."""
-
-    def start(self) -> None:
-        """Begin, unless it has begun."""
-
-    async def end(self) -> None:
-        """End, if it has begun; it may begin again."""
-
-
 class Observer(Protocol):
     """Something that is called with each call of a store, in the event loop, so it must not block."""
 

@@ -133,4 +133,4 @@ def test_rows_that_are_not_right_are_left_out() -> None:
     wrong = [[], [*queue, 1], ["mails", "3"], ["shop", "mails", float("inf"), None, 1, 3, 0]]
     read = part_of(part(outbound=[queue, *wrong, learned]), 7)
     assert read is not None
-    assert read["outbound"] == [queue, learned]
+    assert (read["queues"], read["learned"]) == ([queue], [learned])

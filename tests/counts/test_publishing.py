@@ -67,7 +67,7 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     assert part is not None
     assert len(content) < 100_000
     assert part["rules"] == {"mails": [1, 0, 0, 0, 0]}
-    assert len(part["outbound"]) == 200
+    assert len(part["queues"]) == 200
 
 
 async def test_the_worst_keys_are_published(clock: SteppedClock) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import getrandbits
-from typing import cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from ...algorithms import unused
@@ -19,7 +19,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError
-from ..base import Attached, Decisions, Observer
+from ..base import Decisions, Observer
 from ..documents import RedisDocuments
 from ..event_loops import ByLoop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
@@ -75,7 +75,7 @@ class RedisStore:
         self._commands = CommandsByLoop(server, max(timeout, LEAST_TIMEOUT))
         self.documents = RedisDocuments(escaped(prefix), self._commands)
         """The documents that processes share beside the buckets."""
-        self._attached: list[Attached] = []
+        self._attached: list[Any] = []
         """Work that goes on beside an event loop while that uses the store."""
         self.begin_anew()
         _stores.add(self)
@@ -154,7 +154,7 @@ class RedisStore:
             self._start()
         await self._commands.aclose()
 
-    def attach(self, work: Attached) -> None:
+    def attach(self, work: Any) -> None:
         """Start some work when an event loop begins to use the store, and end it when the loop closes the store.
 
         It must not refer to the store.
