@@ -26,6 +26,7 @@ from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import ByStore, Store, open_store
+from .stores.base import reference
 from .stores.documents import MAX_BYTES, documents, shared_time
 from .stores.opening import store_of_limits
 
@@ -209,7 +210,7 @@ class Watch(Repeating):
         self._document: Document = EMPTY
         self._content: bytes | None = None
         self._failures = FailureLog()
-        super().__init__(self._documents.aclose)
+        super().__init__(reference(store), self._documents.aclose)
         self.follow(store)
 
     def reset(self) -> None:

@@ -48,14 +48,15 @@ class Repeating:
     """The background loop of this process awaits ``run`` again and again, from ``start`` to ``end``.
 
     It is done there whichever event loop or thread needs it, so that it outlives any of them. It is done by timers and
-    short tasks: unlike a task that sleeps, nobody complains of them when a process ends. ``close`` closes what the work
-    has opened there.
+    short tasks: unlike a task that sleeps, nobody complains of them when a process ends. It ends when ``owner`` returns
+    ``None``. ``close`` closes what the work has opened there.
     """
 
     is_running = _is_of_store = False
     """Whether it was started, and has not ended; and whether a store does both."""
 
-    def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, owner: Callable[[], Any], close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._owner = owner
         self._close = close
         self.reset()
         reset_in_child(self)
@@ -98,7 +99,7 @@ class Repeating:
         async with self._turn:
             if not self.is_running:
                 return
-            seconds = await self._once()
+            seconds = math.inf if self._owner() is None else await self._once()
             if seconds == math.inf:
                 self.is_running = False
                 await self._close()
@@ -141,7 +142,6 @@ class Counts(Repeating):
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = reference(store)
         self._documents: Any = getattr(store, "documents", None)
         self._in_process = store.in_process
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
@@ -149,7 +149,7 @@ class Counts(Repeating):
             self._begin_anew()
             return
         self._time = shared_time(store)
-        super().__init__(self._documents.aclose)
+        super().__init__(reference(store), self._documents.aclose)
         self.follow(store)
 
     def reset(self) -> None:
@@ -228,9 +228,6 @@ class Counts(Repeating):
 
         Returns the seconds until the next full second, so that all processes write at the same time.
         """
-        store = self._store()
-        if store is None:
-            return math.inf
         with suppress(StoreError):  # the result of the last look then still counts
             await self._time.look()
         now = self._time.now_us() / SECOND_US
@@ -240,7 +237,7 @@ class Counts(Repeating):
         with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer
             for minute in self._minutes:
                 if minute.has_news:
-                    await self._write(store, minute)
+                    await self._write(minute)
         return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
 
     def _collect(self, number: int, second: int) -> None:
@@ -266,10 +263,10 @@ class Counts(Repeating):
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True
 
-    async def _write(self, store: Any, minute: Minute) -> None:
+    async def _write(self, minute: Minute) -> None:
         quotas: defaultdict[str, list[str]] = defaultdict(list)
         penalties = []
-        for name, quota in owned(store):
+        for name, quota in owned(self._owner()):
             if quota.name in RESERVED_NAMES:
                 penalties.append(name)
             else:

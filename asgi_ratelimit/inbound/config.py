@@ -327,21 +327,15 @@ class LimitsFile(Repeating):
     """
 
     def __init__(self, path: str | os.PathLike[str], of_program: Options) -> None:
-        super().__init__(_nothing_to_close)
+        super().__init__(lambda: None, _nothing_to_close)
         if not isinstance(path, (str, os.PathLike)):
             raise ConfigurationError(f'config is the path of a file, not {path!r}: config="limits.toml"')
         self._path = os.fspath(path)
         self._of_program = of_program
-        self._subscriber: Callable[[], Any] = lambda: None
         self._content = self._read()
         self._seen = self._applied = self._content
         """The content at the last look, and that which was read; or the reason why there is none."""
         self.options = options_in(self._content, self._path, of_program)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether somebody has these options."""
-        return self._subscriber() is not None
 
     def watch(self, subscriber: Any) -> None:
         """Call ``options_changed(options)`` of a subscriber after each change; it is held weakly.
@@ -349,7 +343,7 @@ class LimitsFile(Repeating):
         It is called from any thread, and raises ``ValueError`` for options that it does not apply. ``limit_texts()``
         are the limits that it has, by name.
         """
-        self._subscriber = ref(subscriber)
+        self._owner = ref(subscriber)
         self.start()
 
     def is_other_version(self, other: LimitsFile) -> bool:
@@ -372,7 +366,7 @@ class LimitsFile(Repeating):
 
     def _reload(self) -> None:
         """Apply and log the changes, or log what is wrong, once for each version of the file."""
-        subscriber = self._subscriber()
+        subscriber = self._owner()
         if subscriber is None:
             return
         before = subscriber.limit_texts()

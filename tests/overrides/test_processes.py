@@ -121,8 +121,6 @@ def connections(server: RedisServer) -> int:
 class Work(Repeating):
     """Work that notes what is done, and may fail."""
 
-    is_needed = True
-
     def __init__(self, error: Exception | None = None) -> None:
         self.runs, self._error = list[int](), error
         self.closed = closed = list[int]()
@@ -130,7 +128,7 @@ class Work(Repeating):
         async def close() -> None:
             closed.append(1)
 
-        super().__init__(close)
+        super().__init__(lambda: self, close)
 
     async def run(self) -> float:
         self.runs.append(1)
