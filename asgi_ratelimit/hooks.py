@@ -143,7 +143,8 @@ class Event:
 Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]
 """A function that is called after each decision.
 
-It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background.
+It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background;
+code without an event loop waits for it.
 """
 
 
@@ -275,8 +276,8 @@ class Hooks:
     A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
     when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
     store. What a hook returns to be awaited is awaited in the background, one after another, on the event loop that it
-    comes from; for code without one, on that of the package. Raises ``ConfigurationError`` for anything but several
-    hooks, and for a hook that is not callable.
+    comes from. Code without one waits for it. Raises ``ConfigurationError`` for anything but several hooks, and for a
+    hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -286,27 +287,19 @@ class Hooks:
         for hook in self._hooks:
             if not callable(hook):
                 raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
-        self._failure_hooks = self._methods("failed")
-        self._queue_hooks = self._methods("queued")
+        self._failure_hooks = [hook.failed for hook in self._hooks if callable(getattr(hook, "failed", None))]
+        self._queue_hooks = [hook.queued for hook in self._hooks if callable(getattr(hook, "queued", None))]
         self._log = FailureLog()
         self._calls: ByLoop[set[asyncio.Task[None]]] = ByLoop()
         """What hooks have returned, which is still to be awaited, one after another."""
         self._turns: ByLoop[asyncio.Lock] = ByLoop()
-        self._has_background = False
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def __call__(
-        self,
-        name: str,
-        decision: Decision,
-        latency: float | None = None,
-        waited: float | None = None,
-        request: ObservedRequest | None = None,
-    ) -> None:
-        """Call all hooks with a decision."""
-        self._call(self._hooks, Event(name, decision, latency, waited, request))
+    def __call__(self, event: Event) -> None:
+        """Call all hooks with an event."""
+        self._call(self._hooks, event)
 
     def watch(self, store: Store) -> None:
         """Call the hooks that have ``store_called`` with the calls of this store."""
@@ -323,25 +316,8 @@ class Hooks:
         self._call(self._queue_hooks, name, change)
 
     async def aclose(self) -> None:
-        """Wait for the calls of asynchronous hooks on this event loop, and for those of code without one.
-
-        What is left after a second, and calls on other event loops, which may have ended, go on by themselves.
-        """
-        if _get_running_loop() is None:  # trio
-            self.close()
-            return
+        """Wait for the calls of asynchronous hooks on this event loop, for at most a second; later they go on."""
         await see_all_through(self)
-        if self._has_background:
-            await asyncio.wrap_future(background_loop.start(see_all_through(self)))
-
-    def close(self) -> None:
-        """Wait for the calls of code without an event loop, blocking this thread."""
-        if self._has_background:
-            background_loop.run(see_all_through(self))
-
-    def _methods(self, name: str) -> list[Any]:
-        methods = [getattr(hook, name, None) for hook in self._hooks]
-        return [method for method in methods if callable(method)]
 
     def _call(self, hooks: Iterable[Any], *arguments: object) -> None:
         for hook in hooks:
@@ -353,13 +329,9 @@ class Hooks:
                 self._log.report(f"the hook {hook!r} failed", error, id(hook))
 
     def _await_later(self, hook: object, call: Awaitable[object]) -> None:
-        if _get_running_loop() is not None:
-            self._begin(hook, call)
-        else:
-            self._has_background = True
-            background_loop.loop().call_soon_threadsafe(self._begin, hook, call)
-
-    def _begin(self, hook: object, call: Awaitable[object]) -> None:
+        if _get_running_loop() is None:
+            background_loop.run(self._await(hook, call))
+            return
         calls = self._calls.of_running(set)
         if len(calls) < MAX_CALLS:
             task = keep(self, asyncio.get_running_loop().create_task(self._await(hook, call), context=Context()))

@@ -138,8 +138,6 @@ def unpacked(content: bytes | None) -> Document:
         if read["format"] != FORMAT:
             raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
         overrides = {checked_name(name): _override(**each) for name, each in read["overrides"].items()}
-        for override in overrides.values():
-            checked_quota(override.quota)
         return Document(int(read["version"]), overrides, tuple([_change(**each) for each in read["history"]]))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
@@ -147,7 +145,7 @@ def unpacked(content: bytes | None) -> Document:
 
 def _override(quota: Any, until: Any, by: Any, at: Any) -> Override:
     quotas = quota if isinstance(quota, str) else tuple([_KINDS[each.pop("kind")](**each) for each in quota])
-    return Override(quotas, None if until is None else _time(until), checked_by(by), _time(at))
+    return Override(checked_quota(quotas), None if until is None else _time(until), checked_by(by), _time(at))
 
 
 def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:

@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
 from itertools import islice
@@ -55,7 +55,7 @@ class Repeating:
     is_running = _is_of_store = False
     """Whether it was started, and has not ended; and whether a store does both."""
 
-    def __init__(self, owner: Callable[[], Any], close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, owner: Callable[[], Any], close: Any) -> None:
         self._owner = owner
         self._close = close
         self.reset()
@@ -145,19 +145,14 @@ class Counts(Repeating):
         self._documents: Any = getattr(store, "documents", None)
         self._in_process = store.in_process
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
-        if self._documents is None:
-            self._begin_anew()
-            return
-        self._time = shared_time(store)
-        super().__init__(reference(store), self._documents.aclose)
-        self.follow(store)
+        super().__init__(reference(store), getattr(self._documents, "aclose", None))
+        if self._documents is not None:
+            self._time = shared_time(store)
+            self.follow(store)
 
     def reset(self) -> None:
-        """In a forked child, nothing is counted yet."""
-        self._begin_anew()
+        """Start afresh: in a forked child, nothing is counted yet."""
         super().reset()
-
-    def _begin_anew(self) -> None:
         self.rules: dict[str, RuleCounts] = {}
         self._requests = RuleCounts()
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"

@@ -19,7 +19,7 @@ from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
 from ..decision import Decision, Take, without
 from ..headers import Dialect, draft
-from ..hooks import Hooks, ObservedRequest, RouteOf
+from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction, client_ip
 from ..limiter import as_store
 from ..stores import Decisions, MemoryStore, Store
@@ -153,7 +153,7 @@ class Enforcer:
         for decision in decisions:
             if decision.delay and not decision.shadow:
                 waited = decision.delay
-            self.hooks(self.name, decision, latency, waited, request)
+            self.hooks(Event(self.name, decision, latency, waited, request))
             latency = waited = None
 
 

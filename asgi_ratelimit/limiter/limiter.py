@@ -15,7 +15,7 @@ from ..clock import SECOND_NS, monotonic_ns
 from ..counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError
-from ..hooks import Hook, Hooks
+from ..hooks import Event, Hook, Hooks
 from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
@@ -305,7 +305,7 @@ class Limiter:
             if decision is not None:
                 self.count(decision)
                 if self._is_observed:
-                    self.hooks(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS)
+                    self.hooks(Event(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS))
         return decision
 
     def let_pass(self, take: Take, word: str) -> CallStore:
@@ -325,7 +325,7 @@ class Limiter:
             decision = replace(decision, shadow=True)
         self.count(decision)
         if self._is_observed:
-            self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
+            self.hooks(Event(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS))
         return decision if word is None else counted(decision)
 
     def count(self, decision: Decision) -> None:
@@ -429,7 +429,6 @@ class SyncLimiter:
 
         That includes a store that was passed in and that others use. The next take of any of them opens it again.
         """
-        self._limiter.hooks.close()
         self._run(self._limiter.store.aclose())
 
     def __enter__(self) -> SyncLimiter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -83,7 +83,7 @@ class MetricsHook:
     """
 
     def __init__(self, bind: Callable[[Instrument], Bind]) -> None:
-        self._series = {each.short_name: (bind(each), dict[Labels, Any]()) for each in INSTRUMENTS}
+        self._series = {each.short_name: cache(bind(each)) for each in INSTRUMENTS}
 
     def __call__(self, event: Event) -> None:
         """Count a decision."""
@@ -112,11 +112,7 @@ class MetricsHook:
 
     def record(self, short_name: str, value: float, *labels: str) -> None:
         """Record a value of an instrument under these labels."""
-        bind, records = self._series[short_name]
-        record = records.get(labels)
-        if record is None:
-            record = records[labels] = bind(labels)
-        record(value)
+        self._series[short_name](labels)(value)
 
 
 _hooks: ByStore[MetricsHook] = ByStore()
@@ -137,9 +133,7 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
         raise ImportError(f"metrics.prometheus() needs prometheus_client: {to_install('prometheus')}") from error
     registry = REGISTRY if registry is None else registry
     if not isinstance(registry, CollectorRegistry):
-        raise ConfigurationError(
-            f"registry must be a CollectorRegistry of prometheus_client, not {registry!r}: prometheus()"
-        )
+        raise ConfigurationError(f"registry must be a CollectorRegistry, not {registry!r}: prometheus()")
 
     def bind(instrument: Instrument) -> Bind:
         options: dict[str, Any] = {"registry": registry}
@@ -168,9 +162,7 @@ def opentelemetry(meter_provider: MeterProvider | None = None) -> Hook:
         raise ImportError(f"metrics.opentelemetry() needs opentelemetry: {to_install('opentelemetry')}") from error
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):
-        raise ConfigurationError(
-            f"meter_provider must be a MeterProvider of opentelemetry, not {provider!r}: opentelemetry()"
-        )
+        raise ConfigurationError(f"meter_provider must be a MeterProvider, not {provider!r}: opentelemetry()")
     meter = provider.get_meter("asgi_ratelimit", version("asgi-ratelimit-pacer"))
     verbs = {"counter": "add", "up_down_counter": "add", "gauge": "set", "histogram": "record"}
 

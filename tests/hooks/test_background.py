@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +13,6 @@ from asgi_ratelimit import Limiter, RateLimitMiddleware, SyncLimiter, hooks
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import event_loops
 from tests.support.asgi import Peer, ask, ok
-from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -130,45 +127,11 @@ async def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
     await until(lambda: len(recorder.events) == 3)
 
 
-def test_without_an_event_loop_they_run_in_the_background() -> None:
-    """On the event loop that code without ``async`` shares; closing waits for them."""
+def test_code_without_an_event_loop_waits_for_them() -> None:
+    """They run on the event loop that such code shares."""
     recorder = Recorder()
-    with SyncLimiter("5/minute", hooks=[recorder]) as limiter:
-        limiter.rate_limit("alice")
-        limiter.acquire("alice")
+    limiter = SyncLimiter("5/minute", hooks=[recorder])
+    limiter.rate_limit("alice")
+    limiter.acquire("alice")
     assert len(recorder.events) == 2
     assert threading.get_ident() not in recorder.threads
-
-
-FORKING = """
-import asyncio, os, threading
-from asgi_ratelimit import SyncLimiter
-
-seen, is_open, has_begun = [], False, threading.Event()
-
-async def hook(event):
-    has_begun.set()
-    while not is_open:
-        await asyncio.sleep(0.001)
-    seen.append(event)
-
-limiter = SyncLimiter("9/hour", hooks=[hook])
-for _ in range(3):
-    limiter.rate_limit("alice")
-has_begun.wait()
-child = os.fork()
-is_open = True
-if child == 0:
-    limiter.rate_limit("alice")
-    limiter.close()
-    os._exit(len(seen))
-limiter.close()
-print(len(seen), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def test_a_forked_child_leaves_the_calls_of_its_parent_alone() -> None:
-    """The parent sees its own through, and the child those that it makes."""
-    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORKING]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("3 1\n", "")
