@@ -19,16 +19,15 @@ from weakref import WeakSet
 from .algorithms import unused
 from .argument_errors import shows_use
 from .clock import SystemClock
-from .counts import EVERY, Repeating
+from .counts import EVERY, BesideStore
 from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .stores import ByStore, Store, open_store
-from .stores.base import reference
-from .stores.documents import MAX_BYTES, documents, shared_time
-from .stores.opening import store_of_limits
+from .stores import ByStore, Store
+from .stores.documents import MAX_BYTES, documents
+from .stores.opening import as_store, store_of_limits
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -191,25 +190,21 @@ NO_OVERRIDES: Mapping[str, Override] = {}
 ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 
 
-class Watch(Repeating):
+class Watch(BesideStore):
     """The overrides of one store, in this process: read once a second if another process may have changed them.
 
-    In the memory of this process, all changes come from here, so only the end of an override has to be watched for.
-    Raises ``ConfigurationError`` for a store without documents.
+    In the memory of this process, all changes come from here, so only the end of an override has to be watched for. A
+    store without documents has none.
     """
 
     def __init__(self, store: Store) -> None:
-        self._documents = documents(store)
-        self.time = shared_time(store)
         self.live = NO_OVERRIDES
         """The overrides that apply now: another object after each change."""
-        self._in_process = store.in_process
         self._subscribers: WeakSet[Any] = WeakSet()
         self._document: Document = EMPTY
         self._content: bytes | None = None
         self._failures = FailureLog()
-        super().__init__(reference(store), self._documents.aclose)
-        self.follow(store)
+        super().__init__(store)
 
     def reset(self) -> None:
         """Start afresh in a forked child."""
@@ -222,7 +217,11 @@ class Watch(Repeating):
         return self.time.now_us() / 1e6
 
     def subscribe(self, subscriber: Any) -> None:
-        """Call ``overrides_changed()`` of a subscriber after each change, and for the overrides that already apply."""
+        """Notify a subscriber of each change, and of the overrides that already apply, while it lives.
+
+        Its ``overrides_changed()`` applies ``live``, from any thread. Its ``limit_texts()`` are the program's own
+        settings of its limits, as text by name.
+        """
         with self._lock:
             self._subscribers.add(subscriber)
             if self.live:
@@ -237,24 +236,24 @@ class Watch(Repeating):
         with self._lock:
             try:
                 document = self._document if content == self._content else unpacked(content)
-                if not self._in_process or document.version >= self._document.version:
+                if not self.in_process or document.version >= self._document.version:
                     self._document, self._content = document, content  # another thread was not faster
             except ValueError as error:
                 self._failures.report("the overrides cannot be read, and stay as they are", error)
             self._update()
-        if self._in_process and self._next_end() < math.inf:
+        if self.in_process and self._next_end() < math.inf:
             self.start()
 
     async def run(self) -> float:
         """Read the document, and apply the changes; in memory, go on until no override has an end."""
         before = content = self._content
-        if not self._in_process:
+        if not self.in_process:
             with suppress(StoreError):  # the store logs it; the current overrides stay
                 await self.time.look()
-                content = await self._documents.read(NAME)
+                content = await self.documents.read(NAME)
         self.received(content if before is self._content else self._content)  # this process may know more by now
         left = self._next_end() - self.now
-        return math.inf if self._in_process and left == math.inf else max(min(left, EVERY), 0.01)
+        return math.inf if self.in_process and left == math.inf else max(min(left, EVERY), 0.01)
 
     def _next_end(self) -> float:
         """The time when the next override ends."""
@@ -288,30 +287,8 @@ _watches: ByStore[Watch] = ByStore()
 
 
 def watch_of(store: Store) -> Watch:
-    """The one watch of a store. Raises ``ConfigurationError`` for a store without documents."""
+    """The one watch of a store."""
     return _watches.get(store) or _watches.made(store, Watch)
-
-
-def subscribe(store: Store, subscriber: Any) -> None:
-    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none.
-
-    Its ``overrides_changed()`` applies ``live_overrides``, from any thread. Its ``limit_texts()`` are the program's own
-    settings of its limits, as text by name.
-    """
-    if getattr(store, "documents", None) is not None:
-        watch_of(store).subscribe(subscriber)
-
-
-def live_overrides(store: Store) -> Mapping[str, Override]:
-    """The overrides of a store that apply now, by name, as this process knows them."""
-    watch = _watches.get(store)
-    return NO_OVERRIDES if watch is None else watch.live
-
-
-def names_of_limits(store: Store) -> set[str]:
-    """The names of the limits that this process has on a store; none for a store without documents."""
-    watch = _watches.get(store)
-    return set() if watch is None else {*watch.limit_texts()}
 
 
 class LiveQuotas:
@@ -329,7 +306,7 @@ class LiveQuotas:
         self._read = read
         self.own = self.quotas = own
         self.word: str | None = None
-        subscribe(store, self)
+        watch_of(store).subscribe(self)
 
     def renewed(self, take: Take) -> Take:
         """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
@@ -347,8 +324,8 @@ class LiveQuotas:
         return {self._name: limit_text(self.own)}
 
     def overrides_changed(self) -> None:
-        """Apply ``live_overrides``."""
-        override = live_overrides(self._store).get(self._name)
+        """Apply the overrides that are live."""
+        override = watch_of(self._store).live.get(self._name)
         self.word = None if override is None else override.word
         has_quotas = override is not None and override.word is None
         self.quotas = quotas_under(override, self.own, self._read) if has_quotas and override else self.own
@@ -403,11 +380,10 @@ class Overrides:
 
     @shows_use('Overrides("redis://localhost")')
     def __init__(self, store: Store | str) -> None:
-        given = store_of_limits(store, "Overrides(store)")
-        self._store = open_store(given) if isinstance(given, str) else given
-        self._owns_store = isinstance(given, str)
+        self._store = as_store(store_of_limits(store, "Overrides(store)"))
+        self._owns_store = isinstance(store, str)
         self._watch = watch_of(self._store)
-        self._documents = self._store.documents
+        self._documents = documents(self._store)
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
         """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.

@@ -52,7 +52,7 @@ class Repeating:
     ``None``. ``close`` closes what the work has opened there.
     """
 
-    is_running = _is_of_store = False
+    is_running = _is_attached = False
     """Whether it was started, and has not ended; and whether a store does both."""
 
     def __init__(self, owner: Callable[[], Any], close: Any) -> None:
@@ -71,14 +71,6 @@ class Repeating:
             self.is_running = True
             background_loop.loop().call_soon_threadsafe(self._begin, context=Context())
 
-    def follow(self, store: Any) -> None:
-        """Begin when an event loop uses a store on a server, and end when one closes it."""
-        self._is_of_store = hasattr(store, "attach")
-        if self._is_of_store:
-            store.attach(self)
-        elif not store.in_process:
-            self.start()
-
     async def end(self) -> None:
         """Return when the work was done once more, and has closed what it opened; it can be started again."""
         if self.is_running:
@@ -86,7 +78,7 @@ class Repeating:
 
     def reset(self) -> None:
         """Start afresh in a forked child, which has this object, but not the thread that does the work."""
-        goes_on, self.is_running = self.is_running and not self._is_of_store, False
+        goes_on, self.is_running = self.is_running and not self._is_attached, False
         self._timer: asyncio.TimerHandle | None = None
         self._turn = asyncio.Lock()
         if goes_on:
@@ -123,6 +115,26 @@ class Repeating:
             return EVERY
 
 
+class BesideStore(Repeating):
+    """Work on the documents of a store, which is not kept alive, while an event loop uses it; none if it has none.
+
+    Attributes that the work needs have to be there before: it may begin at once.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self.documents: Any = getattr(store, "documents", None)
+        self.in_process = store.in_process
+        super().__init__(reference(store), getattr(self.documents, "aclose", None))
+        if self.documents is None:
+            return
+        self.time = shared_time(store)
+        self._is_attached = hasattr(store, "attach")
+        if self._is_attached:
+            store.attach(self)
+        elif not self.in_process:
+            self.start()
+
+
 # The counts
 
 ADMITTED, REFUSED, SHADOWED, DEGRADED, FAILED = range(5)
@@ -135,20 +147,12 @@ MOST_ROWS, LONGEST_TEXT = 200, 200
 """The most rows of queues and servers, and the longest text in one: servers invent names of limits."""
 
 
-class Counts(Repeating):
-    """What this process has counted on one store, of each rule and of all requests, each of which counts once.
-
-    The store is not kept alive. A store without documents is counted, and nobody reads it.
-    """
+class Counts(BesideStore):
+    """What this process has counted on one store, of each rule and of all requests, each of which counts once."""
 
     def __init__(self, store: Store) -> None:
-        self._documents: Any = getattr(store, "documents", None)
-        self._in_process = store.in_process
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
-        super().__init__(reference(store), getattr(self._documents, "aclose", None))
-        if self._documents is not None:
-            self._time = shared_time(store)
-            self.follow(store)
+        super().__init__(store)
 
     def reset(self) -> None:
         """Start afresh: in a forked child, nothing is counted yet."""
@@ -157,7 +161,7 @@ class Counts(Repeating):
         self._requests = RuleCounts()
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
-        is_written_here = self._in_process and self._documents is not None
+        is_written_here = self.in_process and self.documents is not None
         self._due_ns = 0.0 if is_written_here else math.inf
         """From this time on, a request has to see to it that the counts are written."""
         self._second = 0
@@ -224,16 +228,16 @@ class Counts(Repeating):
         Returns the seconds until the next full second, so that all processes write at the same time.
         """
         with suppress(StoreError):  # the result of the last look then still counts
-            await self._time.look()
-        now = self._time.now_us() / SECOND_US
-        for second in (self._second, int(now)) if self._in_process else (int(now - 0.5),):
+            await self.time.look()
+        now = self.time.now_us() / SECOND_US
+        for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
             self._collect(*divmod(second, 60))
         self._second = int(now)
         with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer
             for minute in self._minutes:
                 if minute.has_news:
                     await self._write(minute)
-        return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
+        return max(1 - self.time.now_us() % SECOND_US / SECOND_US, 0.1)
 
     def _collect(self, number: int, second: int) -> None:
         """Add what was counted since the last call to a minute.
@@ -268,7 +272,7 @@ class Counts(Repeating):
                 quotas[name].append(as_text(quota))
         values = {**self._process, "quotas": quotas, "penalties": penalties, "outbound": self._outbound}
         part = str(self._process["process"]), minute.content(values)
-        await self._documents.write_part(document_of(minute.number), *part, seconds=LASTS)
+        await self.documents.write_part(document_of(minute.number), *part, seconds=LASTS)
         minute.has_news = False
 
 

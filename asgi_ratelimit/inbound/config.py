@@ -27,7 +27,7 @@ from ..headers import DialectName, HeaderOptions, header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
 from ..keys.base import called
 from ..logs import logger
-from ..overrides import NO_OVERRIDES, live_overrides
+from ..overrides import NO_OVERRIDES, watch_of
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from ..stores import Store
@@ -71,7 +71,7 @@ class Options:
         address = address_key([self.key, *[rule.key for rule in self.rules]])
         common = (name, self.key, self.cost, self.on_error, self.max_delay)
         defaults = default_rule(*common, fallback=address, failures=failures)
-        overrides = NO_OVERRIDES if store is None else live_overrides(store)
+        overrides = NO_OVERRIDES if store is None else watch_of(store).live
         return RuleTable(self.quota, self.rules, defaults, penalty=self.penalty, root=root, overrides=overrides)
 
 

@@ -26,7 +26,7 @@ from ..headers import delay, draft
 from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store, checked_name
-from ..overrides import limit_text, live_overrides, subscribe
+from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
@@ -226,12 +226,12 @@ class RateLimit:
         require_agreement(rules)
         warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
-        subscribe(enforcer.store, self)
+        watch_of(enforcer.store).subscribe(self)
         while True:
-            live = live_overrides(enforcer.store)
+            live = watch_of(enforcer.store).live
             plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
             self._plans[enforcer] = inherited, plan
-            if live is live_overrides(enforcer.store):
+            if live is watch_of(enforcer.store).live:
                 return plan
 
     def limit_texts(self) -> dict[str, str]:

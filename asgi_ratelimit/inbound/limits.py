@@ -22,7 +22,7 @@ from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_c
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
-from ..overrides import names_of_limits
+from ..overrides import watch_of
 from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
 from ..stores.name_owners import owned
@@ -419,7 +419,7 @@ class Limits:
         if any(_is_of(charge, name) for charge in charges):
             return
         stores = {id(store): store for store in [self._request_limits.enforcer.store, *self._request_limits.stores]}
-        names = {name for store in stores.values() for name in names_of_limits(store)}
+        names = {name for store in stores.values() for name in watch_of(store).limit_texts()}
         quotas = [each for store in stores.values() for each in owned(store) if each[1].name not in RESERVED_NAMES]
         names |= {each for of, quota in quotas for each in (of, quota.name)}
         if name not in names:

@@ -18,7 +18,7 @@ from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
-from ..overrides import live_overrides, subscribe
+from ..overrides import watch_of
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
@@ -109,7 +109,7 @@ class RateLimitMiddleware:
         if self._options.name is not None:
             self._own_names(self.rule_table)
         self._take_over_table(self.rule_table)
-        subscribe(self._store, self)
+        watch_of(self._store).subscribe(self)
 
     def _new_enforcer(self, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
         options, name = header_options(self._options.headers), self.rule_table.name
@@ -163,9 +163,9 @@ class RateLimitMiddleware:
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
         while True:
-            options, place, live = self._options, self._place, live_overrides(self._store)
+            options, place, live = self._options, self._place, watch_of(self._store).live
             self._take_over_table(self._table_of(options))
-            if options is self._options and place is self._place and live is live_overrides(self._store):
+            if options is self._options and place is self._place and live is watch_of(self._store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
         self._warn()
 
