@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from asyncio import AbstractEventLoop, QueueFull, _get_running_loop
-from collections import deque
+from asyncio import QueueFull, _get_running_loop
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from .logs import FailureLog
 from .quotas import SECOND_US, Quota
 from .stores import Store
 from .stores.base import StoreCall
+from .stores.event_loops import ByLoop, keep, see_all_through
 from .waiting.drivers import background_loop
 
 __all__ = [
@@ -142,7 +142,8 @@ class Event:
 Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]
 """A function that is called after each decision.
 
-It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background.
+It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background;
+code without an event loop waits for it.
 """
 
 
@@ -267,9 +268,6 @@ class log_refusals:  # noqa: N801  # a function to its users
 MAX_CALLS = 1000
 """The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""
 
-CLOSE_WITHIN = 5.0
-"""The most seconds for which a program that ends waits for calls that are still pending."""
-
 
 class Hooks:
     """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
@@ -277,8 +275,8 @@ class Hooks:
     A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
     when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
     store. What a hook returns to be awaited is awaited in the background, one after another, on the event loop that it
-    comes from; for code without one, on that of the package. Raises ``ConfigurationError`` for anything but several
-    hooks, and for a hook that is not callable.
+    comes from. Code without one waits for it. Raises ``ConfigurationError`` for anything but several hooks, and for a
+    hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -288,29 +286,19 @@ class Hooks:
         for hook in self._hooks:
             if not callable(hook):
                 raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
-            if isinstance(hook, type):
-                raise ConfigurationError(f"the hook {hook.__name__} lacks its call: hooks=[{hook.__name__}()]")
-        self._failure_hooks = self._methods("failed")
-        self._queue_hooks = self._methods("queued")
+        self._failure_hooks = [hook.failed for hook in self._hooks if callable(getattr(hook, "failed", None))]
+        self._queue_hooks = [hook.queued for hook in self._hooks if callable(getattr(hook, "queued", None))]
         self._log = FailureLog()
-        self._calls: dict[AbstractEventLoop, deque[tuple[object, Awaitable[object]]]] = {}
-        """By event loop, the hooks and what they have returned, which is still to be awaited."""
-        self._tasks: dict[AbstractEventLoop, asyncio.Task[None]] = {}
-        self._has_background = False
+        self._calls: ByLoop[set[asyncio.Task[None]]] = ByLoop()
+        """What hooks have returned, which is still to be awaited, one after another."""
+        self._turns: ByLoop[asyncio.Lock] = ByLoop()
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def __call__(
-        self,
-        name: str,
-        decision: Decision,
-        latency: float | None = None,
-        waited: float | None = None,
-        request: ObservedRequest | None = None,
-    ) -> None:
-        """Call all hooks with a decision."""
-        self._call(self._hooks, Event(name, decision, latency, waited, request))
+    def __call__(self, event: Event) -> None:
+        """Call all hooks with an event."""
+        self._call(self._hooks, event)
 
     def watch(self, store: Store) -> None:
         """Call the hooks that have ``store_called`` with the calls of this store."""
@@ -327,26 +315,8 @@ class Hooks:
         self._call(self._queue_hooks, name, change)
 
     async def aclose(self) -> None:
-        """Complete the calls of asynchronous hooks that wait on this event loop, and those of code without one.
-
-        What is left after ``CLOSE_WITHIN`` seconds is dropped. Calls on other event loops, which may have ended, go on
-        by themselves.
-        """
-        if _get_running_loop() is None:  # trio
-            self.close()
-            return
-        await self._end()
-        if self._has_background:
-            await asyncio.wrap_future(background_loop.start(self._end()))
-
-    def close(self) -> None:
-        """Complete the calls of code without an event loop, blocking this thread."""
-        if self._has_background:
-            background_loop.run(self._end())
-
-    def _methods(self, name: str) -> list[Any]:
-        methods = [getattr(hook, name, None) for hook in self._hooks]
-        return [method for method in methods if callable(method)]
+        """Wait for the calls of asynchronous hooks on this event loop, for at most a second; later they go on."""
+        await see_all_through(self)
 
     def _call(self, hooks: Iterable[Any], *arguments: object) -> None:
         for hook in hooks:
@@ -358,48 +328,26 @@ class Hooks:
                 self._log.report(f"the hook {hook!r} failed", error, id(hook))
 
     def _await_later(self, hook: object, call: Awaitable[object]) -> None:
-        loop = _get_running_loop()
-        if loop is not None:
-            self._add(loop, hook, call)
-        else:
-            self._has_background, loop = True, background_loop.loop()
-            loop.call_soon_threadsafe(self._add, loop, hook, call)
-
-    def _add(self, loop: AbstractEventLoop, hook: object, call: Awaitable[object]) -> None:
-        if loop not in self._calls:
-            self._calls[loop] = deque([(hook, call)])
-            self._tasks[loop] = loop.create_task(self._await_all(loop), context=Context())
-        elif len(self._calls[loop]) < MAX_CALLS:
-            self._calls[loop].append((hook, call))
-        else:
-            self._drop(hook, call)
-
-    async def _await_all(self, loop: AbstractEventLoop) -> None:
-        calls = self._calls[loop]
-        try:
-            while calls:
-                hook, call = calls.popleft()
-                try:
-                    await call
-                except (Exception, asyncio.CancelledError) as error:  # the hook is the user's
-                    if self._tasks[loop].cancelling():
-                        raise
-                    self._log.report(f"the hook {hook!r} failed", error, id(hook))
-        finally:
-            del self._calls[loop], self._tasks[loop]
-            for hook, call in calls:
-                self._drop(hook, call)
-
-    async def _end(self) -> None:
-        """Return when the calls that wait on the running event loop are made, or dropped."""
-        task = self._tasks.get(asyncio.get_running_loop())
-        if task is not None:
-            await asyncio.wait([task], timeout=CLOSE_WITHIN)
-            task.cancel()
-            await asyncio.wait([task])
-
-    def _drop(self, hook: object, call: Awaitable[object]) -> None:
+        if _get_running_loop() is None:
+            background_loop.run(self._await(hook, call))
+            return
+        calls = self._calls.of_running(set)
+        if len(calls) < MAX_CALLS:
+            task = keep(self, asyncio.get_running_loop().create_task(self._await(hook, call), context=Context()))
+            calls.add(task)
+            task.add_done_callback(calls.discard)
+            return
         if iscoroutine(call):
             call.close()
-        full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting, or the program ends")
+        full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
+
+    async def _await(self, hook: object, call: Awaitable[object]) -> None:
+        try:
+            async with self._turns.of_running(asyncio.Lock):
+                await call
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # the hook is the user's
+            self._log.report(f"the hook {hook!r} failed", error, id(hook))
+        finally:
+            if iscoroutine(call):
+                call.close()  # it has not begun, if the program ends before its turn

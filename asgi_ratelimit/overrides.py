@@ -18,21 +18,19 @@ from weakref import WeakSet
 
 from .algorithms import unused
 from .clock import SystemClock
-from .counts.repeating import EVERY, Repeating
+from .counts import EVERY, BesideStore
 from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import ByStore, Store, store_of_limits
-from .stores.documents import MAX_BYTES, documents, shared_time
+from .stores.documents import MAX_BYTES, documents
 
 logger = logging.getLogger("asgi_ratelimit")
 
-NAME = "overrides"
-"""The name of the document."""
-
-FORMAT = 1
+NAME, FORMAT = "overrides", 1
+"""Of the document."""
 
 SHADOW, OFF = WORDS = ("shadow", "off")
 """The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
@@ -46,8 +44,8 @@ LONGEST_QUOTA = 1024
 LONGEST_TEXT = 256
 """Characters of the longest name, both of a limit and of its author."""
 
-LONGEST_LIFE = 100 * 366 * 86_400
-"""Seconds of the longest life of an override."""
+LONGEST_LIFE, LATEST = 100 * 366 * 86_400, 9e10
+"""Seconds of the longest life of an override, and the latest Unix time when one may end, in the year 4821."""
 
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that could forge a line of a log, or reach a terminal; and half characters."""
@@ -113,15 +111,14 @@ class Document:
 
     def packed(self) -> bytes:
         """The document as bytes. Raises ``ConfigurationError`` if it is too large."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        packed = json.dumps({"format": FORMAT, **values}, separators=(",", ":"), default=_named).encode()
+        packed = json.dumps({"format": FORMAT, **_named(self)}, separators=(",", ":"), default=_named).encode()
         if len(packed) > MAX_BYTES:
             raise ConfigurationError(f"{len(self.overrides)} overrides are too many for a document: unset some")
         return packed
 
 
 def _named(value: Any) -> dict[str, Any]:
-    """An override, a change, or a quota with its kind, as JSON has it."""
+    """A document, an override, a change, or a quota with its kind, as JSON has it."""
     named = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
     return {"kind": type(value).__name__, **named} if type(value) in _KINDS.values() else named
 
@@ -138,8 +135,6 @@ def unpacked(content: bytes | None) -> Document:
         if read["format"] != FORMAT:
             raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
         overrides = {checked_name(name): _override(**each) for name, each in read["overrides"].items()}
-        for override in overrides.values():
-            checked_quota(override.quota)
         return Document(int(read["version"]), overrides, tuple([_change(**each) for each in read["history"]]))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
@@ -147,7 +142,7 @@ def unpacked(content: bytes | None) -> Document:
 
 def _override(quota: Any, until: Any, by: Any, at: Any) -> Override:
     quotas = quota if isinstance(quota, str) else tuple([_KINDS[each.pop("kind")](**each) for each in quota])
-    return Override(quotas, None if until is None else _time(until), checked_by(by), _time(at))
+    return Override(checked_quota(quotas), None if until is None else _time(until), checked_by(by), _time(at))
 
 
 def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:
@@ -156,7 +151,7 @@ def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:
 
 
 def _time(value: Any) -> float:
-    if not math.isfinite(value):
+    if not 0 <= value <= LATEST:  # false for NaN, too
         raise ValueError(f"{value!r} is not a time")
     return float(value)
 
@@ -168,85 +163,67 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     if len(quota) > LONGEST_QUOTA:
         raise QuotaError(f'at most {LONGEST_QUOTA} characters fit, not {len(quota)}, {quota!r:.100}: "10/minute"')
     if quota not in WORDS:
-        try:
-            as_quotas(quota)
-        except QuotaError as error:
-            raise QuotaError(f'{str(error).rstrip(".")}; or "{SHADOW}", or "{OFF}"') from None
+        as_quotas(quota)
     return quota
 
 
-def checked_name(name: str) -> str:
-    """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise."""
-    return _checked_text("name", name, '"login"')
+def checked_name(name: str, what: str = 'name="login"') -> str:
+    """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise, which shows ``what`` is right."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_TEXT or _NOT_SHOWN.search(name):
+        problem = f"must be a text of 1 to {LONGEST_TEXT} characters that can be shown, not {name!r:.100}"
+        raise ConfigurationError(f"{what.partition('=')[0]} {problem}: {what}")
+    return name
 
 
 def checked_by(by: str | None) -> str | None:
-    """``by``, if it is a text that the history can show, or ``None``; ``ConfigurationError`` otherwise."""
-    return None if by is None else _checked_text("by", by, '"alice"')
-
-
-def _checked_text(what: str, text: str, example: str) -> str:
-    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT:
-        raise ConfigurationError(
-            f"{what} must be a text of 1 to {LONGEST_TEXT} characters, not {text!r:.100}: {what}={example}"
-        )
-    if _NOT_SHOWN.search(text):
-        raise ConfigurationError(f"{what} has a character that cannot be shown, {text!r}: {what}={example}")
-    return text
+    """The same for an author, or ``None``."""
+    return None if by is None else checked_name(by, 'by="alice"')
 
 
 # What applies in this process
 
-
-_SHORTEST = 0.01
-"""The least seconds between two looks."""
 
 NO_OVERRIDES: Mapping[str, Override] = {}
 
 ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 
 
-class Watch(Repeating):
+class Watch(BesideStore):
     """The overrides of one store, in this process: read once a second if another process may have changed them.
 
-    In the memory of this process, all changes come from here, so only the end of an override has to be watched for.
-    Raises ``ConfigurationError`` for a store without documents.
+    In the memory of this process, all changes come from here, so only the end of an override has to be watched for. A
+    store without documents has none.
     """
 
     def __init__(self, store: Store) -> None:
-        self._documents = documents(store)
-        super().__init__(self._documents.aclose)
-        self.time = shared_time(store)
         self.live = NO_OVERRIDES
         """The overrides that apply now: another object after each change."""
-        self._in_process = store.in_process
         self._subscribers: WeakSet[Any] = WeakSet()
         self._document: Document = EMPTY
         self._content: bytes | None = None
-        self._lock = RLock()
         self._failures = FailureLog()
-        when_used = getattr(store, "when_used", None)
-        self._is_used = when_used is None
-        if when_used is not None:
-            when_used(self._store_is_used, self._store_is_closed)
+        super().__init__(store)
+
+    def reset(self) -> None:
+        """Start afresh in a forked child."""
+        self._lock = RLock()
+        super().reset()
 
     @property
     def now(self) -> float:
         """The Unix time of the store, as of the last query."""
         return self.time.now_us() / 1e6
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether there are subscribers to notify of a change that may come."""
-        return bool(self._subscribers) and self._is_used and (not self._in_process or self._next_end() < math.inf)
-
     def subscribe(self, subscriber: Any) -> None:
-        """Call ``overrides_changed()`` of a subscriber after each change, and for the overrides that already apply."""
+        """Notify a subscriber of each change, and of the overrides that already apply, while it lives.
+
+        Its ``overrides_changed()`` applies ``live``, from any thread. Its ``limit_texts()`` are the program's own
+        settings of its limits, as text by name.
+        """
         with self._lock:
             self._subscribers.add(subscriber)
             if self.live:
                 self._notify([subscriber])
-        self.start()
 
     def limit_texts(self) -> dict[str, str]:
         """The program's own setting of each limit of this process, as text by name."""
@@ -257,36 +234,24 @@ class Watch(Repeating):
         with self._lock:
             try:
                 document = self._document if content == self._content else unpacked(content)
-                if not self._in_process or document.version >= self._document.version:
+                if not self.in_process or document.version >= self._document.version:
                     self._document, self._content = document, content  # another thread was not faster
             except ValueError as error:
                 self._failures.report("the overrides cannot be read, and stay as they are", error)
             self._update()
-        self.start()
+        if self.in_process and self._next_end() < math.inf:
+            self.start()
 
     async def run(self) -> float:
-        """Read the document, and apply the changes."""
+        """Read the document, and apply the changes; in memory, go on until no override has an end."""
         before = content = self._content
-        with suppress(StoreError):  # the store logs it; the current overrides stay
-            if not self._in_process:
+        if not self.in_process:
+            with suppress(StoreError):  # the store logs it; the current overrides stay
                 await self.time.look()
-                content = await self._documents.read(NAME)
+                content = await self.documents.read(NAME)
         self.received(content if before is self._content else self._content)  # this process may know more by now
-        return max(min(self._next_end() - self.now, EVERY), _SHORTEST)
-
-    def reset(self) -> None:
-        """Start afresh in a forked child, in which a remote store reports when it is used again."""
-        self._is_used, self._lock = self._in_process, RLock()
-        super().reset()
-
-    def _store_is_used(self) -> None:
-        self._is_used = True
-        self.start()
-
-    async def _store_is_closed(self) -> None:
-        self._is_used = False
-        await self.end()
-        self.start()  # it may be used again by now
+        left = self._next_end() - self.now
+        return math.inf if self.in_process and left == math.inf else max(min(left, EVERY), 0.01)
 
     def _next_end(self) -> float:
         """The time when the next override ends."""
@@ -300,9 +265,13 @@ class Watch(Repeating):
             return
         before, self.live = self.live, live
         self._notify(list(self._subscribers))
+        latest = {change.name: change for change in self._document.history}
         for name, own in self.limit_texts().items():
-            if before.get(name) != live.get(name):
-                self._log_change(name, own, before.get(name), live.get(name))
+            old, new = before.get(name), live.get(name)
+            if old != new:
+                texts = [own if each is None else " ".join(each.text.split()) for each in (old, new)]
+                author = latest[name].by if name in latest and latest[name].after == new else None
+                logger.warning("%s: %s -> %s%s", name, *texts, "" if author is None else f", by {author}")
 
     def _notify(self, subscribers: list[Any]) -> None:
         for each in subscribers:
@@ -311,45 +280,13 @@ class Watch(Repeating):
             except Exception:
                 logger.exception("the overrides cannot be applied to %r", each)
 
-    def _log_change(self, name: str, own: str, before: Override | None, after: Override | None) -> None:
-        texts = [own if each is None else " ".join(each.text.split()) for each in (before, after)]
-        by = [change.by for change in self._document.history if change.name == name]
-        ending = f", by {by[-1]}" if by and by[-1] is not None else ""
-        if after is not None and after.until is not None:
-            ending = f" for {math.ceil(after.until - self.now)} s{ending}"
-        elif after is None and before is not None and not before.lives(self.now):
-            ending = ", because its time is over"
-        logger.warning("%s: %s -> %s%s", name, *texts, ending)
-
 
 _watches: ByStore[Watch] = ByStore()
 
 
 def watch_of(store: Store) -> Watch:
-    """The one watch of a store. Raises ``ConfigurationError`` for a store without documents."""
+    """The one watch of a store."""
     return _watches.get(store) or _watches.made(store, Watch)
-
-
-def subscribe(store: Store, subscriber: Any) -> None:
-    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none.
-
-    Its ``overrides_changed()`` applies ``live_overrides``, from any thread. Its ``limit_texts()`` are the program's own
-    settings of its limits, as text by name.
-    """
-    if getattr(store, "documents", None) is not None:
-        watch_of(store).subscribe(subscriber)
-
-
-def live_overrides(store: Store) -> Mapping[str, Override]:
-    """The overrides of a store that apply now, by name, as this process knows them."""
-    watch = _watches.get(store)
-    return NO_OVERRIDES if watch is None else watch.live
-
-
-def names_of_limits(store: Store) -> set[str]:
-    """The names of the limits that this process has on a store; none for a store without documents."""
-    watch = _watches.get(store)
-    return set() if watch is None else {*watch.limit_texts()}
 
 
 class LiveQuotas:
@@ -367,7 +304,7 @@ class LiveQuotas:
         self._read = read
         self.own = self.quotas = own
         self.word: str | None = None
-        subscribe(store, self)
+        watch_of(store).subscribe(self)
 
     def renewed(self, take: Take) -> Take:
         """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
@@ -385,8 +322,8 @@ class LiveQuotas:
         return {self._name: limit_text(self.own)}
 
     def overrides_changed(self) -> None:
-        """Apply ``live_overrides``."""
-        override = live_overrides(self._store).get(self._name)
+        """Apply the overrides that are live."""
+        override = watch_of(self._store).live.get(self._name)
         self.word = None if override is None else override.word
         has_quotas = override is not None and override.word is None
         self.quotas = quotas_under(override, self.own, self._read) if has_quotas and override else self.own
@@ -444,7 +381,7 @@ class Overrides:
         self._store = store_of_limits(store, "Overrides(store)")
         self._owns_store = isinstance(store, str)
         self._watch = watch_of(self._store)
-        self._documents = self._store.documents
+        self._documents = documents(self._store)
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
         """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.
@@ -453,15 +390,13 @@ class Overrides:
         ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
-        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if seconds is not None and not (is_number and 0 < seconds <= LONGEST_LIFE):
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST_LIFE):
             text = f"a number above 0, at most 100 years, or None, not {seconds!r}"
             raise ValueError(f"seconds must be {text}: seconds=3600")
-        checked = checked_name(name), checked_quota(quota), checked_by(by)
+        name, override = checked_name(name), Override(checked_quota(quota), None, checked_by(by))
         await self._watch.time.look()
         now = self._watch.now
-        until = None if seconds is None else now + seconds
-        await self._change(checked[0], Override(checked[1], until, by, now), by)
+        await self._change(name, replace(override, at=now, until=None if seconds is None else now + seconds), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let the limits of the programs apply again, and return whether an override applied."""

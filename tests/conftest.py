@@ -150,14 +150,13 @@ async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
 @pytest.fixture
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads overrides, where connections or commands are counted, or all answers are changed."""
-    for module in ("overrides", "inbound.middleware", "inbound.dependency"):
-        monkeypatch.setattr(f"asgi_ratelimit.{module}.subscribe", lambda store, subscriber: None)
+    monkeypatch.setattr("asgi_ratelimit.overrides.Watch.start", lambda watch: None)
 
 
 @pytest.fixture
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody publishes what limiters count, where keys, connections or commands are counted."""
-    monkeypatch.setattr("asgi_ratelimit.counts.process_counts.Counts.start", lambda counts: None)
+    monkeypatch.setattr("asgi_ratelimit.counts.Counts.start", lambda counts: None)
 
 
 @pytest.fixture

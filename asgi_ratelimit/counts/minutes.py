@@ -1,29 +1,28 @@
-"""What a process counts, in numbers of each rule and of all requests; and how a minute of it is written and read back.
+"""What a process counts in a minute, of each rule and of all requests; and how that is written and read back.
 
-The documents are a ring: the document of a minute has a part for each process, and is reused an hour later. A part
-holds recordings too: how many requests some clients sent in each second, so that another limit can be tried on it.
-Clients are recorded whole or not at all: those whose checksum is below a bound, which is the same in every process. A
-rule with too many of them lowers the bound, and forgets the others. No key is recorded, only its checksum.
+The document of a minute has a part for each process. A part holds recordings too: how many requests some clients sent
+in each second, so that another limit can be tried on it. Clients are recorded whole or not at all: those whose checksum
+is below a bound, which is the same in every process. A rule with too many of them lowers the bound, and forgets the
+others. No key is recorded, only its checksum.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import zlib
 from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import add, sub
+from operator import add, itemgetter, sub
 from typing import Any, TypeAlias
 
 from ..buckets import key_in
 from ..stores.documents import MAX_BYTES
 
-FORMAT = 2
+FORMAT = 3
 """The version of what is written; a reader leaves out what has another one."""
 
 MINUTES = 60
@@ -35,20 +34,17 @@ LATEST = 1024
 ALL = 2**32
 """A bound above all checksums."""
 
-MOST_CELLS, FEWEST_CELLS = 4096, 64
-"""The most seconds with requests that are recorded in a minute, of all rules together; and of each in any case."""
+MOST_CELLS = 4096
+"""The most seconds with requests that are recorded in a minute, of all rules together."""
 
 FEW = 256
 """Up to this many cells of recordings are written every second; more than that only when the minute is over."""
 
-_MOST_KEYS, _LEFT_KEYS = 1024, 512
-_PUBLISHED_KEYS, _FEWEST_PUBLISHED, _MOST_PUBLISHED = 400, 4, 40
+MOST_KEYS, LEFT_KEYS, WRITTEN_KEYS = 2048, 1024, 200
+"""The most keys that are counted in a minute, the worst ones that are left of more, and those that are written."""
 
 BOUNDS_NS = tuple(int(unit * step) for unit in (1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 1.5, 2, 3, 4, 5, 6, 8))
 """The upper bounds of the parts of a histogram, in nanoseconds: from 10 microseconds to 8 seconds."""
-
-_HALF = re.compile(r"[\ud800-\udfff]")
-"""Half a character, which is no text."""
 
 Numbers: TypeAlias = tuple[int, ...]
 """Counts of what was admitted, refused, shadowed, degraded and failed, in this order."""
@@ -89,87 +85,62 @@ class RuleCounts:
 
 @dataclass(slots=True)
 class WaitTimes:
-    """A histogram of waits: how many each part has, and the sum of all waits in nanoseconds."""
+    """A histogram of waits: how many there were in each part."""
 
     parts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
-    total_ns: int = 0
 
     def add(self, wait_ns: int) -> None:
         """Count one wait."""
         self.parts[bisect(BOUNDS_NS, wait_ns)] += 1
-        self.total_ns += wait_ns
 
-    def add_all(self, other: WaitTimes) -> None:
-        """Count all waits of another histogram."""
-        self.parts = list(map(add, self.parts, other.parts))
-        self.total_ns += other.total_ns
+    def add_all(self, parts: list[int]) -> None:
+        """Count the waits of another histogram."""
+        self.parts = list(map(add, self.parts, parts))
 
     @property
     def count(self) -> int:
         """How many waits there were."""
         return sum(self.parts)
 
-    @property
-    def mean(self) -> float:
-        """The mean wait in seconds; 0.0 if there was none."""
-        return self.total_ns / self.count / 1e9 if self.count else 0.0
-
     def quantile(self, share: float) -> float:
-        """The longest wait in seconds of the quickest ``share``, 0.99 for example, estimated within its part."""
-        rank, bounds = share * self.count, (0, *BOUNDS_NS, BOUNDS_NS[-1])
-        for lower, upper, count, below in zip(bounds, bounds[1:], self.parts, accumulate(self.parts)):
-            if below and below >= rank:
-                return (upper - (below - rank) / count * (upper - lower)) / 1e9
+        """The longest wait in seconds of the quickest ``share``, 0.99 for example: the upper bound of its part."""
+        for bound, below in zip((*BOUNDS_NS, BOUNDS_NS[-1]), accumulate(self.parts)):
+            if below and below >= share * self.count:
+                return bound / 1e9
         return 0.0
 
 
 @dataclass(slots=True)
 class Recording:
-    """The requests of one rule in one minute: by the checksum of the client's bucket, and by the second."""
+    """The requests of one rule in one minute: by the checksum of the client's bucket and the second."""
 
     below: int = ALL
-    clients: dict[int, dict[int, int]] = field(default_factory=dict)
-
-    @property
-    def cells(self) -> int:
-        """How many seconds with requests are recorded, over all clients."""
-        return sum(map(len, self.clients.values()))
+    cells: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def add(self, second: int, requests: Mapping[str, int], most: int) -> None:
         """Record requests by bucket, all in one second; then forget clients until at most ``most`` cells are left."""
         for bucket, count in requests.items():
-            checksum = zlib.crc32(bucket.encode())
-            if checksum < self.below:
-                seconds = self.clients.setdefault(checksum, {})
-                seconds[second] = seconds.get(second, 0) + count
-        while self.below > 1 and self.cells > most:
+            client = zlib.crc32(bucket.encode())
+            if client < self.below:
+                self.cells[client, second] += count
+        while self.below > 1 and len(self.cells) > most:
             self.below >>= 1
-            self.clients = {client: seconds for client, seconds in self.clients.items() if client < self.below}
-
-
-@dataclass(slots=True)
-class RuleMinute:
-    """The counts of one rule in this minute; ``keys`` are the refusals and requests of its worst buckets."""
-
-    numbers: Numbers = NONE
-    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
-    recording: Recording = field(default_factory=Recording)
-
-    def worst(self, most: int) -> list[tuple[str, tuple[int, int]]]:
-        """The buckets with the most refusals, and of equal ones those with the most requests."""
-        return sorted(self.keys.items(), key=lambda item: item[1], reverse=True)[:most]
+            self.cells = Counter({cell: count for cell, count in self.cells.items() if cell[0] < self.below})
 
 
 @dataclass(slots=True)
 class Minute:
     """Everything that one process has counted in a minute since the epoch.
 
-    ``seconds`` are the counts of requests, each of which counts once, however many rules it has.
+    ``seconds`` are the counts of requests, each of which counts once, however many rules it has. ``keys`` are the
+    refusals and requests of rules by bucket.
     """
 
     number: int
-    rules: dict[str, RuleMinute] = field(default_factory=dict)
+    rules: dict[str, Numbers] = field(default_factory=dict)
     seconds: dict[int, Numbers] = field(default_factory=dict)
+    keys: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    recordings: dict[str, Recording] = field(default_factory=dict)
     waits: WaitTimes = field(default_factory=WaitTimes)
     is_over: bool = False
     has_news: bool = False
@@ -177,37 +148,38 @@ class Minute:
 
     def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
         """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
-        rule = self.rules.setdefault(name, RuleMinute())
-        rule.numbers = added(rule.numbers, numbers)
         admitted, refused, shadowed, *_ = numbers
         refusals = _emptied(counts.refusals, refused + shadowed)
         requests = _emptied(counts.requests, admitted + refused + shadowed)
-        rule.recording.add(second, requests, max(FEWEST_CELLS, MOST_CELLS // len(self.rules)))
+        self.rules[name] = added(self.rules.get(name, NONE), numbers)
+        recording = self.recordings.setdefault(name, Recording())
+        recording.add(second, requests, MOST_CELLS // len(self.rules))
         for bucket in requests | refusals:
-            before = rule.keys.get(bucket, (0, 0))
-            rule.keys[bucket] = before[0] + refusals[bucket], before[1] + requests[bucket]
-        if len(rule.keys) > _MOST_KEYS:
-            rule.keys = dict(rule.worst(_LEFT_KEYS))
+            before = self.keys.get((name, bucket), (0, 0))
+            self.keys[name, bucket] = before[0] + refusals[bucket], before[1] + requests[bucket]
+        if len(self.keys) > MOST_KEYS:
+            self.keys = dict(self._worst(LEFT_KEYS))
+
+    def _worst(self, most: int) -> list[tuple[tuple[str, str], tuple[int, int]]]:
+        """The keys with the most refusals, and of equal ones those with the most requests."""
+        return sorted(self.keys.items(), key=itemgetter(1), reverse=True)[:most]
 
     def content(self, values: Mapping[str, Any]) -> bytes:
         """This minute as the part of a document, with other ``values``: JSON, and the recordings after a line break.
 
         All recordings are written once the minute is over or if they are small, otherwise none.
         """
-        most = min(_MOST_PUBLISHED, max(_FEWEST_PUBLISHED, _PUBLISHED_KEYS // max(len(self.rules), 1)))
-        worst = [(name, *each) for name, rule in self.rules.items() for each in rule.worst(most)]
         head = {
             "format": FORMAT,
             **values,
             "minute": self.number,
-            "rules": {name: rule.numbers for name, rule in self.rules.items() if any(rule.numbers)},
+            "rules": self.rules,
             "seconds": [[second, *numbers] for second, numbers in self.seconds.items()],
-            "waits": [self.waits.total_ns, self.waits.parts],
-            "keys": [[name, bucket, sent, refused] for name, bucket, (refused, sent) in worst],
+            "waits": self.waits.parts,
+            "keys": [[*key, sent, refused] for key, (refused, sent) in self._worst(WRITTEN_KEYS)],
         }
-        recordings = {name: rule.recording for name, rule in self.rules.items()}
-        is_written = self.is_over or sum([each.cells for each in recordings.values()]) <= FEW
-        return _json(head) + b"\n" + encoded(recordings if is_written else {})
+        is_written = self.is_over or sum([len(each.cells) for each in self.recordings.values()]) <= FEW
+        return _json(head) + b"\n" + encoded(self.recordings if is_written else {})
 
 
 def _json(values: object) -> bytes:
@@ -223,42 +195,43 @@ def _emptied(latest: deque[str], count: int) -> Counter[str]:
 
 def encoded(recordings: Mapping[str, Recording]) -> bytes:
     """The recordings of all rules, by name, as bytes."""
-    return zlib.compress(_json({name: [each.below, each.clients] for name, each in recordings.items()}), 1)
+    rows = {name: [each.below, [[*cell, n] for cell, n in each.cells.items()]] for name, each in recordings.items()}
+    return zlib.compress(_json(rows), 1)
 
 
 def recording_in(content: bytes, name: str) -> Recording | None:
     """The recording of one rule in such bytes; ``None`` if there is none, or something else."""
     try:
         read = json.loads(zlib.decompressobj().decompress(content, MAX_BYTES)).get(name)
-        if not _fits(read, (int, {str: {str: int}})) or not 0 < read[0] <= ALL:
-            return None
-        clients = {int(client): {int(at): n for at, n in cells.items()} for client, cells in read[1].items()}
-        return Recording(read[0], clients)
     except (AttributeError, RecursionError, ValueError, zlib.error):
         return None
+    if not _fits(read, (int, [(int, int, int)])):
+        return None
+    return Recording(read[0], Counter({(client, second): count for client, second, count in read[1]}))
 
 
 Part: TypeAlias = dict[str, Any]
 """What one process has counted in one minute, read back: the values of ``Minute.content``.
 
-Its ``waits`` are ``WaitTimes``, and its ``recordings`` bytes for ``recording_in``.
+Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
 """
 
 _NUMBERS = (int,) * len(NONE)
-_QUEUE = {"name": str, "waiting": int}
-_LEARNED = {"host": str, **_QUEUE, "limit": float, "remaining": float, "under_way": int, "paused_for": int}
 _VALUES = {
     "process": str,
     "started": int,
     "rules": {str: _NUMBERS},
     "seconds": [(int, *_NUMBERS)],
-    "waits": (int, (int,) * len(WaitTimes().parts)),
+    "waits": (int,) * len(WaitTimes().parts),
     "keys": [(str, str, int, int)],
     "quotas": {str: [str]},
     "penalties": [str],
-    "outbound": [dict],
+    "outbound": [list],
 }
 """What readers rely on."""
+
+_QUEUE, _LEARNED = (str, int), (str, str, float, float, int, int, int)
+"""The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process."""
 
 
 def part_of(content: bytes, minute: int) -> Part | None:
@@ -268,25 +241,25 @@ def part_of(content: bytes, minute: int) -> Part | None:
     """
     head, _, recordings = content.partition(b"\n")
     try:
-        values = json.loads(head)
-        if not _fits(values, _VALUES) or values.get("format") != FORMAT or values.get("minute") != minute:
+        part = json.loads(head)
+        json.dumps(part, ensure_ascii=False).encode()  # half a character is no text
+        if part["format"] != FORMAT or part["minute"] != minute:
             return None
-        for _, bucket, _, _ in values["keys"]:
+        if not all(_fits(part[name], shape) for name, shape in _VALUES.items()):
+            return None
+        for _, bucket, _, _ in part["keys"]:
             key_in(bucket)
-    except (RecursionError, ValueError):
+    except (KeyError, RecursionError, TypeError, ValueError):
         return None
-    shapes = {len(shape): shape for shape in (_QUEUE, _LEARNED)}
-    values["outbound"] = [row for row in values["outbound"] if _fits(row, shapes.get(len(row), int))]
-    total_ns, parts = values["waits"]
-    return {**values, "waits": WaitTimes(parts, total_ns), "recordings": recordings}
+    queues = [row for row in part["outbound"] if _fits(row, _QUEUE)]
+    learned = [row for row in part["outbound"] if _fits(row, _LEARNED)]
+    return {**part, "queues": queues, "learned": learned, "recordings": recordings}
 
 
 def _fits(value: Any, shape: Any) -> bool:
-    """Whether a value of JSON has a shape: a list of any length or of these, a mapping of any or of these names."""
-    if isinstance(shape, dict) and str in shape:
-        return isinstance(value, dict) and _fits([*value], [str]) and _fits([*value.values()], [shape[str]])
+    """Whether a value of JSON has a shape: a mapping of any names, a list of any length, or a list of these."""
     if isinstance(shape, dict):
-        return isinstance(value, dict) and all(_fits(value.get(name), each) for name, each in shape.items())
+        return isinstance(value, dict) and all(_fits(each, shape[str]) for each in value.values())
     if isinstance(shape, list):
         return isinstance(value, list) and all(_fits(each, shape[0]) for each in value)
     if isinstance(shape, tuple):
@@ -295,6 +268,4 @@ def _fits(value: Any, shape: Any) -> bool:
         return type(value) is int and 0 <= value < 2**53  # what JavaScript knows exactly
     if shape is float:
         return value is None or (type(value) in (int, float) and math.isfinite(value))
-    if shape is str:
-        return isinstance(value, str) and not _HALF.search(value)
     return isinstance(value, shape)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
+from starlette.concurrency import run_in_threadpool
+
 from ..clock import monotonic_us
-from ..counts.minutes import Part
+from ..counts.minutes import recording_in
 from ..decision import Charge
 from ..inbound import Blocks
 from ..overrides import Change, Override, Overrides, quotas_under
@@ -17,7 +19,7 @@ from ..quotas import Quota
 from ..stores import Store, reset
 from ..stores.base import owned
 from .access import Tokens
-from .summaries import KeyCounts, RuleSummary, Summaries, Summary
+from .summaries import KeyCounts, RuleSummary, Summaries, Summary, estimate
 
 SHOWN_KEYS = 20
 SHOWN_CHANGES = 20
@@ -65,10 +67,16 @@ class PageState:
                 self._read_us = monotonic_us()
             return self._summary
 
-    async def parts(self) -> list[tuple[int, Part]]:
-        """What all processes have published in the last hour, each part with its minute since the epoch."""
+    async def what_if(self, name: str, quotas: Sequence[Quota]) -> dict[str, Any]:
+        """What quotas would have refused of the requests of a rule in the last hour, as far as they are recorded."""
         await self._read()
-        return list(self._summaries.parts())
+        parts = list(self._summaries.parts())
+
+        def estimated() -> dict[str, Any]:  # reading the recordings takes long as well
+            recordings = [(minute, recording_in(part["recordings"], name)) for minute, part in parts]
+            return asdict(estimate([(minute, each) for minute, each in recordings if each is not None], quotas))
+
+        return await run_in_threadpool(estimated)
 
     async def _as_json(self, read: Summary) -> dict[str, Any]:
         overrides, history, waits = await self._overrides.all(), await self._overrides.history(), read.waits
@@ -76,7 +84,7 @@ class PageState:
         for key in keys:
             del key["bucket"]
             key["key"] = key["key"] if self._show_keys else None
-        times = {"takes": waits.count, "mean": waits.mean, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
+        times = {"takes": waits.count, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
         return {
             "now": read.now,
             "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
@@ -109,13 +117,11 @@ class PageState:
     async def _reset(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
         """Forget what a key has used of a rule."""
         name, key, row = await self._key(fields)
-        charges = [Charge(quota, key, 1, name) for quota in await self._quotas(name)]
-        if row is not None:
-            charges.append(Charge(as_quotas("1/s")[0], key, 1, name))
-            charges[-1].bucket = row.bucket
-        if not charges:
+        buckets: list[Any] = [Charge(quota, key, 1, name) for quota in await self._quotas(name)]
+        buckets += [] if row is None else [row]  # a store needs no more than the bucket
+        if not buckets:
             raise ValueError(f"no process on this store has a rule named {name!r}")
-        await reset(self._store, charges)
+        await reset(self._store, buckets)
         return f"{_shown(fields)} has used nothing of {name} now"
 
     async def _block(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..algorithms import State, decide, most_at_once, unused
 from ..buckets import key_in
+from ..counts import counts_of
 from ..counts.minutes import ALL, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, document_of, part_of
-from ..counts.process_counts import counts_of
 from ..decision import Charge
 from ..quotas import SECOND_US, Quota
 from ..stores import Store
@@ -123,7 +123,7 @@ class Summaries:
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
-        await counts_of(self._store).write_in_process()
+        counts_of(self._store).write_here()
         await self._time.look()
         now = self._time.now_us() / 1e6
         wanted = range(int(now) // 60 - MINUTES + 1, int(now) // 60 + 1)
@@ -168,7 +168,6 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
             if place >= len(minutes) - RECENT_MINUTES:
                 waits.add_all(values["waits"])
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
-    outbound = [(values["process"], row) for values in fresh for row in values["outbound"]]
     latest = [newest[process] for process in sorted(newest)]
     worst = sorted(requests, key=lambda key: (-refused[key], -requests[key]))
     return Summary(
@@ -177,8 +176,8 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
         keys=tuple([KeyCounts(*key, key_in(key[1]), requests[key], refused[key]) for key in worst]),
         waits=waits,
         seconds=seconds,
-        queues=tuple([QueueRow(process, **row) for process, row in outbound if "host" not in row]),
-        learned=tuple([LearnedRow(process, **row) for process, row in outbound if "host" in row]),
+        queues=tuple([QueueRow(values["process"], *row) for values in fresh for row in values["queues"]]),
+        learned=tuple([LearnedRow(values["process"], *row) for values in fresh for row in values["learned"]]),
         processes=tuple([ProcessSummary(each["process"], each["started"], each["minute"] * 60.0) for each in latest]),
     )
 
@@ -188,7 +187,7 @@ def _rules(rows: defaultdict[str, list[Numbers]], newest: Iterable[Mapping[str, 
     penalties: set[str] = set()
     for values in newest:
         quotas.update(values["quotas"])
-        penalties.update(values.get("penalties", ()))
+        penalties.update(values["penalties"])
     for name in sorted({*rows, *quotas, *penalties}):
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*rows[name]))
         text, minutes = "; ".join(quotas.get(name, [])), tuple(rows[name])
@@ -203,7 +202,7 @@ MOST_CELLS = 20_000
 _STEPS = 4
 """The requests of one second are assumed to come in this many steps."""
 
-Seconds = dict[int, int]
+Seconds = Counter[int]
 """How many requests came in each second since the epoch."""
 
 
@@ -231,16 +230,13 @@ def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota
 
 def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seconds], int]:
     """The requests of each client that all recordings are sure to contain, and the bound of their checksums."""
-    below = min([recording.below for _, recording in recordings], default=ALL)
+    below = min([ALL, *[recording.below for _, recording in recordings]])
     while True:
         clients: dict[int, Seconds] = {}
         for minute, recording in recordings:
-            for client, cells in recording.clients.items():
+            for (client, second), count in recording.cells.items():
                 if client < below:
-                    seconds = clients.setdefault(client, {})
-                    for second, count in cells.items():
-                        at = minute * 60 + second
-                        seconds[at] = seconds.get(at, 0) + count
+                    clients.setdefault(client, Counter())[minute * 60 + second] += count
         if below == 1 or sum(map(len, clients.values())) <= MOST_CELLS:
             return clients, below
         below >>= 1

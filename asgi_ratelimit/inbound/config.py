@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 from weakref import ref
 
-from ..counts.repeating import EVERY, Repeating
+from ..counts import EVERY, Repeating
 from ..errors import ConfigurationError, checked_flag
 from ..headers.header_rendering import header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
@@ -270,18 +270,12 @@ class LimitsFile(Repeating):
     """
 
     def __init__(self, path: str | os.PathLike[str], of_program: Options) -> None:
-        super().__init__(_nothing_to_close)
+        super().__init__(lambda: None, _nothing_to_close)
         self._path = path
         self._of_program = of_program
-        self._subscriber: Callable[[], Any] = lambda: None
         # The content at the last look, and that which was read; or the reason why there is none
         self._seen = self._applied = self._read()
         self.options = options_in(self._applied, str(path), of_program)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether somebody has these options."""
-        return self._subscriber() is not None
 
     def watch(self, subscriber: Any) -> None:
         """Call ``options_changed(options)`` of a subscriber after each change; it is held weakly.
@@ -289,7 +283,7 @@ class LimitsFile(Repeating):
         It is called from any thread, and raises ``ValueError`` for options that it does not apply. ``limit_texts()``
         are the limits that it has, by name.
         """
-        self._subscriber = ref(subscriber)
+        self._owner = ref(subscriber)
         self.start()
 
     def is_other_version(self, other: LimitsFile | None) -> bool:
@@ -312,7 +306,7 @@ class LimitsFile(Repeating):
 
     def _reload(self) -> None:
         """Apply and log the changes, or log what is wrong, once for each version of the file."""
-        subscriber = self._subscriber()
+        subscriber = self._owner()
         if subscriber is None:
             return
         before = subscriber.limit_texts()

@@ -24,7 +24,7 @@ from ..headers.header_rendering import delay, draft
 from ..keys import Key, KeyFunction
 from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store
-from ..overrides import limit_text, live_overrides, subscribe
+from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.base import register
@@ -207,12 +207,12 @@ class RateLimit:
         require_agreement(rules)
         warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
-        subscribe(enforcer.store, self)
+        watch_of(enforcer.store).subscribe(self)
         while True:
-            live = live_overrides(enforcer.store)
+            live = watch_of(enforcer.store).live
             plan = Plan([rule for rule in under_overrides(rules, live) if rule.quota])
             self._plans[enforcer] = inherited, plan
-            if live is live_overrides(enforcer.store):
+            if live is watch_of(enforcer.store).live:
                 return plan
 
     def limit_texts(self) -> dict[str, str]:

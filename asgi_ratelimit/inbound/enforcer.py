@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts.process_counts import Counts, counts_of
+from ..counts import Counts, counts_of
 from ..decision import Decision, Take, checked_actual, is_outage, without
 from ..errors import StoreError
 from ..headers.header_rendering import Dialect, HeaderOptions
-from ..hooks import Hooks, ObservedRequest, RouteOf
+from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction, client_ip
 from ..limiter import as_store
 from ..stores import Decisions, MemoryStore, Store, settle
@@ -150,7 +150,7 @@ class Enforcer:
         for decision in decisions:
             if decision.delay and not decision.shadow:
                 waited = decision.delay
-            self.hooks(self.name, decision, latency, waited, request)
+            self.hooks(Event(self.name, decision, latency, waited, request))
             latency = waited = None
 
     def answer_of(self, decision: Decision) -> OnLimited | None:

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
-from ..counts.process_counts import Counts
+from ..counts import Counts
 from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..hooks import Failure, Hooks

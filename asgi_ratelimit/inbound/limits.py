@@ -21,7 +21,7 @@ from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_c
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
-from ..overrides import names_of_limits
+from ..overrides import watch_of
 from ..stores import Store, settle
 from .delays import Taken, give_back, see_through
 from .enforcer import Enforcer, Handler
@@ -349,7 +349,7 @@ class Limits:
         if name is None or any(_is_of(charge, name) for charge in charges):
             return
         stores = [self._request_limits.enforcer.store, *self._request_limits.stores]
-        names = set[str]().union(*map(names_of_limits, stores))
+        names = {name for store in stores for name in watch_of(store).limit_texts()}
         if name not in names:
             here = dict.fromkeys(each for charge in charges for each in (charge.name, charge.quota.name))
             listed = ", ".join(map(repr, here or sorted(names))) or "none"

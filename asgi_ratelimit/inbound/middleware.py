@@ -9,7 +9,6 @@ from dataclasses import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..buckets import DEFAULT_NAME
-from ..counts.process_counts import counts_of
 from ..decision import OnError
 from ..errors import ConfigurationError, shows_use
 from ..headers.header_rendering import DialectName, HeaderOptions, header_options
@@ -18,7 +17,7 @@ from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..logs import warn_once
-from ..overrides import limit_text, live_overrides, subscribe
+from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.base import register
@@ -108,7 +107,7 @@ class RateLimitMiddleware:
         self.is_unnamed = options.name is None  # whether its own quota is named after the place where it stands
         if not self.is_unnamed:
             self._own_names(self.rule_table)
-        subscribe(self._store, self)
+        watch_of(self._store).subscribe(self)
 
     def options_changed(self, options: Options) -> None:
         """Apply the current options of the file, except those that count only at the next start; from any thread.
@@ -142,10 +141,10 @@ class RateLimitMiddleware:
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
         while True:
-            options, place, live = self._options, self._place, live_overrides(self._store)
+            options, place, live = self._options, self._place, watch_of(self._store).live
             table = self.rule_table = self._table_of(options)
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
-            if options is self._options and place is self._place and live is live_overrides(self._store):
+            if options is self._options and place is self._place and live is watch_of(self._store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
         if self._has_started:
             self._warn()
@@ -209,7 +208,7 @@ class RateLimitMiddleware:
                 scope.pop(SCOPE_KEY, None)
 
     def _table_of(self, options: Options) -> RuleTable:
-        overrides = live_overrides(self._store)
+        overrides = watch_of(self._store).live
         return RuleTable(options, self._enforcer.failures, self._place, self._root, overrides)
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
@@ -226,7 +225,6 @@ class RateLimitMiddleware:
             warn_once("a-middleware-that-limits-nothing", NO_LIMITS)
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
-        counts_of(self._store).start()
         self._has_started = True
         self._warn()
         if self._file is not None:

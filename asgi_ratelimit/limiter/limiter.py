@@ -11,10 +11,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts.process_counts import counts_of
+from ..counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError, shows_use
-from ..hooks import Hook, Hooks
+from ..hooks import Event, Hook, Hooks
 from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
@@ -303,7 +303,7 @@ class Limiter:
             if decision is not None:
                 self.count(decision)
                 if self._is_observed:
-                    self.hooks(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS)
+                    self.hooks(Event(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS))
         return decision
 
     def let_pass(self, take: Take, word: str) -> CallStore:
@@ -323,7 +323,7 @@ class Limiter:
             decision = replace(decision, shadow=True)
         self.count(decision)
         if self._is_observed:
-            self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
+            self.hooks(Event(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS))
         return decision if word is None else counted(decision)
 
     def count(self, decision: Decision) -> None:
@@ -427,7 +427,6 @@ class SyncLimiter:
 
         That includes a store that was passed in and that others use. The next take of any of them opens it again.
         """
-        self._limiter.hooks.close()
         self._run(self._limiter.store.aclose())
 
     def __enter__(self) -> SyncLimiter:

@@ -2,36 +2,26 @@
 
 Each needs its library, which is imported at first use: ``pip install "asgi-ratelimit-pacer[prometheus]"``, or
 ``[opentelemetry]``. The instruments are named like those of ASP.NET's rate limits in the semantic conventions of
-OpenTelemetry, and the number of their series is bounded.
+OpenTelemetry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, shows_use, to_install
 from ..hooks import Event, Failure, Hook, StoreCall
+from ..stores import ByStore
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from prometheus_client import CollectorRegistry
 
 __all__ = ["opentelemetry", "prometheus"]
-
-MAX_SERIES = 200
-"""The most sets of labels of an instrument in a process."""
-
-OTHER = "other"
-"""Replaces the names in all further sets."""
-
-_NO_NAMES = ("result", "outcome", "function")
-"""The labels with few values of this package. All others are names of the program, which may be many."""
 
 _FAST = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _SLOW = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0)
@@ -88,12 +78,11 @@ INSTRUMENTS = (
 class MetricsHook:
     """A hook that counts decisions and failures, and measures queues and the store. ``bind`` makes an instrument.
 
-    An instrument has at most ``MAX_SERIES`` series, and then one for each set of labels that are not names. No label is
-    a key, a path, or anything else that clients choose.
+    No label is a key, a path, or anything else that clients choose.
     """
 
     def __init__(self, bind: Callable[[Instrument], Bind]) -> None:
-        self._series = {each.short_name: (each, bind(each), dict[Labels, Any]()) for each in INSTRUMENTS}
+        self._series = {each.short_name: cache(bind(each)) for each in INSTRUMENTS}
 
     def __call__(self, event: Event) -> None:
         """Count a decision."""
@@ -122,26 +111,11 @@ class MetricsHook:
 
     def record(self, short_name: str, value: float, *labels: str) -> None:
         """Record a value of an instrument under these labels."""
-        instrument, bind, records = self._series[short_name]
-        if labels not in records and len(records) >= MAX_SERIES:
-            labels = tuple([each if label in _NO_NAMES else OTHER for label, each in zip(instrument.labels, labels)])
-        record = records.get(labels)
-        if record is None:
-            record = records[labels] = bind(labels)
-        record(value)
+        self._series[short_name](labels)(value)
 
 
-_hooks: WeakKeyDictionary[Any, MetricsHook] = WeakKeyDictionary()
-_lock = Lock()
-
-
-def _hook_of(library: object, bind: Callable[[Instrument], Bind]) -> MetricsHook:
-    """The hook of a registry or provider: always the same one, so that the numbers of all its users add up."""
-    with _lock:
-        hook = _hooks.get(library)
-        if hook is None:
-            hook = _hooks[library] = MetricsHook(bind)
-        return hook
+_hooks: ByStore[MetricsHook] = ByStore()
+"""The hook of a registry or provider: always the same one, so that the numbers of all its users add up."""
 
 
 @shows_use("prometheus(registry)")
@@ -158,9 +132,7 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
         raise ImportError(f"metrics.prometheus() needs prometheus_client: {to_install('prometheus')}") from error
     registry = REGISTRY if registry is None else registry
     if not isinstance(registry, CollectorRegistry):
-        raise ConfigurationError(
-            f"registry must be a CollectorRegistry of prometheus_client, not {registry!r}: prometheus()"
-        )
+        raise ConfigurationError(f"registry must be a CollectorRegistry, not {registry!r}: prometheus()")
 
     def bind(instrument: Instrument) -> Bind:
         options: dict[str, Any] = {"registry": registry}
@@ -173,7 +145,7 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
         verb = {"gauge": "set", "histogram": "observe"}.get(instrument.kind, "inc")
         return lambda labels: getattr(metric.labels(*labels) if labels else metric, verb)
 
-    return _hook_of(registry, bind)
+    return _hooks.made(registry, lambda _: MetricsHook(bind))
 
 
 @shows_use("opentelemetry(meter_provider)")
@@ -189,9 +161,7 @@ def opentelemetry(meter_provider: MeterProvider | None = None) -> Hook:
         raise ImportError(f"metrics.opentelemetry() needs opentelemetry: {to_install('opentelemetry')}") from error
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):
-        raise ConfigurationError(
-            f"meter_provider must be a MeterProvider of opentelemetry, not {provider!r}: opentelemetry()"
-        )
+        raise ConfigurationError(f"meter_provider must be a MeterProvider, not {provider!r}: opentelemetry()")
     meter = provider.get_meter("asgi_ratelimit", version("asgi-ratelimit-pacer"))
     verbs = {"counter": "add", "up_down_counter": "add", "gauge": "set", "histogram": "record"}
 
@@ -202,4 +172,4 @@ def opentelemetry(meter_provider: MeterProvider | None = None) -> Hook:
         record = getattr(made, verbs[instrument.kind])
         return lambda labels: partial(record, attributes=dict(zip(instrument.labels, labels)))
 
-    return _hook_of(provider, bind)
+    return _hooks.made(provider, lambda _: MetricsHook(bind))

@@ -105,7 +105,6 @@ class PacedTransport(WrappingTransport):
         try:
             self._transport.close()
         finally:
-            self._limiter.hooks.close()
             if self._owns_store and not self._limiter.store.in_process:
                 background_loop.run(self._limiter.aclose())
 

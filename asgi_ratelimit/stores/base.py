@@ -171,10 +171,6 @@ class ByStore(WeakKeyDictionary[Any, T]):
             return value
 
 
-before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
-"""A function that is awaited before a store closes its connections, if it has any; it must not refer to the store."""
-
-
 def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
     """All keys that live, and their values; other threads may add some meanwhile."""
     keys = [each() for each in values.keyrefs()]

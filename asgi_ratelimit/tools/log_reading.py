@@ -72,10 +72,6 @@ class LogReader:
     in_whole_seconds: bool = False
     """Whether the times are whole seconds, over which the requests were spread."""
 
-    def __post_init__(self) -> None:
-        if len({*self.names}) < len(self.names):
-            raise ConfigurationError(f"{' '.join(self.names)}: a log that is named twice counts twice")
-
     def requests(self) -> Iterator[LoggedRequest]:
         """All requests.
 

@@ -29,7 +29,8 @@ from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
 from ..stores import MemoryStore
-from .coverage import quotas_as_text
+from ..testing import SteppedClock
+from . import quotas_as_text
 from .log_lines import LoggedRequest
 
 MINUTE = 60
@@ -105,15 +106,6 @@ class Count:
             self.first_us = time_us
 
 
-class _LogClock:
-    """A clock that shows the time of the latest request of a log."""
-
-    time_us = 0
-
-    def now_us(self) -> int:
-        return self.time_us
-
-
 class Replay:
     """Decides the requests of a log under the rules of ``limits``, and counts.
 
@@ -125,7 +117,7 @@ class Replay:
 
     def __init__(self, limits: RuleTable) -> None:
         self._limits = limits
-        self._clock = _LogClock()
+        self._clock = SteppedClock()
         self._store = MemoryStore(max_keys=10**12, clock=self._clock)  # none is ever forgotten
         self.requests = self.refused = self.unlimited = self.keyless = self.delayed = 0
         self.clients: dict[str, bool] = {}
@@ -137,7 +129,7 @@ class Replay:
         """Replay the requests, which must come in the order of their times."""
         for request in requests:
             time_us, key, _, _ = request
-            self._clock.time_us = int(time_us)
+            self._clock.move_to(time_us / SECOND_US)
             is_refused = await self._refuses(request)
             self.requests += 1
             self.refused += is_refused

@@ -25,8 +25,9 @@ from asgi_ratelimit import (
     SyncLimiter,
     pace,
 )
-from asgi_ratelimit.counts.process_counts import counts_of
+from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.dashboard import summary
+from asgi_ratelimit.overrides import watch_of
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
@@ -181,12 +182,13 @@ def test_a_forked_child_publishes_its_own(redis_url: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_server: RedisServer) -> None:
-    """Publishing ends with it, and closes its connection, also where nobody has closed the store."""
+    """Publishing and watching end with it, and close their connections, also where nobody has closed the store."""
     before = connections(redis_server)
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await Limiter("5/hour", store=store, name="mails").rate_limit("ann")
     await store.aclose()
     counts_of(store).start()  # as for a call that leaves later
+    watch_of(store).start()
     await until_async(lambda: asyncio.to_thread(lambda: seen_at(redis_url)))
     gone = weakref.ref(store)
     del store
@@ -210,6 +212,6 @@ async def test_closing_during_an_outage_asks_once(clock: SteppedClock) -> None:
             await summary(store)
             clock.advance(60)
         tries.clear()
-        await counts_of(store).write(int(clock.now))
+        await counts_of(store).run()
     assert len(tries) == 1
     assert await seen(store) == {"mails": (5, 0, 0)}

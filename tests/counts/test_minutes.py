@@ -31,8 +31,8 @@ def recording(added: list[tuple[int, dict[str, int]]], most: int = 10**6) -> Rec
 def test_a_client_is_recorded_whole_or_not_at_all(added: list[tuple[int, dict[str, int]]], most: int) -> None:
     """A full recording forgets clients, and whoever is left in it is recorded as in one without a bound."""
     every, some = recording(added), recording(added, most)
-    assert some.clients == {client: cells for client, cells in every.clients.items() if client < some.below}
-    assert some.cells <= most or some.below == 1
+    assert some.cells == {cell: count for cell, count in every.cells.items() if cell[0] < some.below}
+    assert len(some.cells) <= most or some.below == 1
 
 
 @given(seconds)
@@ -49,11 +49,10 @@ HOSTILE = [
     b"nonsense",
     b"[" * 100_000,
     b'{"api":[1]}',
-    b'{"api":[99999999999,{}]}',
-    b'{"api":[1e400,{}]}',
-    b'{"api":[1,{"x":{"1":1}}]}',
-    b'{"api":[1,{"1":{"1":-1}}]}',
-    b'{"api":[1,{"1":{"1":1' + b"0" * 30 + b"}}]}",
+    b'{"api":[1e400,[]]}',
+    b'{"api":[1,[["x",1,1]]]}',
+    b'{"api":[1,[[1,1,-1]]]}',
+    b'{"api":[1,[[1,1,1' + b"0" * 30 + b"]]]}",
 ]
 
 
@@ -82,7 +81,7 @@ VALUES: dict[str, Any] = {
     "started": 1,
     "rules": {"api": [1, 0, 0, 0, 0]},
     "seconds": [[3, 1, 0, 0, 0, 0]],
-    "waits": [0, [0] * 49],
+    "waits": [0] * 49,
     "keys": [["api", "api:per-minute:{ann}", 1, 0]],
     "quotas": {"api": ["1/minute"]},
     "penalties": ["api"],
@@ -100,15 +99,16 @@ def test_a_right_part_is_read() -> None:
     """With values that a later version may add."""
     read = part_of(part(more=1), 7)
     assert read is not None
-    assert (read["rules"], read["waits"].count, recording_in(read["recordings"], "api")) == (VALUES["rules"], 0, None)
+    assert (read["rules"], recording_in(read["recordings"], "api")) == (VALUES["rules"], None)
     assert part_of(part(), 8) is None
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_part_that_lacks_a_value_is_left_out(name: str) -> None:
     """So does one with any other kind of value."""
-    for value in (..., None, 5.5, "x", [5], [[]], {"x": 5}, [1, [0] * 48], [[0, -1, 0, 0, 0, 0]], float("inf"), 10**30):
-        assert part_of(part(**{name: value}), 7) is None or (name, value) in [("process", "x"), ("outbound", [{}])]
+    for value in (..., None, 5.5, "x", [5], [{}], {"x": 5}, [0] * 48, [[0, -1, 0, 0, 0, 0]], float("inf"), 10**30):
+        is_right = (name, value) in [("process", "x"), ("outbound", [[0, -1, 0, 0, 0, 0]])]
+        assert (part_of(part(**{name: value}), 7) is not None) == is_right
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,8 @@ def test_a_part_with_texts_that_are_none_is_left_out(hostile: dict[str, Any]) ->
 
 def test_rows_that_are_not_right_are_left_out() -> None:
     """The counts of the process stay."""
-    queue = {"name": "mails", "waiting": 3}
-    learned = {**queue, "host": "x", "limit": 5.5, "remaining": None, "under_way": 1, "paused_for": 0}
-    wrong = [{}, {**queue, "more": 1}, {**queue, "waiting": "3"}, {**learned, "limit": float("inf")}, {"host": "x"}]
+    queue, learned = ["mails", 3], ["shop", "mails", 5.5, None, 1, 3, 0]
+    wrong = [[], [*queue, 1], ["mails", "3"], ["shop", "mails", float("inf"), None, 1, 3, 0]]
     read = part_of(part(outbound=[queue, *wrong, learned]), 7)
     assert read is not None
-    assert read["outbound"] == [queue, learned]
+    assert (read["queues"], read["learned"]) == ([queue], [learned])

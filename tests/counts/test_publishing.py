@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, Rule, StoreTimeout
+from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.counts.minutes import document_of, part_of
-from asgi_ratelimit.counts.process_counts import counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import outbound_sources
@@ -43,7 +43,7 @@ async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> 
         for second in range(180):
             if second in (10, 11, 12):
                 await take(store)
-            await counts_of(store).write_in_process()
+            counts_of(store).write_here()
             clock.advance(1)
     assert len(written) == 4
     assert len({*written}) == 1
@@ -60,23 +60,25 @@ async def test_what_servers_invent_is_bounded(clock: SteppedClock) -> None:
     outbound_sources.add(source)
     clock.advance(10)
     await take(store)
-    await counts_of(store).write_in_process()
+    counts_of(store).write_here()
     minute = int(clock.now) // 60
     ((_, content),) = (await store.documents.read_parts(document_of(minute))).items()
     part = part_of(content, minute)
     assert part is not None
     assert len(content) < 100_000
     assert part["rules"] == {"mails": [1, 0, 0, 0, 0]}
-    assert len(part["outbound"]) == 200
+    assert len(part["queues"]) == 200
 
 
 async def test_the_worst_keys_are_published(clock: SteppedClock) -> None:
     """Of many, those with the most refusals, and then those with the most requests."""
     store = MemoryStore(clock=clock)
-    for number in range(100):
+    for number in range(300):
         await take(store, times=5 - number % 5, key=f"key {number}")
     keys = (await summary(store)).keys
-    assert [(key.requests, key.refused) for key in keys] == [(5, 2)] * 20 + [(4, 1)] * 20
+    assert [(key.requests, key.refused) for key in keys] == [(5, 2)] * 60 + [(4, 1)] * 60 + [(3, 0)] * 60 + [
+        (2, 0)
+    ] * 20
 
 
 async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:
@@ -132,5 +134,5 @@ async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, st
         for number in range(20):
             await take(store, times=number < 12, key=f"key {number}")
             clock.advance(0.25)
-            await counts_of(store).write_in_process()
+            counts_of(store).write_here()
     assert await published(store) == (12, 0)

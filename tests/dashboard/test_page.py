@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 
 from asgi_ratelimit import MemoryStore, StoreTimeout
-from asgi_ratelimit.dashboard import dashboard
-from asgi_ratelimit.dashboard.app import FILES
+from asgi_ratelimit.dashboard import FILES, dashboard
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor
 

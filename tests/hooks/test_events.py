@@ -25,7 +25,7 @@ from asgi_ratelimit import (
     Rule,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
+from asgi_ratelimit.hooks import Event, Failure, failures
 from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
 
@@ -157,19 +157,6 @@ async def test_a_limiter_calls_its_hooks_with_every_take() -> None:
     assert [(event.method, event.path, event.route, event.request) for event in events] == [(None,) * 4] * 4
     assert events[2].decision is caught.value.decision
     assert events[3].decision is refused
-
-
-class Seen:
-    """A hook that is made by a call."""
-
-    def __call__(self, event: Event) -> None: ...
-
-
-@pytest.mark.parametrize("hook", [log_refusals, Seen])
-def test_a_hook_that_lacks_its_call_is_refused_at_start_up(hook: Any) -> None:
-    """It would make a new hook of each event, and count nothing."""
-    with pytest.raises(ConfigurationError, match=rf"lacks its call: hooks=\[{hook.__name__}\(\)\]"):
-        RateLimitMiddleware(ok, "1/s", hooks=[hook])
 
 
 @pytest.mark.parametrize("hooks", [None, 5, print], ids=["none", "a number", "a function"])

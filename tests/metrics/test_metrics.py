@@ -1,24 +1,21 @@
-"""Metrics for Prometheus and OpenTelemetry, as their own libraries expose them: all of the docs, and bounded."""
+"""Metrics for Prometheus and OpenTelemetry, as their own libraries expose them: all of the docs."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RedisStore, Rule, metrics
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RedisStore, Rule
 from asgi_ratelimit.hooks import StoreCall
-from asgi_ratelimit.metrics import INSTRUMENTS, Instrument, MetricsHook, opentelemetry, prometheus
+from asgi_ratelimit.metrics import INSTRUMENTS, Instrument, opentelemetry, prometheus
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok
 from tests.support.server import ROOT
@@ -187,25 +184,6 @@ def test_the_extra_of_a_missing_library(library: str, name: str, other: str) -> 
     assert message.startswith(f'metrics.{name}() needs {library}: pip install "asgi-ratelimit-pacer[{name}]"')
     assert message.endswith(f', or, in a checkout, pip install ".[{name}]"')
     assert works == "True"
-
-
-@given(st.lists(st.tuples(st.text(max_size=3), st.sampled_from(["allowed", "refused"])), max_size=60))
-def test_series_are_always_bounded(decisions: list[tuple[str, str]]) -> None:
-    """However many names there are, nothing is lost: what is too much is under ``other``, by its result."""
-    recorded: Counter[tuple[str, ...]] = Counter()
-
-    def bind(instrument: Instrument) -> Any:
-        return lambda labels: lambda value: recorded.update({labels: value})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "MAX_SERIES", 5)
-        hook = MetricsHook(bind)
-        for rule, result in decisions:
-            hook.record("requests", 1, rule, "per-hour", result)
-    assert len(recorded) <= 5 + 2
-    assert recorded.total() == len(decisions)
-    results = Counter(labels[-1] for labels in recorded.elements())
-    assert results == Counter(result for _, result in decisions)
 
 
 ROW = re.compile(r"^\| `(asgi_ratelimit\.[\w.]+)` \| `(\w+)` \| ([\w -]+?)(?: \(gauge\))? \| ([^|]*)\|", re.MULTILINE)

@@ -151,8 +151,8 @@ async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.Lo
     await until(lambda: limiter.quotas[0].limit == 5)
     await until(lambda: len(caplog.records) == 2)
     assert [record.getMessage() for record in caplog.records] == [
-        "api: 5/hour -> 8/hour for 3600 s, by alice",
-        "api: 8/hour -> 5/hour, because its time is over",
+        "api: 5/hour -> 8/hour, by alice",
+        "api: 8/hour -> 5/hour",
     ]
 
 

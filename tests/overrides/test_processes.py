@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asgi_ratelimit import Limiter, Overrides, RedisStore
-from asgi_ratelimit.counts.repeating import Repeating
+from asgi_ratelimit.counts import Repeating
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
@@ -120,8 +120,6 @@ def connections(server: RedisServer) -> int:
 class Work(Repeating):
     """Work that notes what is done, and may fail."""
 
-    is_needed = True
-
     def __init__(self, error: Exception | None = None) -> None:
         self.runs, self._error = list[int](), error
         self.closed = closed = list[int]()
@@ -129,7 +127,7 @@ class Work(Repeating):
         async def close() -> None:
             closed.append(1)
 
-        super().__init__(close)
+        super().__init__(lambda: self, close)
 
     async def run(self) -> float:
         self.runs.append(1)
@@ -141,7 +139,7 @@ class Work(Repeating):
 @pytest.mark.anyio
 async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure is logged, and the work is done again."""
-    monkeypatch.setattr("asgi_ratelimit.counts.repeating.EVERY", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.counts.EVERY", 0.01)
     failing = Work(RuntimeError("no work today"))
     failing.start()
     failing.start()

@@ -34,7 +34,6 @@ LAYERS = (
 
 OPTIONAL = {
     "aiohttp",
-    "argcomplete",
     "fastapi",
     "httpx",
     "httpx2",

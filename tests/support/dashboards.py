@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from asgi_ratelimit import RateLimitMiddleware, Rule, Store
-from asgi_ratelimit.counts.process_counts import counts_of
+from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.dashboard import dashboard
 
 ORIGIN = "http://example"

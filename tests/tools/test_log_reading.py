@@ -130,13 +130,6 @@ def test_one_second_that_fills_windows_takes_little_memory(monkeypatch: pytest.M
     assert (len(read), read[0], read[-1] < AT + 1_000_000) == (1000, AT, True)
 
 
-def test_a_log_that_is_named_twice_is_an_error(tmp_path: Path) -> None:
-    """Its requests would count twice."""
-    name = written(tmp_path / "a", EXAMPLE)
-    with pytest.raises(ConfigurationError, match="a log that is named twice counts twice"):
-        LogReader([name, name])
-
-
 def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     """One that is cut short, or not compressed as it seems."""
     data = gzip.compress(b"\n".join(f"{EXAMPLE} {number}".encode() for number in range(5000)))

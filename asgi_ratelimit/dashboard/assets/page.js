@@ -57,8 +57,8 @@ function showTotals() {
   const decided = total("admitted") + total("refused") + total("shadowed");
   const latest = state.seconds.slice(-11, -1);
   const rate = sum(latest.map((row) => row[1] + row[2] + row[3])) / Math.max(latest.length, 1);
-  const { kind, takes, mean, p99 } = state.store;
-  const waits = takes ? [duration(p99), `99 % of takes, mean ${duration(mean)}`] : ["–", kind === "memory" ? "in this process" : "no takes yet"];
+  const { kind, takes, p50, p99 } = state.store;
+  const waits = takes ? [duration(p99), `99 % of takes, half within ${duration(p50)}`] : ["–", kind === "memory" ? "in this process" : "no takes yet"];
   const tiles = [
     ["Admitted", count(total("admitted")), `${rate < 10 ? rate.toFixed(1) : count(rate)} requests/s now`, "admitted"],
     ["Refused", count(total("refused")), share(total("refused"), decided), "refused"],

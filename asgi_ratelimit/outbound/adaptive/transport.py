@@ -11,7 +11,7 @@ from typing import Any
 
 from ...algorithms import TokenBucketState
 from ...clock import SystemClock
-from ...counts.process_counts import counts_of
+from ...counts import counts_of
 from ...decision import Charge, Decision, Take
 from ...errors import ConfigurationError, shows_use
 from ...headers import MAX_DELAY, ServerLimits, parse
@@ -90,6 +90,7 @@ class AdaptiveTransport(WrappingTransport):
         self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, limiter)
         outbound_sources.add(self)
+        counts_of(self._store)  # they publish its rows
 
     def __repr__(self) -> str:
         return f"AdaptiveTransport({self._transport!r}, profile={self._profile.name!r})"
@@ -109,7 +110,6 @@ class AdaptiveTransport(WrappingTransport):
         """Send a request when its server's limits allow it."""
         if not self._serves:
             self._check_client(request, is_async=False)
-        counts_of(self._store).start()
         return run_sync(self._send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -117,7 +117,6 @@ class AdaptiveTransport(WrappingTransport):
         if not self._serves_async:
             self._check_client(request, is_async=True)
         running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
-        counts_of(self._store).start()
         return await run_async(self._send(request))
 
     def close(self) -> None:

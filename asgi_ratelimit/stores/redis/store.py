@@ -6,11 +6,11 @@ import asyncio
 import math
 import os
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import getrandbits
-from typing import cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from ...algorithms import unused
@@ -18,7 +18,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError, shows_use
-from ..base import OPERATION_TTL, Decisions, Observer, before_closing, checked_operation_ttl
+from ..base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl
 from ..documents import RedisDocuments
 from ..event_loops import ByLoop, see_all_through
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
@@ -73,8 +73,8 @@ class RedisStore:
         self._commands = CommandsByLoop(server, max(timeout, LEAST_TIMEOUT))
         self.documents = RedisDocuments(escaped(prefix), self._commands)
         """The documents that processes share beside the buckets."""
-        self._begun: Callable[[], None] | None = None
-        self._ended: Callable[[], Awaitable[None]] | None = None
+        self._attached: list[Any] = []
+        """Work that goes on beside an event loop while that uses the store."""
         self.begin_anew()
         _stores.add(self)
 
@@ -140,24 +140,26 @@ class RedisStore:
         new connections.
         """
         await see_all_through(self)
-        last = before_closing.get(self)
-        if last is not None:
-            await last()
         if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()
         await self._nodes.aclose()
-        if not self._nodes and self._ended is not None:
-            await self._ended()
+        await asyncio.gather(*[each.end() for each in self._attached])
+        if self._nodes:  # of other event loops
+            self._start()
         await self._commands.aclose()
 
-    def when_used(self, begun: Callable[[], None], ended: Callable[[], Awaitable[None]]) -> None:
-        """Call ``begun`` when one more event loop uses the store, and wait for ``ended`` when the last one closes it.
+    def attach(self, work: Any) -> None:
+        """Start some work when an event loop begins to use the store, and end it when the loop closes the store.
 
-        The functions replace those that were given before.
+        It must not refer to the store.
         """
-        self._begun, self._ended = begun, ended
+        self._attached.append(work)
         if self._nodes:
-            begun()
+            work.start()
+
+    def _start(self) -> None:
+        for each in self._attached:
+            each.start()
 
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
@@ -193,8 +195,7 @@ class RedisStore:
     def _begin(self) -> Node | ClusterNodes:
         server = self._context.server
         kind = ClusterNodes if server.is_cluster else Node
-        if self._begun is not None:
-            self._begun()
+        self._start()
         return kind(self._context, Connection(server), server.name)
 
 

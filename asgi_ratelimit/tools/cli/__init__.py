@@ -6,8 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -37,9 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_commands(commands)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-        with suppress(ImportError):
-            import_module("argcomplete").autocomplete(parser)
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)

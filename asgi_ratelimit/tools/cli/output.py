@@ -47,7 +47,6 @@ def progress(what: str) -> Iterator[Callable[[int], None]]:
             print(f"\r{what}: {done:,}", end="", file=sys.stderr, flush=True)
 
     try:
-        advance(0)
         yield advance
     finally:
         if is_terminal:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from ...dashboard import Summary, summary
 from ...errors import ConfigurationError
@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
 
 async def peek(store: RedisStore, options: argparse.Namespace) -> bool:
     """Print the limit that is in force, the buckets of a key, and its block."""
-    stored = await _of_key(options)
+    stored, _ = await _scanned(options, options.key, sys.maxsize)
     blocked_for = await Blocks(store=store, name=options.name).blocked_for(options.key)
     override = (await Overrides(store).all()).get(options.name)
     own = next((rule.quotas for rule in (await summary(store)).rules if rule.name == options.name), "")
@@ -185,11 +185,6 @@ def _nothing(options: argparse.Namespace) -> str:
     return f"{options.key!r} has used nothing of {options.name!r}"
 
 
-async def _of_key(options: argparse.Namespace) -> list[StoredBucket]:
-    """The buckets of a key, for which the whole store is searched."""
-    return (await _scanned(options, options.key, sys.maxsize))[0]
-
-
 async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> tuple[list[StoredBucket], Scan]:
     """The buckets among the first keys of the store, except those of blocks."""
     scan = Scan(options.store, prefix=options.prefix, timeout=TIMEOUT)
@@ -202,8 +197,8 @@ async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> t
 
 async def reset(store: RedisStore, options: argparse.Namespace) -> bool:
     """Forget the buckets of a key."""
-    stored: list[Any] = await _of_key(options)
-    await store.reset(stored)  # a store needs no more than the buckets
+    stored, _ = await _scanned(options, options.key, sys.maxsize)
+    await store.reset(cast("Any", stored))  # a store needs no more than the buckets
     names = [each.quota for each in stored]
     _answer(options, f"reset: {', '.join(names)}" if names else _nothing(options), reset=names)
     return bool(names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,25 +41,6 @@ def test_nothing_that_is_read_controls_a_terminal(tmp_path: Path, capsys: pytest
     assert "pwned" in out
     assert "pwned" in err
     assert all(each == "\n" or each.isprintable() for each in out + err)
-
-
-def test_completion_offers_commands() -> None:
-    """The shell asks by a variable, and reads the answer from a file of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _COMPLETE], stdout=subprocess.PIPE, env={**os.environ, **_ASKED}, text=True
-    ) as process:
-        assert process.stdout is not None
-        offered = process.stdout.read().split("\x0b")
-    assert {"peek", "reset", "what-if"} <= {each.strip() for each in offered}
-
-
-_ASKED = {"_ARGCOMPLETE": "1", "COMP_LINE": "asgi-ratelimit ", "COMP_POINT": "15", "_ARGCOMPLETE_IFS": "\x0b"}
-_COMPLETE = """
-import os
-os.dup2(1, 8)  # where the shell reads
-from asgi_ratelimit.tools.cli import main
-main([])
-"""
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(log: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import Blocks, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.counts.process_counts import counts_of
+from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, http, ok
