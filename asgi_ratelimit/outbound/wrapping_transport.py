@@ -1,4 +1,4 @@
-"""The common base of transports for clients of httpx and httpx2, and what they may wrap and serve."""
+"""The common base of transports for clients of httpx and httpx2: what they may wrap and serve, and their two faces."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
+from ..hooks import Hooks
+from ..stores import Store
+from ..stores.event_loops import see_all_through
+from ..waiting.drivers import Flow, background_loop, run_async, run_sync
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -26,6 +30,49 @@ class WrappingTransport(_Transport):
     """Whether a request has shown that the client is of the right kind, for a client without ``async``."""
     _serves_async: bool
     _example: str
+    _store: Store
+    _owns_store: bool
+    """Whether it was opened here, so that it is closed with the transport."""
+    _hooks = Hooks(())
+    """Those whose calls are completed when it is closed."""
+
+    def _send(self, request: Any) -> Flow[Any]:
+        """Send a request, and return its answer."""
+        raise NotImplementedError
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request when it may go."""
+        if not self._serves:
+            self._check_client(request, is_async=False)
+        return run_sync(self._send(request))
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request when it may go."""
+        if not self._serves_async:
+            self._check_client(request, is_async=True)
+        return await run_async(self._send(request))
+
+    def close(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        try:
+            self._transport.close()
+        finally:
+            self._hooks.close()
+            if self._owns_store and not self._store.in_process:
+                background_loop.run(self._close_store())
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        try:
+            await self._transport.aclose()
+        finally:
+            await self._hooks.aclose()
+            if self._owns_store:
+                await self._close_store()
+
+    async def _close_store(self) -> None:
+        await see_all_through(self._store)
+        await self._store.aclose()
 
     def _wrap(self, transport: Any, example: str) -> None:
         """Wrap a transport, as in ``example``, ``"AdaptiveTransport({})"``.

@@ -29,10 +29,9 @@ from ...stores import MemoryStore, reset, settle
 from ...stores.documents import documents
 from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep, take_all
 from ...waiting.waiter import SlotWaiter, pace_timeout
-from ..sending.pauses import PAUSE, Pauses
-from .buckets import Bucket, PioneerBucket, ReportedBucket
+from ..pauses import PAUSE, Pauses
+from .buckets import Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
-from .refills import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
@@ -74,11 +73,7 @@ PARTS = 60
 MOST_LIMITS = 4
 """The most learned buckets that a take charges, those with the least left; more are too many for one take."""
 
-TINY_BURST, TINY_PERIOD = 2.0, 1.5
-"""A smaller burst bears no request that comes late. With a period so many times as long, one may be late by half a
-unit."""
-
-FORMAT = 3
+FORMAT = 4
 CACHED = 4096
 
 
@@ -345,7 +340,7 @@ class Admission:
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
         for bucket in spent:
             yield from self._pauses.begin(host, (bucket.spent_until_us - now_us) / SECOND_US, _pause_quota(bucket.name))
-            if bucket.rate is not None and not bucket.rate.burst:  # nobody takes any more from the window that ends
+            if bucket.rate is not None:  # nobody takes any more from the window that ends
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
 
@@ -355,8 +350,10 @@ class Admission:
         A window of another length is another bucket of the store, which knows of no request yet. So the old one is
         filled: processes that still charge it are refused, and read of the new one. What was used is taken from that.
         """
-        old, used = bucket.shared_rate, bucket.limit - bucket.reported
+        old, used = bucket.shared_rate, bucket.burst - bucket.reported
         rate = bucket.shared_rate = bucket.rate
+        if old is not None and rate is not None and old.period == rate.period:
+            return  # it is the same bucket of the store
         if old is not None and not old.refills:
             used = max(used, old.limit - (yield from self._fill(host, bucket, old, old.limit)))
         if rate is not None and (old is None or not old.refills):
@@ -404,20 +401,14 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
     A window of a server begins at any time, so a rolling window stands for it, which is a little longer. If units come
-    back one by one, one of them is left unused, and so is half of a small burst, so that requests that overtake others
-    on their way are not refused. If a small burst may be all that there is, no more requests go than units come back in
-    the time that answers may state.
+    back one by one, one of them is left unused, so that requests that overtake others on their way are not refused.
     """
-    limit, period, refills, burst = rate
+    limit, period, refills = rate
     name = f"learned-{_hash(bucket)}"
     quota: Quota
     if refills:
-        period *= TINY_PERIOD if 0.0 < burst < TINY_BURST else 1.0
-        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
+        quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
     else:
-        if burst:
-            units, seconds = limit / period, math.ceil(period / limit)
-            limit, period = max(min(burst, units * seconds // 1), 1.0), seconds
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
         quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
     return Charge(quota, host, min(cost, quota.most), NAME)
@@ -465,10 +456,10 @@ def decoded(content: bytes) -> Record | None:
 def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) -> LearnedLimit:
     known = None
     if rate is not None:
-        most, period, refills, burst = rate
-        known = Rate(float(most), float(period), bool(refills), float(burst))
+        most, period, refills = rate
+        known = Rate(float(most), float(period), bool(refills))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
-        if not (1.0 <= limit < math.inf and known.burst >= 0.0):
+        if not 1.0 <= limit < math.inf:
             raise ValueError("a limit that is charged is a number of units")
     if not (limit >= 0.0 and 0.0 <= cost < math.inf):  # true for NaN, too
         raise ValueError("a limit and a cost are numbers from 0 up")

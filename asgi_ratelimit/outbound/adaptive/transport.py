@@ -23,13 +23,11 @@ from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store
-from ...stores.event_loops import running_loop
-from ...waiting.drivers import Flow, WakeUp, background_loop, run_async, run_sync
+from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, Row, SlotWaiter, outbound_sources, pace_timeout
+from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
 from ..pace_decorator import EVEN_BURST
-from ..sending.exchange import Discard, Send, can_be_sent_again
 from ..wrapping_transport import WrappingTransport
-from .bodies import BodyRule, ReadBody
 from .buckets import Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
@@ -38,6 +36,8 @@ logger = logging.getLogger("asgi_ratelimit")
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, that is learned from an answer."""
+
+OK = 200
 
 LEARNED = TokenBucket(1, 1, name="learned")
 """Stands for the limit of a server in the decision of a ``PaceTimeout``."""
@@ -86,7 +86,7 @@ class AdaptiveTransport(WrappingTransport):
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
-        self._retries, self._bodies = retries, BodyRule(self._profile)
+        self._retries, self._reads_all_bodies = retries, _reports_in_bodies(self._profile)
         new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)
         self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, limiter)
@@ -106,39 +106,9 @@ class AdaptiveTransport(WrappingTransport):
             names = ("host", "name", "limit", "remaining", "under_way", "waiting")
             yield {**{name: getattr(bucket, name) for name in names}, "paused_for": round(bucket.paused_for)}
 
-    def handle_request(self, request: Any) -> Any:
-        """Send a request when its server's limits allow it."""
-        if not self._serves:
-            self._check_client(request, is_async=False)
-        counts_of(self._store).start()
-        return run_sync(self._send(request))
-
-    async def handle_async_request(self, request: Any) -> Any:
-        """Send a request when its server's limits allow it."""
-        if not self._serves_async:
-            self._check_client(request, is_async=True)
-        running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
-        counts_of(self._store).start()
-        return await run_async(self._send(request))
-
-    def close(self) -> None:
-        """Close the wrapped transport, and the store if it was opened here."""
-        try:
-            self._transport.close()
-        finally:
-            if self._owns_store and not self._store.in_process:
-                background_loop.run(self._store.aclose())
-
-    async def aclose(self) -> None:
-        """Close the wrapped transport, and the store if it was opened here."""
-        try:
-            await self._transport.aclose()
-        finally:
-            if self._owns_store:
-                await self._store.aclose()
-
     def _send(self, request: Any) -> Flow[Any]:
         """Send a request, perhaps several times, and return its answer."""
+        counts_of(self._store).start()
         url, now_us = request.url, self._now_us()
         name = url.host if url.port is None else f"{url.host}:{url.port}"
         with self._locked as model:
@@ -206,9 +176,7 @@ class AdaptiveTransport(WrappingTransport):
         response = None
         try:
             response = yield Send(self._transport, request)
-            body = None
-            if self._bodies.wants(response):
-                body = yield ReadBody(response)
+            body = (yield ReadBody(response)) if self._may_report_in_body(response) else None
             report = self._report_of(response, body)
             with self._locked as model:
                 paused = model.answered(call, response.status_code, report, self._now_us())
@@ -224,6 +192,14 @@ class AdaptiveTransport(WrappingTransport):
             raise
         return response, report.is_throttled
 
+    def _may_report_in_body(self, response: Any) -> bool:
+        """Whether the body of an answer may say something about limits, and is short enough to be read for them."""
+        if not self._reads_all_bodies and response.status_code not in (403, 429, 503, 529):
+            return False
+        length = response.headers.get("content-length", "0")
+        is_json = "json" in response.headers.get("content-type", "")
+        return is_json and length.isdecimal() and int(length) <= SMALL_BODY
+
     def _report_of(self, response: Any, body: Any) -> ServerLimits:
         status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
         return parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
@@ -234,6 +210,13 @@ class AdaptiveTransport(WrappingTransport):
         wait_us = take.max_wait_us + max(ready_us - call.deadline_us, 0.0)
         state = TokenBucketState(LEARNED.burst + (ready_us - self._now_us()) * LEARNED.rate, now_us, now_us, 0.0)
         return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))
+
+
+def _reports_in_bodies(profile: Profile) -> bool:
+    """Whether the bodies of answers that look like successes may report limits, or refusals."""
+    sources = [source for limit in profile.limits for source in limit.sources()]
+    reports_limits = any(isinstance(source, str) and source.startswith("body:") for source in sources)
+    return reports_limits or any(OK in refusal.statuses for refusal in profile.refusals)
 
 
 class Changes:
