@@ -102,7 +102,7 @@ class Sender:
                     yield from self._sleep_in_time(paced, here_us)
                 has_waited = decision.wait_us > 0.0
                 if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
-                    yield from self._waiter.depart(decision)
+                    yield from self._waiter.depart(decision.take.charges)
                     return without(decision, Condition)
             except INTERRUPTED:
                 if self._settler is None:

@@ -12,11 +12,11 @@ import asyncio
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
 from ..algorithms import decide, wait
@@ -114,7 +114,8 @@ class SlotWaiter:
         """
         decision = yield from self.wait_for_slot(take, priority, deadline_us)
         try:
-            yield from self.depart(decision)
+            if not decision.repeated:  # a call under an operation that another one has booked does not count
+                yield from self.depart(decision.take.charges)
         except INTERRUPTED:
             yield from self.pass_on(decision)
             raise
@@ -147,24 +148,21 @@ class SlotWaiter:
         step = Finish(self.store, taking)
         return (yield step)  # type: ignore[no-any-return]  # a step has any result
 
-    def depart(self, decision: Decision) -> Flow[None]:
-        """Wait until a call whose slot has come may leave, behind the earlier ones of its first bucket; it then leaves.
-
-        A call under an operation that another one has booked does not count.
-        """
-        take, turn = decision.take, ("departure", decision.take.charges[0].bucket)
-        if decision.repeated or not (self._turns.ahead(turn) or self._spacing_us(take)):
+    def depart(self, charges: Sequence[Charge]) -> Flow[None]:
+        """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
+        turn = "departure", charges[0].bucket
+        if not (self._turns.ahead(turn) or self._spacing_us(charges)):
             return
-        place = yield from self._enter(turn, take, math.inf)
+        place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:
-            while wait_us := self._spacing_us(take):
+            while wait_us := self._spacing_us(charges):
                 yield from sleep(self.clock, wait_us)
         finally:
-            self._turns.leave(place)
+            self._turns.leave(cast("Slot", place))  # there is no deadline
 
-    def _spacing_us(self, take: Take) -> float:
+    def _spacing_us(self, charges: Sequence[Charge]) -> float:
         """As ``CallSpacing.depart``."""
-        return self._waiters.spacing.depart(take.charges, self.now_us(), self._margin)
+        return self._waiters.spacing.depart(charges, self.now_us(), self._margin)
 
     def pass_on(self, decision: Decision, *, has_departed: bool = False) -> Flow[None]:
         """Let the next caller that waits for an equal take go now, at a slot that was not used."""

@@ -104,9 +104,9 @@ class Bucket:
             return self.held_until_us
         return now_us + LOOK_US if self.unsent >= max(self.asking, 1) else now_us
 
-    def not_before(self, now_us: float) -> float:
-        """A time before which no request may go, whatever answers come."""
-        return max(now_us, self.held_until_us)
+    def is_certain(self, now_us: float) -> bool:
+        """Whether no request may go before it is ready, whatever answers come."""
+        return self.held_until_us > now_us
 
     def holds_up(self, _number: int, _now_us: float) -> bool:
         """Whether an admitted request may no longer go, because a pause has begun."""
@@ -165,11 +165,9 @@ class PioneerBucket(Bucket):
         ready_us = super().ready_at(now_us)
         return max(ready_us, self.lease_until_us) if self.is_probed else ready_us
 
-    def not_before(self, now_us: float) -> float:
+    def is_certain(self, now_us: float) -> bool:
         self._move_on(now_us)
-        if self.paused_until_us > now_us:
-            return self.paused_until_us
-        return now_us if self.is_probed else super().not_before(now_us)
+        return self.paused_until_us > now_us or (not self.is_probed and super().is_certain(now_us))
 
     def holds_up(self, epoch: int, now_us: float) -> bool:
         self._move_on(now_us)
@@ -321,11 +319,9 @@ class ReportedBucket(PioneerBucket):
             self.reset_at_us = max(self.used_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
         return self.reset_at_us
 
-    def not_before(self, now_us: float) -> float:
-        certain_us, ready_us = super().not_before(now_us), self.ready_at(now_us)
-        is_open = self.is_probed or self.reset_is_assumed or self.is_estimated
-        is_open |= self.unsent >= max(self.asking, 1)
-        return certain_us if certain_us > now_us or is_open else ready_us
+    def is_certain(self, now_us: float) -> bool:
+        is_open = self.is_probed or self.reset_is_assumed or self.is_estimated or self.unsent >= max(self.asking, 1)
+        return super().is_certain(now_us) or not is_open
 
     def more_at(self, now_us: float) -> float:
         """When there is more of an exhausted bucket; ``now_us`` if that is not known."""

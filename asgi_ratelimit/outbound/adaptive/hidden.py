@@ -153,9 +153,6 @@ class RateBucket(HiddenBucket):
         self._is_awaited |= at_us > now_us
         return max(now_us, at_us)
 
-    def not_before(self, now_us: float) -> float:
-        return max(now_us, self._last_us + SECOND_US / self._ceiling)
-
     def admit(self, now_us: float) -> int:
         interval_us = SECOND_US / self.limit
         passed_us = now_us - self._last_us

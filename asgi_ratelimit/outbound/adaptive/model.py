@@ -219,7 +219,8 @@ class Model:
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
-        return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
+        needed = [(bucket, bucket.ready_at(now_us)) for bucket in call.route.needed(call.host)]
+        return max([now_us, *[ready_us for bucket, ready_us in needed if bucket.is_certain(now_us)]])
 
     def ready_at(self, call: Call, now_us: float) -> float:
         """The latest time at which the first request of a call's route may go, as far as is known."""

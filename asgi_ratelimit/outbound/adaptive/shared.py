@@ -17,15 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from threading import RLock
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 from ...buckets import as_bytes, digest
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import ConfigurationError, RateLimitError, StoreError
 from ...limiter import Limiter
-from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
-from ...stores import MemoryStore, reset, settle
+from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
+from ...stores import reset, settle
 from ...stores.documents import documents
 from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep, take_all
 from ...waiting.waiter import SlotWaiter, pace_timeout
@@ -47,9 +46,6 @@ AHEAD_S = 5.0
 
 ASKED_S = 0.01
 """As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
-
-TOGETHER_S = 0.001
-"""Requests may leave earlier by so much: timers are no more exact, and each late one would lower the rate."""
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
@@ -109,9 +105,7 @@ class LockedModel:
         self._lock.acquire()
         return self._model
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
 
@@ -126,8 +120,6 @@ class Admission:
         self._quotas = () if limiter is None else limiter.quotas
         self._on_error: OnError | None = None if self._quotas else "local"
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
-        self._left = MemoryStore(clock=slots.clock)
-        """The declared quota once more, as of the times at which the requests of this process have really left."""
         self._documents = None
         if not slots.store.in_process:
             with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
@@ -215,7 +207,9 @@ class Admission:
                 paused = yield from self._refusals(pauses)
                 needs, states, is_allowed = (pauses, paused, False) if paused else (needs, states, True)
         if is_allowed:
-            yield from self._depart(needs)
+            declared = [need.charge for need in needs if need.purpose == "quota"]
+            if declared:
+                yield from self._slots.depart(declared)
             return True
         with self._locked as model:
             must_read = self._hold(call, needs, states)
@@ -224,17 +218,6 @@ class Admission:
         if must_read:
             yield from self._read(call)
         return False
-
-    def _depart(self, needs: Sequence[Need]) -> Flow[None]:
-        """Wait behind requests that have left late, so that no interval has more of them than the declared quota."""
-        charges = [need.charge for need in needs if need.purpose == "quota"]
-        leaving = tuple([charge for charge in charges if not isinstance(charge.quota, FixedWindow)])
-        while leaving:
-            take = Take(leaving, TOGETHER_S)
-            (decision,) = yield CallStore(self._left, take_all(self._left, take))
-            if decision.allowed:
-                return
-            yield from sleep(self._slots.clock, decision.retry_after * SECOND_US)
 
     def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
         """Take what a request needs, at a slot that is near.

@@ -113,6 +113,8 @@ class AdaptiveTransport(WrappingTransport):
         name = url.host if url.port is None else f"{url.host}:{url.port}"
         with self._locked as model:
             call = model.call(name, request.method, url.path, now_us + self._longest_s * SECOND_US, now_us)
+        call.wake_up = WakeUp(self._slots.clock)
+        call.wake(math.inf)
         attempts, waited_us = 0, 0.0
         while True:
             since_us = self._now_us()
@@ -152,24 +154,16 @@ class AdaptiveTransport(WrappingTransport):
             raise
 
     def _wait_until_admitted(self, call: Call) -> Flow[None]:
-        if call.is_admitted:
-            return
-        if call.wake_up is None:
-            wake_up = WakeUp(self._slots.clock)
-            with self._locked:
-                call.wake_up = wake_up
-                wake_up.set(call.at_us)
-        while True:
+        while not call.is_admitted:
             with self._locked as model:
                 now_us = self._now_us()
                 model.woke(call, now_us)
-                if call.is_admitted:
-                    return
                 is_too_late = max(model.not_before(call, now_us), call.soonest_us, now_us + 1) > call.deadline_us
                 ready_us = max(model.ready_at(call, now_us), call.soonest_us)
-            if is_too_late:
+            if is_too_late and not call.is_admitted:
                 raise self._too_late(call, max(ready_us, call.deadline_us + 1))
-            yield call.wake_up
+            if not call.is_admitted:
+                yield call.wake_up
 
     def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
         """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""
