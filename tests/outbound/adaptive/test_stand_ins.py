@@ -16,7 +16,6 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport
 from asgi_ratelimit.profiles import aimd
-from tests.profiles.vendors import INPUT, WORDS, Anthropic, OpenAI, Vendor
 from tests.stand_ins.counting_server import counting_server
 from tests.stand_ins.discord_server import discord_server
 from tests.stand_ins.reporting.github_server import github_server
@@ -101,45 +100,6 @@ def test_a_hidden_rate_is_searched_for(module: Any, with_async: bool) -> None:
     with counting_server("bucket", 40, burst=5, unit="never") as server:
         profile = aimd(1, 200, start=80)
         assert 1 <= send(module, with_async, server.url, CALLS["ietf"], 30, profile=profile, retries=20) <= 30
-
-
-class Learned:
-    """A vendor's client over both transports: the budget that is declared, and what its answers report."""
-
-    def transport(self, inner: Any, quotas: Any, **options: Any) -> Any:
-        profile = type(self).__name__.removeprefix("Learned").lower()
-        learned = AdaptiveTransport(inner, profile=profile, retries=0)
-        return super().transport(learned, quotas, **options)  # type: ignore[misc]
-
-
-class LearnedOpenAI(Learned, OpenAI): ...
-
-
-class LearnedAnthropic(Learned, Anthropic): ...
-
-
-@pytest.mark.parametrize("kind", ["sync", "async", "sync streamed", "async streamed"])
-@pytest.mark.parametrize(("which", "vendor"), [(LearnedOpenAI, "openai"), (LearnedAnthropic, "anthropic")])
-def test_budgets_of_tokens_settle(budgets: dict[str, str], which: type[Vendor], vendor: str, kind: str) -> None:
-    """Each request is charged what it has used; input and output apart, where the vendor limits them apart."""
-    account = which(budgets[vendor])
-    quotas = account.quotas(1000, 1000, 3600)
-    account.run(kind, 12, 2, quotas, max_delay=10)
-    report = account.report()
-    assert (report["admitted"], report["refused"]) == (12, 0)
-    used = {"tokens": INPUT + WORDS, "input_tokens": INPUT, "output_tokens": WORDS}
-    assert account.left(quotas) == {"requests": 988, **{name: 1000 - 12 * used[name] for name in account.names}}
-
-
-@pytest.fixture(scope="module")
-def budgets() -> Iterator[dict[str, str]]:
-    """Both vendors, with a thousand tokens of each kind an hour."""
-    thousand = [1000, 3600.0]
-    with (
-        language_model("openai", requests=thousand, tokens=thousand) as openai,
-        language_model("anthropic", requests=thousand, input_tokens=thousand, output_tokens=thousand) as anthropic,
-    ):
-        yield {"openai": openai.url, "anthropic": anthropic.url}
 
 
 class InThreads(httpx.AsyncBaseTransport):
