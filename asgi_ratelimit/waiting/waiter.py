@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +26,6 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
-from ..stores.base import living
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, run_in_place, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 from .spacing import CallSpacing
@@ -150,19 +148,15 @@ class SlotWaiter:
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
-        turn = "departure", charges[0].bucket
-        if not (self._turns.ahead(turn) or self._spacing_us(charges)):
+        turn, leave = ("departure", charges[0].bucket), self._waiters.spacing.depart
+        if not (self._turns.ahead(turn) or leave(charges, self.now_us(), self._margin)):
             return
         place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:
-            while wait_us := self._spacing_us(charges):
+            while wait_us := leave(charges, self.now_us(), self._margin):
                 yield from sleep(self.clock, wait_us)
         finally:
             self._turns.leave(cast("Slot", place))  # there is no deadline
-
-    def _spacing_us(self, charges: Sequence[Charge]) -> float:
-        """As ``CallSpacing.depart``."""
-        return self._waiters.spacing.depart(charges, self.now_us(), self._margin)
 
     def pass_on(self, decision: Decision, *, has_departed: bool = False) -> Flow[None]:
         """Let the next caller that waits for an equal take go now, at a slot that was not used."""
@@ -181,11 +175,11 @@ class SlotWaiter:
         if take.operation is not None:
             return (yield from self._book_operation(booked, deadline_us))
         key = key_of(take)
-        waiter = self._queues.join(key, self.clock, priority, bookings=1)
+        waiter = self._queues.join(key, self.clock, priority, books=True)
         overtakes = bool(priority) and waiter.queue.waiters[-1] is not waiter
         try:
             # The slot at the end of the queue is not for one that overtakes others.
-            decision = yield from self._book(key, replace(take, max_wait=math.inf) if overtakes else booked)
+            decision = yield from self._book(waiter, replace(take, max_wait=math.inf) if overtakes else booked)
             if decision.allowed:
                 if not overtakes:  # it is near enough, however late the store has answered
                     deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
@@ -208,7 +202,7 @@ class SlotWaiter:
                 return slot.decision  # type: ignore[no-any-return]  # it was booked
             yield from self._give_back()
             if self._queues.books_anew(waiter):
-                decision = yield from self._book(waiter.queue.key, replace(take, max_wait=math.inf))
+                decision = yield from self._book(waiter, replace(take, max_wait=math.inf))
                 if not decision.allowed:
                     raise pace_timeout(take, decision)
             elif now_us >= waiter.deadline_us:
@@ -217,21 +211,21 @@ class SlotWaiter:
             else:
                 yield waiter.wake_up
 
-    def _book(self, key: Any, take: Take) -> Flow[Decision]:
+    def _book(self, waiter: Waiter, take: Take) -> Flow[Decision]:
         """Book a slot for a queue that expects it."""
         if self.store.in_process:
-            return run_in_place(self._booked(key, take))
-        return (yield Finish(self.store, partial(self._booked, key, take)))  # type: ignore[no-any-return]
+            return run_in_place(self._booked(waiter, take))
+        return (yield Finish(self.store, partial(self._booked, waiter, take)))  # type: ignore[no-any-return]
 
-    async def _booked(self, key: Any, take: Take) -> Decision:
+    async def _booked(self, waiter: Waiter, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
-        sent_us, slot = self.now_us(), None
+        key, sent_us, slot = waiter.queue.key, self.now_us(), None
         try:
             (decision,) = await self.store.take((take,))
             if decision.allowed:
                 slot = slot_of(key, decision, sent_us, self.now_us())
         finally:
-            self._queues.add(key, slot, bookings=1)
+            self._queues.add(key, slot, waiter)
         if self._queues.unused:
             with contextlib.suppress(StoreError):
                 await self._return()
@@ -337,6 +331,13 @@ def own_charges(take: Take) -> tuple[Charge, ...]:
 # All callers of a store
 
 
+Row: TypeAlias = dict[str, Any]
+"""What the page shows of one queue, or of one bucket of a server."""
+
+outbound_sources: WeakSet[Any] = WeakSet()
+"""What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live."""
+
+
 class Waiters:
     """The callers that wait over one store: for booked slots, for their turns, and for units that come back."""
 
@@ -347,6 +348,7 @@ class Waiters:
         """To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it."""
         self.units = ReturningUnits()
         when_units_come_back(store, self.units_came_back)
+        outbound_sources.add(self)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""
@@ -354,28 +356,15 @@ class Waiters:
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
 
-
-Row: TypeAlias = dict[str, Any]
-"""What the page shows of one queue, or of one bucket of a server."""
-
-outbound_sources: WeakSet[Any] = WeakSet()
-"""What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live."""
-
-
-class _Registry(ByStore[Waiters]):
-    """The waiters of every store in use."""
-
     def outbound_rows(self) -> Iterator[Row]:
         """How many callers of this process wait for slots, by the name of their limiter."""
-        counts = sum([waiters.slots.counts() for _, waiters in living(self)], Counter[str]())
-        for name, waiting in sorted(counts.items()):
+        for name, waiting in sorted(self.slots.counts().items()):
             yield {"name": name, "waiting": waiting}
 
 
-_registry = _Registry()
-outbound_sources.add(_registry)
+_waiters: ByStore[Waiters] = ByStore()
 
 
 def waiters_of(store: Store) -> Waiters:
     """The waiters of a store, the same for everyone who uses that object."""
-    return _registry.made(store, Waiters)
+    return _waiters.made(store, Waiters)
