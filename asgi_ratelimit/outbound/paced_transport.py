@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..argument_errors import shows_use
-from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike
@@ -16,7 +15,7 @@ from .exchange import Send, unpaced
 from .pace_decorator import reads_with_margin, register_name
 from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
 from .sender import Sender
-from .wrapping_transport import WrappingTransport
+from .wrapping_transport import WrappingTransport, require_count
 
 NAME = "outbound"
 
@@ -75,8 +74,8 @@ class PacedTransport(WrappingTransport):
             register_name(limiter, self)
         self._store, self._hooks = limiter.store, limiter.hooks
         self._owns_store = store is None or isinstance(store, str)
-        _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
-        _require_count("retries", retries, 0)
+        require_count("concurrency", 1 if concurrency is None else concurrency, 1)
+        require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
         settler = None if settle is None else Settler(settle, cost, limiter)
         self._sender = Sender(transport, limiter, margin, concurrency, retries, settler)
@@ -89,8 +88,3 @@ class PacedTransport(WrappingTransport):
         if paced is None:
             return unpaced((yield Send(self._transport, request)))
         return (yield from self._sender.send(paced))
-
-
-def _require_count(what: str, count: object, least: int) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
-        raise ConfigurationError(f"{what} must be a whole number of at least {least}, not {count!r}: {what}=3")

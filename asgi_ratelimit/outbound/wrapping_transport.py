@@ -25,9 +25,8 @@ class WrappingTransport(_Transport):
     """A transport around another one, in clients with and without ``async``; a context manager of both kinds."""
 
     _transport: Any
-    _serves: bool
-    """Whether a request has shown that the client is of the right kind, for a client without ``async``."""
-    _serves_async: bool
+    _served: set[bool]
+    """The kinds of clients, with ``async`` or without, of which a request has shown that they can be served."""
     _example: str
     _store: Store
     _owns_store: bool
@@ -41,13 +40,13 @@ class WrappingTransport(_Transport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request when it may go."""
-        if not self._serves:
+        if False not in self._served:
             self._check_client(request, is_async=False)
         return run_sync(self._send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request when it may go."""
-        if not self._serves_async:
+        if True not in self._served:
             self._check_client(request, is_async=True)
         return await run_async(self._send(request))
 
@@ -79,7 +78,7 @@ class WrappingTransport(_Transport):
         Raises ``ConfigurationError`` for anything that does not send requests with or without ``async``.
         """
         self._transport = transport
-        self._serves = self._serves_async = False
+        self._served = set()
         self._example = example
         name, right = example.partition("(")[0], example.format("httpx.HTTPTransport()")
         if isinstance(transport, type):
@@ -109,12 +108,8 @@ class WrappingTransport(_Transport):
         if package and own and package not in own:
             of = f"is a transport of {min(own)}, and the client that it is in is one of {package}"
             raise ConfigurationError(f"{self._transport!r} {of}: {right}")
-        if request is None:
-            return
-        if is_async:
-            self._serves_async = True
-        else:
-            self._serves = True
+        if request is not None:
+            self._served.add(is_async)
 
     def __enter__(self) -> Self:
         self._check_client(None, is_async=False)
@@ -137,3 +132,9 @@ def _package(kind: type) -> str:
     """The package of a class, if that is httpx or httpx2."""
     name = kind.__module__.partition(".")[0]
     return name if name in ("httpx", "httpx2") else ""
+
+
+def require_count(what: str, count: object, least: int) -> None:
+    """Raise ``ConfigurationError`` for anything but a whole number of at least so many."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ConfigurationError(f"{what} must be a whole number of at least {least}, not {count!r}: {what}=3")

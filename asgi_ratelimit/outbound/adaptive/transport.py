@@ -13,9 +13,9 @@ from ...algorithms import TokenBucketState
 from ...argument_errors import shows_use
 from ...clock import SystemClock
 from ...counts.process_counts import counts_of
-from ...decision import Charge, Decision, Take
+from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError
-from ...headers import MAX_DELAY, ServerLimits, parse
+from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, LimitChange
 from ...limiter import Limiter, as_store
 from ...logs import FailureLog
@@ -27,7 +27,7 @@ from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, Row, SlotWaiter, outbound_sources, pace_timeout
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
 from ..pace_decorator import EVEN_BURST
-from ..wrapping_transport import WrappingTransport
+from ..wrapping_transport import WrappingTransport, require_count
 from .buckets import Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
@@ -73,11 +73,8 @@ class AdaptiveTransport(WrappingTransport):
         hooks: Iterable[ChangeHook] = (),
     ) -> None:
         self._wrap(transport, "AdaptiveTransport({})")
-        if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-            raise ConfigurationError(f"retries must be a whole number of at least 0, not {retries!r}: retries=1")
-        self._longest_s = MAX_DELAY if max_delay is None else max_delay
-        if not isinstance(self._longest_s, int | float) or not 0 <= self._longest_s < math.inf:
-            raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=60.0")
+        require_count("retries", retries, 0)
+        self._longest_s = MAX_DELAY if max_delay is None else max_wait_of(max_delay)
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
         self._store = as_store(store)
@@ -171,9 +168,10 @@ class AdaptiveTransport(WrappingTransport):
         try:
             response = yield Send(self._transport, request)
             body = (yield ReadBody(response)) if self._may_report_in_body(response) else None
-            report = self._report_of(response, body)
+            status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
+            report = parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
             with self._locked as model:
-                paused = model.answered(call, response.status_code, report, self._now_us())
+                paused = model.answered(call, status, report, self._now_us())
             yield from self._admission.answered(call, paused)
         except BaseException as error:
             with self._locked as model:
@@ -193,10 +191,6 @@ class AdaptiveTransport(WrappingTransport):
         length = response.headers.get("content-length", "0")
         is_json = "json" in response.headers.get("content-type", "")
         return is_json and length.isdecimal() and int(length) <= SMALL_BODY
-
-    def _report_of(self, response: Any, body: Any) -> ServerLimits:
-        status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
-        return parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
 
     def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:
         now_us = float(self._clock.now_us())
@@ -220,16 +214,12 @@ class Changes:
     """
 
     def __init__(self, hooks: Iterable[ChangeHook], now_us: Callable[[], float]) -> None:
-        if not isinstance(hooks, Iterable) or isinstance(hooks, str):
-            raise ConfigurationError(
-                f"hooks must be a list of functions of a LimitChange, not {hooks!r}: hooks=[print]"
-            )
-        self._hooks = tuple(hooks)
+        self._hooks = tuple(hooks) if isinstance(hooks, Iterable) else ()
+        if not isinstance(hooks, Iterable) or not all(map(callable, self._hooks)):
+            right = "hooks=[print]"
+            raise ConfigurationError(f"hooks must be a list of functions of a LimitChange, not {hooks!r}: {right}")
         self._now_us = now_us
         self._failures = FailureLog()
-        for hook in self._hooks:
-            if not callable(hook):
-                raise ConfigurationError(f"a hook is a function of a LimitChange, not {hook!r}: hooks=[print]")
 
     def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
         """Report a change."""
