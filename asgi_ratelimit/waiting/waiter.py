@@ -11,24 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
+from threading import RLock
 from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
-from ..algorithms import decide, wait
+from ..algorithms import ALGORITHMS, State, TokenBucketState, decide, unused, wait
 from ..buckets import DEFAULT_NAME
-from ..clock import SystemClock, time_of
+from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
-from ..quotas import SECOND_US
+from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, run_in_place, sleep
+from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, run_in_place, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
-from .spacing import CallSpacing
 
 OUT = "; the store is out, and this process limits with its share of the quota"
 
@@ -80,6 +81,29 @@ What another process takes from the own quota in that time may keep the shared o
 
 SHORTEST_US = 1_000.0
 """The shortest sleep before another look at a store that does not book ahead, as a cluster with keys on many nodes."""
+
+
+MOST_BUCKETS = 10_000
+"""Of how many buckets it is kept which calls have left; those that were used last stay."""
+
+ON_THE_WAY_US = 5_000.0, 50_000.0
+"""The least and the most time that the first call of a burst has to arrive, as its connection may have to be opened.
+
+The burst is smaller by what is due in a fortieth of its own time, within these bounds. That delays the last of its
+calls and those behind it once, and does not lower the rate. In a rolling window, each call has half a part. Evenly
+spaced calls have no such time.
+"""
+
+TOGETHER_US = 2_000.0
+"""A call may leave as if this time had already passed: late by two milliseconds is on time.
+
+Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and
+the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots of the
+store keep their distances.
+"""
+
+AT_ONCE_US = 1.0
+"""The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
 
 
 class SlotWaiter:
@@ -326,6 +350,87 @@ def own_charges(take: Take) -> tuple[Charge, ...]:
     """The charges of all keys but the last one, which is shared; none if there is only one key."""
     shared = take.charges[-1].key
     return tuple([charge for charge in take.charges if charge.key != shared])
+
+
+# What leaves
+
+
+class CallSpacing:
+    """The state of each bucket, according to the calls of this process that have left. Thread-safe.
+
+    A store spaces slots, not calls: a caller that wakes late would leave just ahead of the punctual one behind it. So
+    each call is taken a second time when it leaves, from a state that only this process uses.
+
+    A fixed window does not need this: its slots are used within the window, or missed. ``is_real`` says that the time
+    of the store is, so that calls need time on their way.
+    """
+
+    def __init__(self, *, is_real: bool = False) -> None:
+        self._is_real = is_real
+        self._ahead_us = SystemClock().now_us() - monotonic_us()
+        """Rolling windows are counted in the parts of the store's time, which is about that of this machine."""
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all calls."""
+        self._lock = RLock()  # as that of the queues
+        self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
+        """For each bucket, the quota by which its calls leave, and the state under it."""
+
+    def give_back(self, bucket: str, units: float) -> None:
+        """Uncount ``units`` that have left on a bucket; those of a rolling window then all count anew."""
+        with self._lock:
+            if units and bucket in self._states:
+                quota, state = self._states.pop(bucket)
+                if isinstance(state, TokenBucketState) and units < state.used:
+                    self._states[bucket] = quota, state._replace(used=state.used - units)
+
+    def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
+
+        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
+        delays those behind it only for a while.
+        """
+        taken = {}
+        with self._lock:
+            for charge in charges:
+                if type(charge.quota) is not FixedWindow and charge.cost:  # a condition costs nothing
+                    quota, at_us = _metered(charge.quota, margin, self._is_real), now_us
+                    if isinstance(quota, RollingWindow) and self._is_real:
+                        at_us += self._ahead_us + quota.part_us // 2.0
+                    last_quota, state = self._states.get(charge.bucket, (None, None))
+                    state = state if last_quota == quota else unused(quota, at_us)
+                    wait_us: float
+                    after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
+                    if wait_us > 0.0:
+                        return max(wait_us, AT_ONCE_US)
+                    taken[charge.bucket] = quota, after
+            for bucket in taken:
+                self._states[bucket] = taken[bucket]
+                self._states.move_to_end(bucket)
+                if len(self._states) > MOST_BUCKETS:
+                    self._states.popitem(last=False)
+        return 0.0
+
+
+@lru_cache(maxsize=1000)
+def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
+    """The quota by which calls leave: without the margin, and in real time with a burst that allows for delays.
+
+    A small burst is what is due while a call is on time. A large one leaves the first call time on its way.
+    """
+    if not isinstance(quota, TokenBucket):
+        return quota
+    if margin:
+        quota = replace(quota, limit=quota.limit / (1.0 - margin))
+    if not is_real:
+        return quota
+    due, on_the_way_us = quota.rate * TOGETHER_US, 0.0
+    if quota.floor >= 2.0 * due:
+        least_us, most_us = ON_THE_WAY_US
+        on_the_way_us = min(max(quota.floor / quota.rate / 40.0, least_us), most_us)
+    return replace(quota, burst=max(quota.burst - quota.rate * on_the_way_us, 1.0 + due))
 
 
 # All callers of a store

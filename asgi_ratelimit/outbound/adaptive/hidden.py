@@ -134,8 +134,6 @@ class RateBucket(HiddenBucket):
         self._best = math.inf
         self._low = self.limit
         self._refused = 0
-        self._needed = 1.0
-        """Requests that must be served until the best rate is tried again."""
         self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         self._served, self._served_us = 0, 0.0
         """The requests that were served since the last refusal, and the time that they took."""
@@ -194,7 +192,6 @@ class RateBucket(HiddenBucket):
         """
         self._refused += 1
         if epoch != self.epoch:
-            self._set_needed()
             return False
         self.epoch += 1
         self.in_a_row += 1
@@ -205,7 +202,6 @@ class RateBucket(HiddenBucket):
             self._best = min(max(self._best_rate(wait_us), self._floor), self._ceiling)
             self._low = max(self._best * DECREASE, self._floor)
             self._served, self._served_us = 0, 0.0
-        self._set_needed()
         self._done, self._recovered_us, self._updated_us = 0, 0.0, now_us + wait_us
         self._recovery_us = min(max(RECOVERY_US, PAUSE_SHARE * wait_us), MOST_RECOVERY_US)
         self._move_to(self._low)
@@ -221,9 +217,11 @@ class RateBucket(HiddenBucket):
             return rate
         return max(rate, self.limit / 2) if wait_us else self.limit
 
-    def _set_needed(self) -> None:
+    @property
+    def _needed(self) -> float:
+        """Requests that must be served until the best rate is tried again."""
         needed = min(SERVED_FOR_REFUSED * self._refused, LONGEST_RECOVERY_S * self._best)
-        self._needed = max(needed, SERVED_FOR_REFUSED)
+        return max(needed, SERVED_FOR_REFUSED)
 
     def _move_to(self, rate: float) -> None:
         self.limit = min(max(rate, self._floor), self._ceiling)
