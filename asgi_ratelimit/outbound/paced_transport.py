@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import ConfigurationError, shows_use
+from ..errors import shows_use
 from ..hooks import Hook
 from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting.drivers import background_loop, run_async, run_sync
+from ..waiting.drivers import Flow
+from .exchange import Send, unpaced
 from .pace_decorator import reads_with_margin, register_name
-from .sending.exchange import unpaced
-from .sending.request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
-from .sending.sender import Sender
-from .wrapping_transport import WrappingTransport
+from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
+from .sender import Sender
+from .wrapping_transport import WrappingTransport, require_count
 
 NAME = "outbound"
 
@@ -72,9 +72,10 @@ class PacedTransport(WrappingTransport):
         )
         if name is not None:
             register_name(limiter, self)
+        self._store, self._hooks = limiter.store, limiter.hooks
         self._owns_store = store is None or isinstance(store, str)
-        _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
-        _require_count("retries", retries, 0)
+        require_count("concurrency", 1 if concurrency is None else concurrency, 1)
+        require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
         settler = None if settle is None else Settler(settle, cost, limiter)
         self._sender = Sender(transport, limiter, margin, concurrency, retries, settler)
@@ -82,42 +83,8 @@ class PacedTransport(WrappingTransport):
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"
 
-    def handle_request(self, request: Any) -> Any:
-        """Send a request at its slot."""
-        if not self._serves:
-            self._check_client(request, is_async=False)
+    def _send(self, request: Any) -> Flow[Any]:
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
-            return unpaced(self._transport.handle_request(request))
-        return run_sync(self._sender.send(paced))
-
-    async def handle_async_request(self, request: Any) -> Any:
-        """Send a request at its slot."""
-        if not self._serves_async:
-            self._check_client(request, is_async=True)
-        paced = self._values.paced(request, request.extensions.get("pace"))
-        if paced is None:
-            return unpaced(await self._transport.handle_async_request(request))
-        return await run_async(self._sender.send(paced))
-
-    def close(self) -> None:
-        """Close the wrapped transport, and the store if it was opened here."""
-        try:
-            self._transport.close()
-        finally:
-            if self._owns_store and not self._limiter.store.in_process:
-                background_loop.run(self._limiter.aclose())
-
-    async def aclose(self) -> None:
-        """Close the wrapped transport, and the store if it was opened here."""
-        try:
-            await self._transport.aclose()
-        finally:
-            await self._limiter.hooks.aclose()
-            if self._owns_store:
-                await self._limiter.aclose()
-
-
-def _require_count(what: str, count: object, least: int) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
-        raise ConfigurationError(f"{what} must be a whole number of at least {least}, not {count!r}: {what}=3")
+            return unpaced((yield Send(self._transport, request)))
+        return (yield from self._sender.send(paced))

@@ -1,11 +1,14 @@
-"""The common base of transports for clients of httpx and httpx2, and what they may wrap and serve."""
+"""The common base of transports for clients of httpx and httpx2: what they may wrap and serve, and their two faces."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
+from ..hooks import Hooks
+from ..stores import Store
+from ..stores.event_loops import see_all_through
+from ..waiting.drivers import Flow, background_loop, run_async, run_sync
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -22,10 +25,51 @@ class WrappingTransport(_Transport):
     """A transport around another one, in clients with and without ``async``; a context manager of both kinds."""
 
     _transport: Any
-    _serves: bool
-    """Whether a request has shown that the client is of the right kind, for a client without ``async``."""
-    _serves_async: bool
+    _served: set[bool]
+    """The kinds of clients, with ``async`` or without, of which a request has shown that they can be served."""
     _example: str
+    _store: Store
+    _owns_store: bool
+    """Whether it was opened here, so that it is closed with the transport."""
+    _hooks = Hooks(())
+    """Those whose calls are completed when it is closed."""
+
+    def _send(self, request: Any) -> Flow[Any]:
+        """Send a request, and return its answer."""
+        raise NotImplementedError
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request when it may go."""
+        if False not in self._served:
+            self._check_client(request, is_async=False)
+        return run_sync(self._send(request))
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request when it may go."""
+        if True not in self._served:
+            self._check_client(request, is_async=True)
+        return await run_async(self._send(request))
+
+    def close(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        try:
+            self._transport.close()
+        finally:
+            if self._owns_store and not self._store.in_process:
+                background_loop.run(self._close_store())
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        try:
+            await self._transport.aclose()
+        finally:
+            await self._hooks.aclose()
+            if self._owns_store:
+                await self._close_store()
+
+    async def _close_store(self) -> None:
+        await see_all_through(self._store)
+        await self._store.aclose()
 
     def _wrap(self, transport: Any, example: str) -> None:
         """Wrap a transport, as in ``example``, ``"AdaptiveTransport({})"``.
@@ -33,7 +77,7 @@ class WrappingTransport(_Transport):
         Raises ``ConfigurationError`` for anything that does not send requests with or without ``async``.
         """
         self._transport = transport
-        self._serves = self._serves_async = False
+        self._served = set()
         self._example = example
         name, right = example.partition("(")[0], example.format("httpx.HTTPTransport()")
         if isinstance(transport, type):
@@ -63,24 +107,15 @@ class WrappingTransport(_Transport):
         if package and own and package not in own:
             of = f"is a transport of {min(own)}, and the client that it is in is one of {package}"
             raise ConfigurationError(f"{self._transport!r} {of}: {right}")
-        if request is None:
-            return
-        if is_async:
-            self._serves_async = True
-        else:
-            self._serves = True
+        if request is not None:
+            self._served.add(is_async)
 
     def __enter__(self) -> Self:
         self._check_client(None, is_async=False)
         self._transport.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
@@ -88,12 +123,7 @@ class WrappingTransport(_Transport):
         await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -101,3 +131,9 @@ def _package(kind: type) -> str:
     """The package of a class, if that is httpx or httpx2."""
     name = kind.__module__.partition(".")[0]
     return name if name in ("httpx", "httpx2") else ""
+
+
+def require_count(what: str, count: object, least: int) -> None:
+    """Raise ``ConfigurationError`` for anything but a whole number of at least so many."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ConfigurationError(f"{what} must be a whole number of at least {least}, not {count!r}: {what}=3")

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock, Thread, get_ident
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
 from ..clock import Clock, time_of, wait_for
@@ -199,54 +199,39 @@ async def take_all(store: Store, *takes: Take) -> list[Decision]:
 class Finish(StoreStep):
     """Call a store, and finish that even if the caller is cancelled, which then waits for it, but not for long.
 
-    ``is_left`` says that the caller has been cancelled.
+    ``is_left`` says that the caller has been cancelled. ``longest`` is the longest wait of one that is not, in seconds.
     """
 
     store: Store
     call: Callable[[], Coroutine[Any, Any, Any]]
     is_left: bool = False
+    longest: ClassVar[float | None] = None
 
     async def in_task(self) -> Any:
         if self.store.in_process:
             return await self.call()
         task = keep(self.store, asyncio.ensure_future(self.call()))
         try:
-            return await asyncio.shield(task)
+            await asyncio.wait([task], timeout=self.longest)
         except asyncio.CancelledError:
             self.is_left = True
             await asyncio.wait([task], timeout=LONGEST)
+            if task.cancelled() and self.longest is not None:
+                # At its end, ``asyncio.run`` cancels all tasks, this one and that one, which then may never have begun.
+                with contextlib.suppress(StoreError):
+                    await self.call()
             raise
+        return task.result() if self.longest is None else None
 
 
-@dataclass
-class GiveBack(StoreStep):
+class GiveBack(Finish):
     """Give something back to a store, and finish that even if the caller is cancelled again.
 
     ``call`` may be called a second time, if the event loop ends meanwhile. While the store is out, nothing can be given
     back: that makes later callers wait longer, but breaks no promise.
     """
 
-    store: Store
-    call: Callable[[], Coroutine[Any, Any, Any]]
-
-    async def in_task(self) -> None:
-        if self.store.in_process:
-            await self.call()
-            return
-        task = keep(self.store, asyncio.ensure_future(self._surely()))
-        try:
-            await asyncio.wait([task], timeout=LONGEST)
-        except asyncio.CancelledError:
-            # At its end, ``asyncio.run`` cancels all tasks, this one and that one, which then may never have begun.
-            if task.cancelling():
-                await asyncio.wait([task])
-            if task.cancelled():
-                await self._surely()
-            raise
-
-    async def _surely(self) -> None:
-        with contextlib.suppress(StoreError):
-            await self.call()
+    longest = LONGEST
 
 
 # Steps that sleep

@@ -88,13 +88,19 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
 class Queue:
     """The waiters, in their order, and the slots, in the order of their times.
 
-    ``bookings`` counts the slots that the store has still to book, also for callers that are gone.
+    ``bookings`` are the callers whose slots the store has still to book, also those that are gone, the oldest first.
     """
 
     key: Any
     slots: list[Slot]
     waiters: list[Waiter] = field(default_factory=list)
-    bookings: int = 0
+    bookings: dict[Waiter, None] = field(default_factory=dict)
+
+    def is_booking(self) -> bool:
+        """Whether a slot is still to come; those of a closed event loop never will."""
+        while self.bookings and next(iter(self.bookings)).wake_up.is_dead:
+            del self.bookings[next(iter(self.bookings))]
+        return bool(self.bookings)
 
 
 @dataclass(slots=True, eq=False)
@@ -146,31 +152,33 @@ class Queues:
             return 0 if queue is None else self.places - len(queue.slots) + len(queue.waiters)
 
     def join(
-        self, key: Any, clock: Clock | None, priority: float, deadline_us: float = math.inf, bookings: int = 0
+        self, key: Any, clock: Clock | None, priority: float, deadline_us: float = math.inf, *, books: bool = False
     ) -> Waiter:
-        """Wait in a queue, and expect so many slots more: for each of them, ``add`` must follow."""
+        """Wait in a queue. If the waiter ``books`` a slot, one is expected: ``add`` must follow."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = Queue(key, [Slot(key) for _ in range(self.places)])
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
-            queue.bookings += bookings
+            if books:
+                queue.bookings[waiter] = None
             insort(queue.waiters, waiter, key=by_order)
             if queue.waiters[0].wake_up.is_dead:
                 self._changed(queue)
             return waiter
 
-    def add(self, key: Any, slot: Slot | None, *, bookings: int = 0) -> None:
-        """Add a slot: one of those that were expected, one that a caller has not used, or a place that is free again.
+    def add(self, key: Any, slot: Slot | None, waiter: Waiter | None = None) -> None:
+        """Add a slot: the one that a waiter was to book, one that a caller has not used, or a place that is free again.
 
-        ``None`` stands for an expected one that was not booked.
+        ``None`` stands for one that was not booked.
         """
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
                 self.unused += [] if slot is None else [slot]
                 return
-            queue.bookings -= bookings
+            if waiter is not None:
+                queue.bookings.pop(waiter, None)
             if slot is not None:
                 insort(queue.slots, slot, key=by_booking)
             self._changed(queue)
@@ -209,9 +217,9 @@ class Queues:
         """Whether this is the first waiter, and its slot was missed, so that one more is expected from now on."""
         with self._lock:
             queue = waiter.queue
-            if queue.waiters[:1] != [waiter] or queue.slots or queue.bookings:
+            if queue.waiters[:1] != [waiter] or queue.slots or queue.is_booking():
                 return False
-            queue.bookings = 1
+            queue.bookings[waiter] = None
             return True
 
     def take_unused(self) -> list[Slot]:
@@ -229,13 +237,13 @@ class Queues:
         waiters, slots = queue.waiters, queue.slots
         while waiters and waiters[0].wake_up.is_dead:
             waiters.pop(0)
-        while not queue.bookings and len(slots) > max(len(waiters), self.places):
+        while len(slots) > max(len(waiters), self.places) and not queue.is_booking():
             self.unused.append(slots.pop())
         if waiters and slots:
             waiters[0].wake_at(slots[0].at_us)
-        elif waiters and not queue.bookings and not self.places:
+        elif waiters and not self.places and not queue.is_booking():
             waiters[0].wake_at(0.0)
-        elif not waiters and not queue.bookings and len(slots) == self.places:
+        elif not waiters and len(slots) == self.places and not queue.is_booking():
             self._queues.pop(queue.key, None)
 
 
@@ -280,9 +288,8 @@ class ReturningUnits:
         self._blocks: dict[int, Take] = {}
         """The takes of the blocks that are under way."""
 
-    def __bool__(self) -> bool:
-        """Whether any caller waits."""
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def begin(self, take: Take) -> None:
         """Note that a block with this take is entered."""
@@ -299,7 +306,7 @@ class ReturningUnits:
     def wake(self, charges: Sequence[Charge]) -> None:
         """Wake the callers of the buckets of these charges, to which units have come back."""
         with self._lock:
-            for charge in charges if self else ():
+            for charge in charges:
                 for wake_up in self._waiting.get(charge.bucket, ()):
                     wake_up.set(0.0)
 

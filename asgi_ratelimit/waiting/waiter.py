@@ -11,26 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, TypeAlias
+from threading import RLock
+from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
-from ..algorithms import decide, wait
+from ..algorithms import ALGORITHMS, State, TokenBucketState, decide, unused, wait
 from ..buckets import DEFAULT_NAME
-from ..clock import SystemClock, time_of
+from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
-from ..quotas import SECOND_US
+from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
-from ..stores.base import living
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, run_in_place, sleep
+from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, run_in_place, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
-from .spacing import CallSpacing
 
 OUT = "; the store is out, and this process limits with its share of the quota"
 
@@ -84,6 +83,29 @@ SHORTEST_US = 1_000.0
 """The shortest sleep before another look at a store that does not book ahead, as a cluster with keys on many nodes."""
 
 
+MOST_BUCKETS = 10_000
+"""Of how many buckets it is kept which calls have left; those that were used last stay."""
+
+ON_THE_WAY_US = 5_000.0, 50_000.0
+"""The least and the most time that the first call of a burst has to arrive, as its connection may have to be opened.
+
+The burst is smaller by what is due in a fortieth of its own time, within these bounds. That delays the last of its
+calls and those behind it once, and does not lower the rate. In a rolling window, each call has half a part. Evenly
+spaced calls have no such time.
+"""
+
+TOGETHER_US = 2_000.0
+"""A call may leave as if this time had already passed: late by two milliseconds is on time.
+
+Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and
+the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots of the
+store keep their distances.
+"""
+
+AT_ONCE_US = 1.0
+"""The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
+
+
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
@@ -114,7 +136,8 @@ class SlotWaiter:
         """
         decision = yield from self.wait_for_slot(take, priority, deadline_us)
         try:
-            yield from self.depart(decision)
+            if not decision.repeated:  # a call under an operation that another one has booked does not count
+                yield from self.depart(decision.take.charges)
         except INTERRUPTED:
             yield from self.pass_on(decision)
             raise
@@ -147,24 +170,17 @@ class SlotWaiter:
         step = Finish(self.store, taking)
         return (yield step)  # type: ignore[no-any-return]  # a step has any result
 
-    def depart(self, decision: Decision) -> Flow[None]:
-        """Wait until a call whose slot has come may leave, behind the earlier ones of its first bucket; it then leaves.
-
-        A call under an operation that another one has booked does not count.
-        """
-        take, turn = decision.take, ("departure", decision.take.charges[0].bucket)
-        if decision.repeated or not (self._turns.ahead(turn) or self._spacing_us(take)):
+    def depart(self, charges: Sequence[Charge]) -> Flow[None]:
+        """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
+        turn, leave = ("departure", charges[0].bucket), self._waiters.spacing.depart
+        if not (self._turns.ahead(turn) or leave(charges, self.now_us(), self._margin)):
             return
-        place = yield from self._enter(turn, take, math.inf)
+        place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:
-            while wait_us := self._spacing_us(take):
+            while wait_us := leave(charges, self.now_us(), self._margin):
                 yield from sleep(self.clock, wait_us)
         finally:
-            self._turns.leave(place)
-
-    def _spacing_us(self, take: Take) -> float:
-        """As ``CallSpacing.depart``."""
-        return self._waiters.spacing.depart(take.charges, self.now_us(), self._margin)
+            self._turns.leave(cast("Slot", place))  # there is no deadline
 
     def pass_on(self, decision: Decision, *, has_departed: bool = False) -> Flow[None]:
         """Let the next caller that waits for an equal take go now, at a slot that was not used."""
@@ -183,11 +199,11 @@ class SlotWaiter:
         if take.operation is not None:
             return (yield from self._book_operation(booked, deadline_us))
         key = key_of(take)
-        waiter = self._queues.join(key, self.clock, priority, bookings=1)
+        waiter = self._queues.join(key, self.clock, priority, books=True)
         overtakes = bool(priority) and waiter.queue.waiters[-1] is not waiter
         try:
             # The slot at the end of the queue is not for one that overtakes others.
-            decision = yield from self._book(key, replace(take, max_wait=math.inf) if overtakes else booked)
+            decision = yield from self._book(waiter, replace(take, max_wait=math.inf) if overtakes else booked)
             if decision.allowed:
                 if not overtakes:  # it is near enough, however late the store has answered
                     deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
@@ -210,7 +226,7 @@ class SlotWaiter:
                 return slot.decision  # type: ignore[no-any-return]  # it was booked
             yield from self._give_back()
             if self._queues.books_anew(waiter):
-                decision = yield from self._book(waiter.queue.key, replace(take, max_wait=math.inf))
+                decision = yield from self._book(waiter, replace(take, max_wait=math.inf))
                 if not decision.allowed:
                     raise pace_timeout(take, decision)
             elif now_us >= waiter.deadline_us:
@@ -219,21 +235,21 @@ class SlotWaiter:
             else:
                 yield waiter.wake_up
 
-    def _book(self, key: Any, take: Take) -> Flow[Decision]:
+    def _book(self, waiter: Waiter, take: Take) -> Flow[Decision]:
         """Book a slot for a queue that expects it."""
         if self.store.in_process:
-            return run_in_place(self._booked(key, take))
-        return (yield Finish(self.store, partial(self._booked, key, take)))  # type: ignore[no-any-return]
+            return run_in_place(self._booked(waiter, take))
+        return (yield Finish(self.store, partial(self._booked, waiter, take)))  # type: ignore[no-any-return]
 
-    async def _booked(self, key: Any, take: Take) -> Decision:
+    async def _booked(self, waiter: Waiter, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
-        sent_us, slot = self.now_us(), None
+        key, sent_us, slot = waiter.queue.key, self.now_us(), None
         try:
             (decision,) = await self.store.take((take,))
             if decision.allowed:
                 slot = slot_of(key, decision, sent_us, self.now_us())
         finally:
-            self._queues.add(key, slot, bookings=1)
+            self._queues.add(key, slot, waiter)
         if self._queues.unused:
             with contextlib.suppress(StoreError):
                 await self._return()
@@ -336,7 +352,95 @@ def own_charges(take: Take) -> tuple[Charge, ...]:
     return tuple([charge for charge in take.charges if charge.key != shared])
 
 
+# What leaves
+
+
+class CallSpacing:
+    """The state of each bucket, according to the calls of this process that have left. Thread-safe.
+
+    A store spaces slots, not calls: a caller that wakes late would leave just ahead of the punctual one behind it. So
+    each call is taken a second time when it leaves, from a state that only this process uses.
+
+    A fixed window does not need this: its slots are used within the window, or missed. ``is_real`` says that the time
+    of the store is, so that calls need time on their way.
+    """
+
+    def __init__(self, *, is_real: bool = False) -> None:
+        self._is_real = is_real
+        self._ahead_us = SystemClock().now_us() - monotonic_us()
+        """Rolling windows are counted in the parts of the store's time, which is about that of this machine."""
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all calls."""
+        self._lock = RLock()  # as that of the queues
+        self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
+        """For each bucket, the quota by which its calls leave, and the state under it."""
+
+    def give_back(self, bucket: str, units: float) -> None:
+        """Uncount ``units`` that have left on a bucket; those of a rolling window then all count anew."""
+        with self._lock:
+            if units and bucket in self._states:
+                quota, state = self._states.pop(bucket)
+                if isinstance(state, TokenBucketState) and units < state.used:
+                    self._states[bucket] = quota, state._replace(used=state.used - units)
+
+    def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
+
+        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
+        delays those behind it only for a while.
+        """
+        taken = {}
+        with self._lock:
+            for charge in charges:
+                if type(charge.quota) is not FixedWindow and charge.cost:  # a condition costs nothing
+                    quota, at_us = _metered(charge.quota, margin, self._is_real), now_us
+                    if isinstance(quota, RollingWindow) and self._is_real:
+                        at_us += self._ahead_us + quota.part_us // 2.0
+                    last_quota, state = self._states.get(charge.bucket, (None, None))
+                    state = state if last_quota == quota else unused(quota, at_us)
+                    wait_us: float
+                    after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
+                    if wait_us > 0.0:
+                        return max(wait_us, AT_ONCE_US)
+                    taken[charge.bucket] = quota, after
+            for bucket in taken:
+                self._states[bucket] = taken[bucket]
+                self._states.move_to_end(bucket)
+                if len(self._states) > MOST_BUCKETS:
+                    self._states.popitem(last=False)
+        return 0.0
+
+
+@lru_cache(maxsize=1000)
+def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
+    """The quota by which calls leave: without the margin, and in real time with a burst that allows for delays.
+
+    A small burst is what is due while a call is on time. A large one leaves the first call time on its way.
+    """
+    if not isinstance(quota, TokenBucket):
+        return quota
+    if margin:
+        quota = replace(quota, limit=quota.limit / (1.0 - margin))
+    if not is_real:
+        return quota
+    due, on_the_way_us = quota.rate * TOGETHER_US, 0.0
+    if quota.floor >= 2.0 * due:
+        least_us, most_us = ON_THE_WAY_US
+        on_the_way_us = min(max(quota.floor / quota.rate / 40.0, least_us), most_us)
+    return replace(quota, burst=max(quota.burst - quota.rate * on_the_way_us, 1.0 + due))
+
+
 # All callers of a store
+
+
+Row: TypeAlias = dict[str, Any]
+"""What the page shows of one queue, or of one bucket of a server."""
+
+outbound_sources: WeakSet[Any] = WeakSet()
+"""What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live."""
 
 
 class Waiters:
@@ -349,6 +453,7 @@ class Waiters:
         """To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it."""
         self.units = ReturningUnits()
         when_units_come_back(store, self.units_came_back)
+        outbound_sources.add(self)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""
@@ -356,28 +461,15 @@ class Waiters:
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
 
-
-Row: TypeAlias = dict[str, Any]
-"""What the page shows of one queue, or of one bucket of a server."""
-
-outbound_sources: WeakSet[Any] = WeakSet()
-"""What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live."""
-
-
-class _Registry(ByStore[Waiters]):
-    """The waiters of every store in use."""
-
     def outbound_rows(self) -> Iterator[Row]:
         """How many callers of this process wait for slots, by the name of their limiter."""
-        counts = sum([waiters.slots.counts() for _, waiters in living(self)], Counter[str]())
-        for name, waiting in sorted(counts.items()):
+        for name, waiting in sorted(self.slots.counts().items()):
             yield {"name": name, "waiting": waiting}
 
 
-_registry = _Registry()
-outbound_sources.add(_registry)
+_waiters: ByStore[Waiters] = ByStore()
 
 
 def waiters_of(store: Store) -> Waiters:
     """The waiters of a store, the same for everyone who uses that object."""
-    return _registry.made(store, Waiters)
+    return _waiters.made(store, Waiters)

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from typing import Any
 
-from tests.stand_ins.counted_calls import call_async, call_from_processes, counts_of
 from tests.stand_ins.counting_server import counting_server
 from tests.support.redis_server import RedisServer
 
+from .counted_calls import call_async, call_from_processes, counts_of
 from .peers import WITHIN
 
 

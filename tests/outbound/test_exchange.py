@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from asgi_ratelimit.outbound.sending.exchange import Discard, can_be_sent_again
+from asgi_ratelimit.outbound.exchange import Discard, can_be_sent_again
 
 URL = "http://service/"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.headers import parse
-from asgi_ratelimit.outbound.sending.refusals import LONGEST_PAUSE, pause_of
+from asgi_ratelimit.outbound.pauses import LONGEST_PAUSE, pause_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 

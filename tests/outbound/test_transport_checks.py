@@ -51,15 +51,6 @@ def test_a_transport_in_a_client_of_the_other_kind_is_refused(module: Any, enter
         client.__enter__() if enters else client.get("http://a.example")
 
 
-def test_an_adaptive_transport_is_checked_in_the_same_way() -> None:
-    """With its own name in the error."""
-    with pytest.raises(ConfigurationError, match=r"AdaptiveTransport\(httpx\.HTTPTransport\(\)\)"):
-        AdaptiveTransport("https://api.example.com")
-    client = httpx.Client(transport=AdaptiveTransport(httpx.AsyncHTTPTransport()))
-    with pytest.raises(ConfigurationError, match=r"without async: .*AdaptiveTransport\(httpx\.HTTPTransport\(\)\)"):
-        client.get("http://a.example")
-
-
 PACKAGES = [(httpx, httpx2), (httpx2, httpx)]
 
 

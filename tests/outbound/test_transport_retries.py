@@ -33,7 +33,7 @@ def test_without_retry_after_it_backs_off(client: Client) -> None:
 
 def test_it_backs_off_however_often_it_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """By at most a minute."""
-    monkeypatch.setattr("asgi_ratelimit.outbound.sending.refusals.random", lambda: 1.0)
+    monkeypatch.setattr("asgi_ratelimit.outbound.pauses.random", lambda: 1.0)
     client.get(URL, answers=[503] * 1_100, retries=1_200, quota="1000000/s")
     assert len(client.service.times) == 1_101
     assert client.service.times[-1] - client.service.times[-2] == 60.0
@@ -41,7 +41,7 @@ def test_it_backs_off_however_often_it_is_refused(client: Client, monkeypatch: p
 
 def test_a_request_that_backs_off_is_not_under_way(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five good ones go meanwhile, under a limit of one at a time."""
-    monkeypatch.setattr("asgi_ratelimit.outbound.sending.refusals.random", lambda: 0.5)
+    monkeypatch.setattr("asgi_ratelimit.outbound.pauses.random", lambda: 0.5)
     client = Client(module, True)
     client.service.answers = [503]
     transport = client.transport("1000000/s", concurrency=1, retries=1)
@@ -64,17 +64,6 @@ def test_retries_end_at_max_delay(client: Client) -> None:
     with pytest.raises(PaceTimeout):
         client.get(URL, max_delay=1.0)
     assert client.service.times == [0.0]
-
-
-def test_a_request_that_has_waited_already_quotes_its_max_delay(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The slot is so far away from when the request came."""
-    monkeypatch.setattr("asgi_ratelimit.outbound.sending.refusals.random", lambda: 0.5)
-    with pytest.raises(PaceTimeout, match=r" is 1 s away, max_delay is 0\.6 s$"):
-        client.get(URL, answers=[503], retries=1, quota="1/s", max_delay=0.6)
-    with pytest.raises(PaceTimeout, match=r" is 1 s away, max_delay is 0\.6 s$"):
-        client.get(OTHER, answers=[503], retries=1, quota="1/s", max_delay=0.6, settle=lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +89,6 @@ def test_a_refusal_by_jitter_slows_its_key_down(client: Client, headers: dict[st
     client.clock.move_to(61)
     client.get(URL, URL)
     assert client.service.times[5:] == [61.0, 61.1]
-
-
-def test_a_request_refused_by_jitter_waits_as_long_as_it_is_told(client: Client) -> None:
-    """It alone: only then it is sent again."""
-    (answer,) = client.get(URL, answers=[JITTER], retries=1)
-    assert answer.status_code == 200
-    assert client.service.times == [0.0, 1.0]
 
 
 def test_the_fourth_refusal_within_a_minute_is_no_jitter(client: Client) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
 from tests.support.server import HOST, Uvicorn
 
 TOKENS = TokenBucket(1, 3600, burst=1000, name="tokens")
-CLIENTS = count(1)
 TIMEOUT = 30.0
 
 
@@ -58,16 +56,6 @@ def test_a_stream_that_is_left_early(service: Uvicorn, module: Any) -> None:
     asyncio.run(main())
     assert [len(body) >= 1000 for body in settle.bodies] == [True, True]
     assert left(store) == 900
-
-
-def test_a_refused_request_is_sent_again(service: Uvicorn, module: Any) -> None:
-    """With its body, after the pause, over a connection that is kept."""
-    transport = PacedTransport(module.HTTPTransport(), "1000/s burst 10", retries=1)
-    headers = {"x-client": str(next(CLIENTS))}
-    with module.Client(transport=transport, timeout=TIMEOUT) as client:
-        answer = client.post(f"{service.url}/refuses-once", headers=headers, json={"a": 1})
-    assert (answer.status_code, answer.text, answer.extensions["pace"]["attempts"]) == (200, "2", 2)
-    assert answer.extensions["pace"]["waited"] > 0.0
 
 
 def test_requests_share_redis(service: Uvicorn, module: Any, redis_url: str) -> None:

@@ -73,31 +73,6 @@ def test_a_body_is_read_as_it_was_transferred(module: Any) -> None:
     assert left(client) == [99]
 
 
-def test_a_stream_that_is_left_is_settled_with_what_was_seen(module: Any) -> None:
-    """Also by a task that is cancelled."""
-    client, seen = Client(module, True), list[bytes]()
-
-    async def endless() -> Any:
-        while True:
-            yield b"x"
-            await asyncio.sleep(1)
-
-    client.service.body = endless
-    settle = reading_body(lambda answer: seen.append(answer.body) or len(answer.body))
-
-    async def main() -> None:
-        async with module.AsyncClient(transport=client.transport(TOKENS, cost=10, settle=settle)) as paced:
-            reader = asyncio.ensure_future(paced.get(URL))
-            await asyncio.sleep(2.5)
-            reader.cancel()
-            await asyncio.wait([reader])
-            assert reader.cancelled()
-
-    client.clock.run(main())
-    assert seen == [b"xxx"]
-    assert left(client) == [97]
-
-
 def test_the_beginning_and_the_end_of_a_long_body_are_kept(module: Any) -> None:
     """At least half a megabyte of each, and 2 MB at most; all of it is passed on."""
     client, seen = Client(module, False), list[bytes]()

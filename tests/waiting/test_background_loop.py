@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,12 +57,3 @@ def test_under_gevent_calls_go_on(caplog: pytest.LogCaptureFixture) -> None:
     finally:
         asyncio._set_running_loop(None)
     assert not caplog.records
-
-
-def test_all_threads_share_one_loop() -> None:
-    """It has a thread of its own, which does not keep the process from ending."""
-    with ThreadPoolExecutor(8) as threads:
-        seen = set(threads.map(lambda _: background_loop.run(where()), range(50)))
-    ((_, thread),) = seen
-    assert thread.daemon
-    assert thread is not threading.current_thread()

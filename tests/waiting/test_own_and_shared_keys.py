@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.overrides import Overrides
@@ -127,29 +124,6 @@ def test_both_promises_hold(own: Quota, shared: Quota, data: st.DataObject) -> N
     for ledger in ledgers.values():
         ledger.require_ceiling()
     assert all(error is None or isinstance(error, TimeoutError) for error in ended)
-
-
-def test_processes_that_share_both_keys(redis_url: str) -> None:
-    """Two stores on one Redis do not share their callers: both promises hold, and every job goes once."""
-    own, shared = TokenBucket(40, burst=1, name="guild"), TokenBucket(60, burst=1, name="all")
-    slots: list[tuple[str, float]] = []
-
-    async def job(waiter: SlotWaiter, guild: str) -> None:
-        decision = await run_async(waiter.wait(Take((Charge(own, guild), Charge(shared, "all")), INF)))
-        slots.append((guild, decision.ready_at))
-        assert time.time() >= decision.ready_at - 0.005
-
-    async def main() -> None:
-        stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
-        await asyncio.gather(*[job(SlotWaiter(store), guild) for store in stores for guild in "ab" for _ in range(10)])
-        for store in stores:
-            await store.aclose()
-
-    asyncio.run(main())
-    assert len(slots) == 40
-    for keys, quota in (("a", own), ("b", own), ("ab", shared)):
-        times = sorted(at for guild, at in slots if guild in keys)
-        assert all(later - earlier >= 1 / quota.limit - 2e-6 for earlier, later in pairwise(times))
 
 
 class WithoutBookingAhead(MemoryStore):

@@ -130,6 +130,26 @@ def test_a_store_that_never_answers_does_not_hold_those_who_are_cancelled_for_lo
     assert clock.now < 4
 
 
+def test_a_caller_that_books_on_a_closed_event_loop_holds_nobody_up() -> None:
+    """Its slot never comes. A caller of another loop that has missed its own books anew."""
+    clock = SteppedClock(0)
+    store, loop = Distant(clock=clock), clock.event_loop()
+    held = loop.create_task(wait_for_slot(store))
+    loop.run_until_complete(asyncio.sleep(0.005))
+    loop.close()
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            await wait_for_slot(store)
+            waiting = asyncio.ensure_future(wait_for_slot(store))
+            await asyncio.sleep(0.05)
+            clock.advance(5.0)
+            await waiting
+
+    clock.run(main())
+    held._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose
+
+
 # Over Redis, in real time
 
 HOURLY = TokenBucket(1, 3600, burst=1)

@@ -41,9 +41,9 @@ def test_slots_of_one_window_go_back_in_the_order_of_their_booking() -> None:
     """The newest first, however late their answers came: the store takes back only the newest."""
     limiter, queues = SteppedLimiter("3/minute fixed"), Queues()
     booked = [limiter.clock.run(limiter.pace("key")) for _ in range(9)]
-    waiters = [queues.join("key", limiter.clock, 0.0, bookings=1) for _ in booked]
+    waiters = [queues.join("key", limiter.clock, 0.0, books=True) for _ in booked]
     for late_us, decision in enumerate(reversed(booked)):
-        queues.add("key", slot_of("key", decision, 0.0, late_us), bookings=1)
+        queues.add("key", slot_of("key", decision, 0.0, late_us), waiters[late_us])
     for waiter in waiters:
         queues.give_up(waiter)
     assert [slot.decision for slot in queues.take_unused()] == booked[::-1]

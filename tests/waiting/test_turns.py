@@ -43,28 +43,6 @@ def test_callers_of_a_higher_priority_go_first(kind: type[MemoryStore]) -> None:
     assert left == ([0.0, 2.0, 1.5, 1.0, 0.5, -1.0] if kind is MemoryStore else [2.0, 1.5, 1.0, 0.5, 0.0, -1.0])
 
 
-def test_a_priority_counts_for_max_delay() -> None:
-    """The end of the queue is too far away, but the front is not; behind, ``PaceTimeout`` comes at once."""
-    clock = SteppedClock(0)
-    limiter, waited = Limiter(EVEN, store=MemoryStore(clock=clock), name="api"), list[float]()
-
-    @pace("10/s", store=limiter.store, name="api", max_delay=0.5, priority=lambda first: 2 * first)
-    async def call(first: bool) -> None:
-        waited.append(clock.now)
-
-    async def main() -> None:
-        others = [asyncio.ensure_future(limiter.acquire("")) for _ in range(20)]
-        await asyncio.sleep(0.05)
-        with pytest.raises(PaceTimeout):
-            await call(first=False)
-        await call(first=True)
-        assert await limiter.waiting("") == 19
-        await asyncio.gather(*others)
-
-    clock.run(main())
-    assert waited == [pytest.approx(0.1)]
-
-
 @pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
 def test_a_caller_that_is_overtaken_waits_no_longer_than_max_delay(kind: type[MemoryStore]) -> None:
     """Then it raises, and its slot goes to those behind it: also to one that came later and may wait for longer."""
@@ -187,22 +165,6 @@ def test_callers_of_a_closed_event_loop_hold_nobody_up() -> None:
     assert asyncio.run(main()) == [0, 1, 2]
     for task in waiting:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose
-
-
-def test_a_priority_counts_among_the_callers_of_a_key() -> None:
-    """They wait in front of their own key, except for the first one, which waits for its turn at the shared one."""
-    clock = SteppedClock(0)
-    left: list[int] = []
-
-    @pace(QUOTAS, store=MemoryStore(clock=clock), key={"own": "a", "all": "all"}, priority=lambda number: number)
-    async def call(number: int) -> None:
-        left.append(number)
-
-    async def main() -> None:
-        await asyncio.gather(*map(call, [0, 0, 1, 3, 2]))
-
-    clock.run(main())
-    assert left == [0, 0, 3, 2, 1]
 
 
 def test_a_paced_function_without_async_works_under_trio() -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...headers import ServerLimit
 from ...quotas import MAX_PERIOD, SECOND_US
-from .refills import Rate, SmallBurst
 
 RETRY_US = 1 * SECOND_US
 """After how long a bucket is tried again if no answer says when there is more of it."""
@@ -29,6 +28,9 @@ LONGEST_RETRY_US = 60 * SECOND_US
 LEAST = 1e-6
 """With fewer units than this, nothing is left."""
 
+SHORTEST_UNIT_US = 1e-6
+"""No unit is taken to come back in less time, whatever a server says."""
+
 COST_WEIGHT = 0.1
 """How much an answer counts in the moving average of what a request takes."""
 
@@ -43,6 +45,17 @@ EXACT = 0.02
 
 EQUAL = 0.05
 """A period that is longer by no more than this part is the same one."""
+
+
+class Rate(NamedTuple):
+    """How all processes charge a bucket in their store: ``limit`` units in ``period`` seconds.
+
+    With ``refills``, units come back one by one; otherwise all at the end of a window.
+    """
+
+    limit: float
+    period: float
+    refills: bool
 
 
 @dataclass(eq=False, repr=False)
@@ -91,9 +104,9 @@ class Bucket:
             return self.held_until_us
         return now_us + LOOK_US if self.unsent >= max(self.asking, 1) else now_us
 
-    def not_before(self, now_us: float) -> float:
-        """A time before which no request may go, whatever answers come."""
-        return max(now_us, self.held_until_us)
+    def is_certain(self, now_us: float) -> bool:
+        """Whether no request may go before it is ready, whatever answers come."""
+        return self.held_until_us > now_us
 
     def holds_up(self, _number: int, _now_us: float) -> bool:
         """Whether an admitted request may no longer go, because a pause has begun."""
@@ -152,11 +165,9 @@ class PioneerBucket(Bucket):
         ready_us = super().ready_at(now_us)
         return max(ready_us, self.lease_until_us) if self.is_probed else ready_us
 
-    def not_before(self, now_us: float) -> float:
+    def is_certain(self, now_us: float) -> bool:
         self._move_on(now_us)
-        if self.paused_until_us > now_us:
-            return self.paused_until_us
-        return now_us if self.is_probed else super().not_before(now_us)
+        return self.paused_until_us > now_us or (not self.is_probed and super().is_certain(now_us))
 
     def holds_up(self, epoch: int, now_us: float) -> bool:
         self._move_on(now_us)
@@ -257,9 +268,10 @@ class ReportedBucket(PioneerBucket):
     refill: float = 0.0
     window_us: float = 0.0
     is_next_unit: bool = False
+    burst: float = 0.0
+    """The most units that are available at once, as far as answers have shown. That may be less than the limit."""
     unit_us: float = 0.0
     """The longest time in which a unit has come back, if units come back one by one."""
-    small: SmallBurst = field(default_factory=SmallBurst)
     reported: float = math.inf
     """The units that were left according to the latest answer."""
     shared_rate: Rate | None = None
@@ -301,18 +313,15 @@ class ReportedBucket(PioneerBucket):
     def _more_at(self, now_us: float) -> float:
         """When enough units for a request come back."""
         if self.refill:
-            shortest_us = LOOK_US if self._is_crowded() else 1.0
-            return now_us + max(self._missing_us(), shortest_us)
+            return now_us + max(self._missing_us(), 1.0)
         if self.reset_at_us == math.inf:
             self.reset_is_assumed = True
             self.reset_at_us = max(self.used_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
         return self.reset_at_us
 
-    def not_before(self, now_us: float) -> float:
-        certain_us, ready_us = super().not_before(now_us), self.ready_at(now_us)
-        is_open = self.is_probed or self.reset_is_assumed or self.is_estimated or self._is_crowded()
-        is_open |= self.unsent >= max(self.asking, 1)
-        return certain_us if certain_us > now_us or is_open else ready_us
+    def is_certain(self, now_us: float) -> bool:
+        is_open = self.is_probed or self.reset_is_assumed or self.is_estimated or self.unsent >= max(self.asking, 1)
+        return super().is_certain(now_us) or not is_open
 
     def more_at(self, now_us: float) -> float:
         """When there is more of an exhausted bucket; ``now_us`` if that is not known."""
@@ -340,34 +349,27 @@ class ReportedBucket(PioneerBucket):
         if epoch == self.epoch and self.reset_is_assumed and not self.unanswered:
             self.reset_at_us = min(self.reset_at_us, now_us + RETRY_US)
 
-    def refuse(self, now_us: float, wait_us: float | None) -> None:
-        if self.small.refills:
-            self.small.refuse()
-            self.refill = self.refill if self.small.refills else 0.0
-        super().refuse(now_us, wait_us)
-
     def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float) -> None:
         """Go on with what another process has learned of this bucket; the store knows how much is left."""
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
-            self.limit, self.cost, self.refill, self.unit_us = limit, cost, 0.0, 0.0
+            self.limit, self.cost, self.refill, self.unit_us, self.burst = limit, cost, 0.0, 0.0, 0.0
         if rate != self.rate:
             self.held_until_us = 0.0
         self.rate = self.shared_rate = rate
         if rate is None:
             return
         period_us = rate.period * SECOND_US
-        if rate.burst or not rate.refills:
-            self.small.adopt(limit, rate)
-            self.window_us = max(self.window_us, period_us)
-        else:
+        self.burst = max(self.burst, rate.limit)
+        if rate.refills:
             self.unit_us = max(self.unit_us, period_us / limit)
-        self.refill = limit / period_us if rate.refills else 0.0
-        if self.small.refills:
-            self.available = min(self.available, self.small.room)
+            self.refill = limit / period_us
+        else:
+            self.window_us = max(self.window_us, period_us)
+            self.refill = 0.0
         self.rate = self._learned_rate() or rate
 
-    def learn(self, report: ServerLimit, epoch: int, now_us: float, *, is_refused: bool = False) -> None:
+    def learn(self, report: ServerLimit, epoch: int, now_us: float) -> None:
         """Learn from an answer that reports this bucket; its request was one of this epoch.
 
         An answer to a request of an earlier epoch never raises what is available now.
@@ -377,36 +379,27 @@ class ReportedBucket(PioneerBucket):
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
-        was_on_trial = self.small.refills
-        self._learn_size(report, now_us, is_refused)
+        self._learn_size(report, now_us)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
-        if self.small.refills:
-            self.available = min(self.available, self._room() if was_on_trial else 0.0)
         self.rate = self._learned_rate() or self.rate
 
     def _learned_rate(self) -> Rate | None:
         """The rate to charge from now on: the shared one, unless answers have shown another or a longer period."""
-        small, burst = self.small, 0.0
-        if small.policy and small.stage != "window":
-            period_us, burst = small.policy[1] * SECOND_US, small.most + 1.0
-        elif self.refill:
-            period_us = self.limit / self.refill
-        else:
-            period_us = self.window_us
+        period_us = self.limit / self.refill if self.refill else self.window_us
         is_limit = not self.is_probed and not self.is_estimated and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
-        rate = Rate(self.limit, _rounded(period_us / SECOND_US), self.refill > 0.0, burst)
+        rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0)
         shared = self.shared_rate
         if shared is None or shared._replace(period=rate.period) != rate:
             return rate
         return rate if rate.period > shared.period * (1.0 + EQUAL) else shared
 
-    def _learn_size(self, report: ServerLimit, now_us: float, is_refused: bool) -> None:
+    def _learn_size(self, report: ServerLimit, now_us: float) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
-            self.refill = self.unit_us = 0.0
+            self.refill = self.unit_us = self.burst = 0.0
         self.limit = limit
         is_counted = report.cost is not None or report.unit in ("requests", "share")
         self.is_estimated = not is_counted and report.limit is not None
@@ -417,6 +410,7 @@ class ReportedBucket(PioneerBucket):
         else:
             self.cost = 1.0 if report.unit == "requests" else 0.0
         self.is_next_unit = report.reset_means == "next unit"
+        self.burst = max(self.burst, min((report.remaining or 0.0) + 1.0, limit)) if self.is_next_unit else limit
         window = report.window or (0.0 if self.is_next_unit else report.reset_after) or 0.0
         self.window_us = max(self.window_us, window * SECOND_US)
         if not LEAST <= limit < math.inf:
@@ -426,12 +420,8 @@ class ReportedBucket(PioneerBucket):
         elif report.reset_means == "full refill" and report.reset_after:
             used = limit - (report.remaining or 0.0)
             if used > 0.0:
-                self.unit_us = max(self.unit_us, report.reset_after * SECOND_US / used)
+                self.unit_us = max(self.unit_us, report.reset_after * SECOND_US / used, SHORTEST_UNIT_US)
                 self.refill = 1.0 / self.unit_us
-        elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
-            if not is_refused:
-                self.small.learn(limit, report, is_alone=not self.under_way, is_shared=self.shared_rate is not None)
-            self.refill = limit / report.window / SECOND_US if self.small.refills else 0.0
 
     def _learn_cost(self, left: float, now_us: float) -> None:
         """Learn what a request takes of a unit of which it takes many, such as tokens, by what answers have left.
@@ -487,13 +477,10 @@ class ReportedBucket(PioneerBucket):
     def _learn_next_unit(self, left: float) -> None:
         """Learn from the units left by an answer that says nothing of a window: the last one of several counts."""
         self.lowest = min(self.lowest, left)
-        least = self.lowest - self.unsent * self.cost
-        if self.small.refills:  # the reported units are rounded down, those available here are not
-            self.available = min(max(self.available, -math.inf if self.under_way else least), left + 0.999)
+        if self.under_way:
+            self.available = min(self.available, left)
         else:
-            self.available = min(self.available, left) if self.under_way else least
-        if not self.under_way:
-            self.lowest = math.inf
+            self.available, self.lowest = self.lowest - self.unsent * self.cost, math.inf
 
     def _is_later(self, reset_at_us: float) -> bool:
         """Whether the server has begun a window that this bucket has not: its end is much later."""
@@ -517,24 +504,15 @@ class ReportedBucket(PioneerBucket):
             self._reset(now_us)
 
     def _refill(self, now_us: float) -> None:
-        """Add units that have come back one by one. A small burst may be full until the requests under way arrive."""
+        """Add units that have come back one by one, as far as there is room for them."""
         more = max(now_us - self.updated_us, 0.0) * self.refill
-        self.available = min(self.available + more, max(self._room(), self.available))
+        room = self.limit - self.unsent * self.cost
+        self.available = min(self.available + more, max(room, self.available))
         self.updated_us = now_us
 
     def _missing_us(self) -> float:
         """How long it takes until enough units for a request have come back one by one."""
         return math.ceil((self.least - self.available) / self.refill)
-
-    def _is_crowded(self) -> bool:
-        """Whether the requests under way may use all of a small burst, so that the next one waits for an answer."""
-        return self.small.refills and self._room() < self.least
-
-    def _room(self) -> float:
-        """The most units that may be available now, given the requests that have not arrived at the server yet."""
-        if self.small.refills:
-            return self.small.room - (self.unsent + self.under_way) * self.cost
-        return self.limit - self.unsent * self.cost
 
     def _reset(self, now_us: float) -> None:
         """Begin the next window; a pioneer goes first if it is not known how many units it has."""

@@ -43,9 +43,6 @@ LONGEST_RECOVERY_S = 300
 LEAST_SERVED, LEAST_US = 20, 1 * SECOND_US
 """While fewer requests were served since the last refusal, or for less time, they say little about the rate."""
 
-FAR_OFF = 0.5
-"""If the best rate falls below this part of itself, it was not known yet, and refusals need not be paid for."""
-
 HOPE = 1.05
 """The rate that the server could have served is assumed to be this many times the served one."""
 
@@ -137,24 +134,15 @@ class RateBucket(HiddenBucket):
         self._best = math.inf
         self._low = self.limit
         self._refused = 0
-        self._needed = 1.0
-        """Requests that must be served until the best rate is tried again."""
         self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         self._served, self._served_us = 0, 0.0
         """The requests that were served since the last refusal, and the time that they took."""
-        self._served_before, self._served_before_us = 0, 0.0
-        """The same before the first refusal of the latest series of refusals."""
-        self._first_refused_us, self._refused_us = 0.0, 0.0
-        """When the first and the last refusal of that series came."""
         self._updated_us: float | None = None
 
     def ready_at(self, now_us: float) -> float:
         at_us = math.ceil(self._last_us + SECOND_US / self.limit)
         self._is_awaited |= at_us > now_us
         return max(now_us, at_us)
-
-    def not_before(self, now_us: float) -> float:
-        return max(now_us, self._last_us + SECOND_US / self._ceiling)
 
     def admit(self, now_us: float) -> int:
         interval_us = SECOND_US / self.limit
@@ -182,8 +170,6 @@ class RateBucket(HiddenBucket):
         before_us = now_us if self._updated_us is None else self._updated_us
         passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.limit))
         self._updated_us = now_us
-        if self.is_closed:
-            self._learn_window(now_us)
         self.in_a_row = 0
         self._served += 1
         self._served_us += passed_us
@@ -205,9 +191,7 @@ class RateBucket(HiddenBucket):
         Returns whether the rate is lowered: only the first refusal of an epoch lowers it.
         """
         self._refused += 1
-        self._refused_us = now_us
         if epoch != self.epoch:
-            self._set_needed()
             return False
         self.epoch += 1
         self.in_a_row += 1
@@ -215,11 +199,9 @@ class RateBucket(HiddenBucket):
             self._low = max(self.limit * DECREASE, self._best / 4, self._floor)
         else:
             self._refused = 1
-            self._set_best(self._best_rate(wait_us))
-            self._served_before, self._served_before_us = self._served, self._served_us
-            self._first_refused_us = now_us
+            self._best = min(max(self._best_rate(wait_us), self._floor), self._ceiling)
+            self._low = max(self._best * DECREASE, self._floor)
             self._served, self._served_us = 0, 0.0
-        self._set_needed()
         self._done, self._recovered_us, self._updated_us = 0, 0.0, now_us + wait_us
         self._recovery_us = min(max(RECOVERY_US, PAUSE_SHARE * wait_us), MOST_RECOVERY_US)
         self._move_to(self._low)
@@ -235,31 +217,11 @@ class RateBucket(HiddenBucket):
             return rate
         return max(rate, self.limit / 2) if wait_us else self.limit
 
-    def _learn_window(self, now_us: float) -> None:
-        """Count the time in which the server refused everything, now that it serves again.
-
-        So if a server counts in long windows, the best rate is what it serves in a whole window. It may have begun to
-        serve at any time after the last refusal.
-        """
-        blocked_us = (self._refused_us + now_us) / 2.0 - self._first_refused_us
-        window_us = self._served_before_us + blocked_us
-        if self._served_before < LEAST_SERVED or window_us <= 0.0:
-            return
-        best = HOPE * self._served_before / window_us * SECOND_US
-        if best < self._best:
-            if best < FAR_OFF * self._best:
-                self._refused = 1
-            self._set_best(best)
-            self._set_needed()
-            self._move_to(self._low)
-
-    def _set_best(self, rate: float) -> None:
-        self._best = min(max(rate, self._floor), self._ceiling)
-        self._low = max(self._best * DECREASE, self._floor)
-
-    def _set_needed(self) -> None:
+    @property
+    def _needed(self) -> float:
+        """Requests that must be served until the best rate is tried again."""
         needed = min(SERVED_FOR_REFUSED * self._refused, LONGEST_RECOVERY_S * self._best)
-        self._needed = max(needed, SERVED_FOR_REFUSED)
+        return max(needed, SERVED_FOR_REFUSED)
 
     def _move_to(self, rate: float) -> None:
         self.limit = min(max(rate, self._floor), self._ceiling)

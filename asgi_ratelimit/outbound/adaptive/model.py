@@ -22,9 +22,8 @@ from ...hooks import ChangeKind
 from ...profiles import Profile
 from ...profiles.definitions import NO_ROUTES
 from ...quotas import SECOND_US
-from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, ReportedBucket
+from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, ReportedBucket
 from .hidden import HiddenBucket, Outcome, hidden_buckets
-from .refills import Rate
 
 MAX_MISSES = 3
 """A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
@@ -220,7 +219,8 @@ class Model:
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
-        return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
+        needed = [(bucket, bucket.ready_at(now_us)) for bucket in call.route.needed(call.host)]
+        return max([now_us, *[ready_us for bucket, ready_us in needed if bucket.is_certain(now_us)]])
 
     def ready_at(self, call: Call, now_us: float) -> float:
         """The latest time at which the first request of a call's route may go, as far as is known."""
@@ -272,7 +272,7 @@ class Model:
             bucket.end(number, now_us)
         self._recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
-        reported = self._learn(call, limits, report.is_throttled, now_us)
+        reported = self._learn(call, limits, now_us)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
@@ -370,9 +370,7 @@ class Model:
             route.buckets = route.section.buckets = reported
         route.is_known |= bool(reported) or is_served
 
-    def _learn(
-        self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float
-    ) -> tuple[ReportedBucket, ...]:
+    def _learn(self, call: Call, limits: list[ServerLimit], now_us: float) -> tuple[ReportedBucket, ...]:
         """Learn what an answer reports; return the buckets that it is about."""
         epochs = dict(call.admitted)
         reported: dict[ReportedBucket, None] = {}
@@ -385,7 +383,7 @@ class Model:
                 key = f"{key} of {call.route.key}"
             bucket = self._bucket(call.host, key, now_us)
             before, epoch = bucket.limit, epochs.get(bucket, bucket.epoch)
-            bucket.learn(limit, epoch, now_us, is_refused=is_refused)
+            bucket.learn(limit, epoch, now_us)
             self._limit_changed(call.host, bucket, before, now_us)
             reported[bucket] = None
         return tuple(reported)

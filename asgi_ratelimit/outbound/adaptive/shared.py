@@ -17,22 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from threading import RLock
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 from ...buckets import as_bytes, digest
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import ConfigurationError, RateLimitError, StoreError
 from ...limiter import Limiter
-from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts
-from ...stores import MemoryStore, reset, settle
+from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
+from ...stores import reset, settle
 from ...stores.documents import documents
 from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep, take_all
 from ...waiting.waiter import SlotWaiter, pace_timeout
-from ..sending.pauses import PAUSE, Pauses
-from .buckets import Bucket, PioneerBucket, ReportedBucket
+from ..pauses import PAUSE, Pauses
+from .buckets import Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
-from .refills import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
@@ -48,9 +46,6 @@ AHEAD_S = 5.0
 
 ASKED_S = 0.01
 """As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
-
-TOGETHER_S = 0.001
-"""Requests may leave earlier by so much: timers are no more exact, and each late one would lower the rate."""
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
@@ -74,11 +69,7 @@ PARTS = 60
 MOST_LIMITS = 4
 """The most learned buckets that a take charges, those with the least left; more are too many for one take."""
 
-TINY_BURST, TINY_PERIOD = 2.0, 1.5
-"""A smaller burst bears no request that comes late. With a period so many times as long, one may be late by half a
-unit."""
-
-FORMAT = 3
+FORMAT = 4
 CACHED = 4096
 
 
@@ -114,9 +105,7 @@ class LockedModel:
         self._lock.acquire()
         return self._model
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
 
@@ -131,8 +120,6 @@ class Admission:
         self._quotas = () if limiter is None else limiter.quotas
         self._on_error: OnError | None = None if self._quotas else "local"
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
-        self._left = MemoryStore(clock=slots.clock)
-        """The declared quota once more, as of the times at which the requests of this process have really left."""
         self._documents = None
         if not slots.store.in_process:
             with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
@@ -220,7 +207,9 @@ class Admission:
                 paused = yield from self._refusals(pauses)
                 needs, states, is_allowed = (pauses, paused, False) if paused else (needs, states, True)
         if is_allowed:
-            yield from self._depart(needs)
+            declared = [need.charge for need in needs if need.purpose == "quota"]
+            if declared:
+                yield from self._slots.depart(declared)
             return True
         with self._locked as model:
             must_read = self._hold(call, needs, states)
@@ -229,17 +218,6 @@ class Admission:
         if must_read:
             yield from self._read(call)
         return False
-
-    def _depart(self, needs: Sequence[Need]) -> Flow[None]:
-        """Wait behind requests that have left late, so that no interval has more of them than the declared quota."""
-        charges = [need.charge for need in needs if need.purpose == "quota"]
-        leaving = tuple([charge for charge in charges if not isinstance(charge.quota, FixedWindow)])
-        while leaving:
-            take = Take(leaving, TOGETHER_S)
-            (decision,) = yield CallStore(self._left, take_all(self._left, take))
-            if decision.allowed:
-                return
-            yield from sleep(self._slots.clock, decision.retry_after * SECOND_US)
 
     def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
         """Take what a request needs, at a slot that is near.
@@ -345,7 +323,7 @@ class Admission:
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
         for bucket in spent:
             yield from self._pauses.begin(host, (bucket.spent_until_us - now_us) / SECOND_US, _pause_quota(bucket.name))
-            if bucket.rate is not None and not bucket.rate.burst:  # nobody takes any more from the window that ends
+            if bucket.rate is not None:  # nobody takes any more from the window that ends
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
 
@@ -355,8 +333,10 @@ class Admission:
         A window of another length is another bucket of the store, which knows of no request yet. So the old one is
         filled: processes that still charge it are refused, and read of the new one. What was used is taken from that.
         """
-        old, used = bucket.shared_rate, bucket.limit - bucket.reported
+        old, used = bucket.shared_rate, bucket.burst - bucket.reported
         rate = bucket.shared_rate = bucket.rate
+        if old is not None and rate is not None and old.period == rate.period:
+            return  # it is the same bucket of the store
         if old is not None and not old.refills:
             used = max(used, old.limit - (yield from self._fill(host, bucket, old, old.limit)))
         if rate is not None and (old is None or not old.refills):
@@ -404,20 +384,14 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
     A window of a server begins at any time, so a rolling window stands for it, which is a little longer. If units come
-    back one by one, one of them is left unused, and so is half of a small burst, so that requests that overtake others
-    on their way are not refused. If a small burst may be all that there is, no more requests go than units come back in
-    the time that answers may state.
+    back one by one, one of them is left unused, so that requests that overtake others on their way are not refused.
     """
-    limit, period, refills, burst = rate
+    limit, period, refills = rate
     name = f"learned-{_hash(bucket)}"
     quota: Quota
     if refills:
-        period *= TINY_PERIOD if 0.0 < burst < TINY_BURST else 1.0
-        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
+        quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
     else:
-        if burst:
-            units, seconds = limit / period, math.ceil(period / limit)
-            limit, period = max(min(burst, units * seconds // 1), 1.0), seconds
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
         quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
     return Charge(quota, host, min(cost, quota.most), NAME)
@@ -465,10 +439,10 @@ def decoded(content: bytes) -> Record | None:
 def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) -> LearnedLimit:
     known = None
     if rate is not None:
-        most, period, refills, burst = rate
-        known = Rate(float(most), float(period), bool(refills), float(burst))
+        most, period, refills = rate
+        known = Rate(float(most), float(period), bool(refills))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
-        if not (1.0 <= limit < math.inf and known.burst >= 0.0):
+        if not 1.0 <= limit < math.inf:
             raise ValueError("a limit that is charged is a number of units")
     if not (limit >= 0.0 and 0.0 <= cost < math.inf):  # true for NaN, too
         raise ValueError("a limit and a cost are numbers from 0 up")

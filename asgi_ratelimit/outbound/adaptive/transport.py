@@ -12,9 +12,9 @@ from typing import Any
 from ...algorithms import TokenBucketState
 from ...clock import SystemClock
 from ...counts import counts_of
-from ...decision import Charge, Decision, Take
+from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError, shows_use
-from ...headers import MAX_DELAY, ServerLimits, parse
+from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, LimitChange
 from ...limiter import Limiter, as_store
 from ...logs import FailureLog
@@ -22,13 +22,11 @@ from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store
-from ...stores.event_loops import running_loop
-from ...waiting.drivers import Flow, WakeUp, background_loop, run_async, run_sync
+from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, Row, SlotWaiter, outbound_sources, pace_timeout
+from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
 from ..pace_decorator import EVEN_BURST
-from ..sending.exchange import Discard, Send, can_be_sent_again
-from ..wrapping_transport import WrappingTransport
-from .bodies import BodyRule, ReadBody
+from ..wrapping_transport import WrappingTransport, require_count
 from .buckets import Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
@@ -37,6 +35,8 @@ logger = logging.getLogger("asgi_ratelimit")
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, that is learned from an answer."""
+
+OK = 200
 
 LEARNED = TokenBucket(1, 1, name="learned")
 """Stands for the limit of a server in the decision of a ``PaceTimeout``."""
@@ -72,11 +72,8 @@ class AdaptiveTransport(WrappingTransport):
         hooks: Iterable[ChangeHook] = (),
     ) -> None:
         self._wrap(transport, "AdaptiveTransport({})")
-        if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-            raise ConfigurationError(f"retries must be a whole number of at least 0, not {retries!r}: retries=1")
-        self._longest_s = MAX_DELAY if max_delay is None else max_delay
-        if not isinstance(self._longest_s, int | float) or not 0 <= self._longest_s < math.inf:
-            raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=60.0")
+        require_count("retries", retries, 0)
+        self._longest_s = MAX_DELAY if max_delay is None else max_wait_of(max_delay)
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
         self._store = as_store(store)
@@ -85,7 +82,7 @@ class AdaptiveTransport(WrappingTransport):
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
-        self._retries, self._bodies = retries, BodyRule(self._profile)
+        self._retries, self._reads_all_bodies = retries, _reports_in_bodies(self._profile)
         new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)
         self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, limiter)
@@ -106,41 +103,14 @@ class AdaptiveTransport(WrappingTransport):
             names = ("host", "name", "limit", "remaining", "under_way", "waiting")
             yield {**{name: getattr(bucket, name) for name in names}, "paused_for": round(bucket.paused_for)}
 
-    def handle_request(self, request: Any) -> Any:
-        """Send a request when its server's limits allow it."""
-        if not self._serves:
-            self._check_client(request, is_async=False)
-        return run_sync(self._send(request))
-
-    async def handle_async_request(self, request: Any) -> Any:
-        """Send a request when its server's limits allow it."""
-        if not self._serves_async:
-            self._check_client(request, is_async=True)
-        running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
-        return await run_async(self._send(request))
-
-    def close(self) -> None:
-        """Close the wrapped transport, and the store if it was opened here."""
-        try:
-            self._transport.close()
-        finally:
-            if self._owns_store and not self._store.in_process:
-                background_loop.run(self._store.aclose())
-
-    async def aclose(self) -> None:
-        """Close the wrapped transport, and the store if it was opened here."""
-        try:
-            await self._transport.aclose()
-        finally:
-            if self._owns_store:
-                await self._store.aclose()
-
     def _send(self, request: Any) -> Flow[Any]:
         """Send a request, perhaps several times, and return its answer."""
         url, now_us = request.url, self._now_us()
         name = url.host if url.port is None else f"{url.host}:{url.port}"
         with self._locked as model:
             call = model.call(name, request.method, url.path, now_us + self._longest_s * SECOND_US, now_us)
+        call.wake_up = WakeUp(self._slots.clock)
+        call.wake(math.inf)
         attempts, waited_us = 0, 0.0
         while True:
             since_us = self._now_us()
@@ -180,36 +150,27 @@ class AdaptiveTransport(WrappingTransport):
             raise
 
     def _wait_until_admitted(self, call: Call) -> Flow[None]:
-        if call.is_admitted:
-            return
-        if call.wake_up is None:
-            wake_up = WakeUp(self._slots.clock)
-            with self._locked:
-                call.wake_up = wake_up
-                wake_up.set(call.at_us)
-        while True:
+        while not call.is_admitted:
             with self._locked as model:
                 now_us = self._now_us()
                 model.woke(call, now_us)
-                if call.is_admitted:
-                    return
                 is_too_late = max(model.not_before(call, now_us), call.soonest_us, now_us + 1) > call.deadline_us
                 ready_us = max(model.ready_at(call, now_us), call.soonest_us)
-            if is_too_late:
+            if is_too_late and not call.is_admitted:
                 raise self._too_late(call, max(ready_us, call.deadline_us + 1))
-            yield call.wake_up
+            if not call.is_admitted:
+                yield call.wake_up
 
     def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
         """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""
         response = None
         try:
             response = yield Send(self._transport, request)
-            body = None
-            if self._bodies.wants(response):
-                body = yield ReadBody(response)
-            report = self._report_of(response, body)
+            body = (yield ReadBody(response)) if self._may_report_in_body(response) else None
+            status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
+            report = parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
             with self._locked as model:
-                paused = model.answered(call, response.status_code, report, self._now_us())
+                paused = model.answered(call, status, report, self._now_us())
             yield from self._admission.answered(call, paused)
         except BaseException as error:
             with self._locked as model:
@@ -222,9 +183,13 @@ class AdaptiveTransport(WrappingTransport):
             raise
         return response, report.is_throttled
 
-    def _report_of(self, response: Any, body: Any) -> ServerLimits:
-        status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
-        return parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
+    def _may_report_in_body(self, response: Any) -> bool:
+        """Whether the body of an answer may say something about limits, and is short enough to be read for them."""
+        if not self._reads_all_bodies and response.status_code not in (403, 429, 503, 529):
+            return False
+        length = response.headers.get("content-length", "0")
+        is_json = "json" in response.headers.get("content-type", "")
+        return is_json and length.isdecimal() and int(length) <= SMALL_BODY
 
     def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:
         now_us = float(self._clock.now_us())
@@ -234,6 +199,13 @@ class AdaptiveTransport(WrappingTransport):
         return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))
 
 
+def _reports_in_bodies(profile: Profile) -> bool:
+    """Whether the bodies of answers that look like successes may report limits, or refusals."""
+    sources = [source for limit in profile.limits for source in limit.sources()]
+    reports_limits = any(isinstance(source, str) and source.startswith("body:") for source in sources)
+    return reports_limits or any(OK in refusal.statuses for refusal in profile.refusals)
+
+
 class Changes:
     """Logs changes, and calls hooks with them. An exception of a hook is logged; requests go on.
 
@@ -241,16 +213,12 @@ class Changes:
     """
 
     def __init__(self, hooks: Iterable[ChangeHook], now_us: Callable[[], float]) -> None:
-        if not isinstance(hooks, Iterable) or isinstance(hooks, str):
-            raise ConfigurationError(
-                f"hooks must be a list of functions of a LimitChange, not {hooks!r}: hooks=[print]"
-            )
-        self._hooks = tuple(hooks)
+        self._hooks = tuple(hooks) if isinstance(hooks, Iterable) else ()
+        if not isinstance(hooks, Iterable) or not all(map(callable, self._hooks)):
+            right = "hooks=[print]"
+            raise ConfigurationError(f"hooks must be a list of functions of a LimitChange, not {hooks!r}: {right}")
         self._now_us = now_us
         self._failures = FailureLog()
-        for hook in self._hooks:
-            if not callable(hook):
-                raise ConfigurationError(f"a hook is a function of a LimitChange, not {hook!r}: hooks=[print]")
 
     def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
         """Report a change."""

@@ -114,25 +114,6 @@ def test_who_sends_little_does_not_raise_the_rate() -> None:
     assert caller.run(main) == [1.0]
 
 
-def test_the_profile_reads_what_answers_report_as_well() -> None:
-    """GitHub's secondary limit, which no header shows, is searched for; its primary one is obeyed."""
-
-    def script(path: str, number: int) -> Any:
-        now = caller.clock.now
-        headers = {"x-ratelimit-limit": "60", "x-ratelimit-remaining": str(max(60 - number, 0))}
-        headers |= {"x-ratelimit-reset": f"{start + 3600:.0f}", "x-ratelimit-resource": "core"}
-        is_served = number > 60 or counter.wait(now) == 0.0
-        return (200 if is_served else 403), headers | ({} if is_served else {"retry-after": "1"})
-
-    counter = Bucket(4.0, 4.0)
-    caller = Caller(script, profile=aimd(1, 100, profile="github"), latency=0.05, retries=9, max_delay=4000)
-    start = caller.clock.now
-    assert caller.get(*["/repos/one"] * 61) == [200] * 61
-    before = [at for at in caller.service.times if at < 3500]
-    assert 50 <= len(before) <= 60
-    assert before[-1] > 10
-
-
 bounds = st.tuples(st.floats(0.01, 1000), st.sampled_from([1.0, 2.0, 50.0]), st.sampled_from([0.0, 0.5, 1.0])).map(
     lambda drawn: (drawn[0], drawn[0] * drawn[1], drawn[0] + (drawn[0] * drawn[1] - drawn[0]) * drawn[2])
 )

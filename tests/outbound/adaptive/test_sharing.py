@@ -69,22 +69,6 @@ async def test_a_pause_is_shared_over_redis(redis_url: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_quota_is_shared_over_redis(redis_url: str) -> None:
-    """Both transports together send no more than it allows."""
-    times: list[float] = []
-
-    def answer(_: httpx.Request) -> httpx.Response:
-        times.append(time.monotonic())
-        return httpx.Response(200)
-
-    transports = [AdaptiveTransport(httpx.MockTransport(answer), quota="20/s", store=redis_url) for _ in range(2)]
-    async with httpx.AsyncClient(transport=transports[0]) as one, httpx.AsyncClient(transport=transports[1]) as two:
-        await asyncio.gather(*[client.get(HOST) for client in (one, two) for _ in range(6)])
-    assert len(times) == 12
-    assert times[-1] - times[0] >= 0.5
-
-
-@pytest.mark.anyio
 async def test_nothing_is_stuck_without_redis() -> None:
     """While it is gone, transports go on with what they know."""
     with RedisServer() as server:

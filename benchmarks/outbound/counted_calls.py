@@ -1,7 +1,7 @@
-"""Paced calls to a server that counts by itself, with and without ``async``, in one process or in several.
+"""Paced calls to a server that counts by itself, in one process or in several.
 
-As a program, its arguments are ``async`` or ``sync``, the URLs of the server and of the store, a quota, a margin, and
-the number of calls. It prints ``ready``, and begins when it reads a line.
+As a program, its arguments are the URLs of the server and of the store, a quota, a margin, and the number of calls. It
+prints ``ready``, and begins when it reads a line.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPConnection
-from threading import local
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -30,9 +27,6 @@ JITTER = 0.05
 
 AT_ONCE = 60
 """Connections that tasks open before they begin: more than a burst of the tests."""
-
-THREADS = 20
-"""Threads that make calls without ``async``. More that are ready at once keep each other from sending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,49 +94,19 @@ async def call_async(url: str, calls: int, paced: Callable[[Any], Any], work: fl
     await client.aclose()
 
 
-def call_sync(url: str, calls: int, paced: Callable[[Any], Any]) -> None:
-    """Make calls in threads, each with a connection of its own."""
-    parts, own = urlsplit(url), local()
-
-    connections: list[HTTPConnection] = []
-
-    def connect() -> None:
-        own.connection = HTTPConnection(parts.hostname or "", parts.port)
-        own.connection.connect()
-        connections.append(own.connection)
-
-    def send() -> None:
-        own.connection.request("GET", "/")
-        own.connection.getresponse().read()
-
-    call = paced(send)
-
-    def caller(_: int) -> None:
-        time.sleep(random.uniform(0.0, JITTER))
-        call()
-
-    with ThreadPoolExecutor(THREADS, initializer=connect) as threads:
-        list(threads.map(caller, range(calls)))
-    for connection in connections:
-        connection.close()
-
-
 def call_from_processes(server: Uvicorn, store: str, quota: str, margin: float, calls: int, processes: int) -> None:
     """Make calls in several processes that share a store."""
     arguments = (server.url, store, quota, str(margin), str(calls // processes))
-    commands = [("-m", "tests.stand_ins.counted_calls", "async", *arguments)] * processes
+    commands = [("-m", "benchmarks.outbound.counted_calls", *arguments)] * processes
     run_together(commands, "begin", within=600)
 
 
-def main(kind: str, url: str, store: str, quota: str, margin: str, calls: str) -> None:
+def main(url: str, store: str, quota: str, margin: str, calls: str) -> None:
     """Make the calls of one process."""
     paced = pace(quota, store=store, name="calls", margin=float(margin))
     print("ready", flush=True)
     sys.stdin.readline()
-    if kind == "async":
-        asyncio.run(call_async(url, int(calls), paced))
-    else:
-        call_sync(url, int(calls), paced)
+    asyncio.run(call_async(url, int(calls), paced))
 
 
 if __name__ == "__main__":

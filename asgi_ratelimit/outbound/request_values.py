@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from ...decision import Charge, Decision, Take, max_wait_of
-from ...errors import ConfigurationError
-from ...hooks import Failure
-from ...limiter import Cost, Key, Limiter
-from ...limiter.charges import actual_units, charged_units
-from ...logs import FailureLog
-from ...quota_text import readable
-from ...stores import settle
-from ...waiting.drivers import Flow, GiveBack
-from ...waiting.queues import Slot
+from ..decision import Charge, Decision, Take, max_wait_of
+from ..errors import ConfigurationError
+from ..hooks import Failure
+from ..limiter import Cost, Key, Limiter
+from ..limiter.charges import actual_units, charged_units
+from ..logs import FailureLog
+from ..quota_text import readable
+from ..stores import settle
+from ..waiting.drivers import Flow, GiveBack
+from ..waiting.queues import Slot
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""

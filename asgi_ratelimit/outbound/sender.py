@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ...decision import Condition, Decision, Take, without
-from ...limiter import Limiter
-from ...limiter.spending import SpendWaiter
-from ...quotas import SECOND_US
-from ...stores import settle
-from ...waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
-from ...waiting.queues import ConcurrencyLimit
-from ...waiting.waiter import PaceTimeout, too_late
+from ..decision import Condition, Decision, Take, without
+from ..limiter import Limiter
+from ..limiter.spending import SpendWaiter
+from ..quotas import SECOND_US
+from ..stores import settle
+from ..waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
+from ..waiting.queues import ConcurrencyLimit
+from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
-from .pauses import Pauses
-from .refusals import THROTTLED, Refusals
+from .pauses import THROTTLED, Pauses, Refusals
 from .request_values import PacedRequest, Settler
 
 
@@ -103,7 +102,7 @@ class Sender:
                     yield from self._sleep_in_time(paced, here_us)
                 has_waited = decision.wait_us > 0.0
                 if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
-                    yield from self._waiter.depart(decision)
+                    yield from self._waiter.depart(decision.take.charges)
                     return without(decision, Condition)
             except INTERRUPTED:
                 if self._settler is None:

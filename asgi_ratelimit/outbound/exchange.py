@@ -1,21 +1,24 @@
-"""One exchange with a service: a request is sent, perhaps again, and its answer is discarded, or watched.
+"""One exchange with a service: a request is sent, perhaps again; its answer is discarded, read for limits, or watched.
 
-To send and to discard are steps of a flow, in a task or a thread.
+To send, to discard and to read are steps of a flow, in a task or a thread.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from ...waiting.drivers import Flow, run_async, run_sync
+from ..profiles.costs import decoded
+from ..waiting.drivers import Flow, run_async, run_sync
 
 SMALL_BODY = 65_536
-"""The most bytes of an unwanted body that are read to keep its connection, as they come and whatever they say of their
-number; for a larger body, the connection is closed."""
+"""The most bytes of a body that are read to keep the connection of an unwanted answer, or for the limits that stand in
+it, as they come, compressed or not, and whatever they say of their number. For a larger unwanted body, the connection
+is closed; a larger wanted one says nothing of limits."""
 
 SMALL_PART = 4096
 """A part of an unwanted body counts as so many bytes at least, so one that comes byte by byte is closed, too."""
@@ -45,27 +48,19 @@ class Send:
 
 
 def can_be_sent_again(request: Any) -> bool:
-    """Whether the whole body of a request of httpx or httpx2 is at hand, so that a second attempt carries all of it."""
-    try:
+    """Whether the whole body of a request of httpx or httpx2 is at hand, so that a second attempt carries all of it.
+
+    That includes a multipart body whose files are in memory or seekable.
+    """
+    with suppress(Exception):  # the error of a body that is not in memory; each of them has its own
         return isinstance(request.content, bytes)
-    except Exception:  # noqa: BLE001  # the error of a body that is not in memory; each of them has its own
-        return _can_be_read_twice(request.stream)
-
-
-def _can_be_read_twice(stream: Any) -> bool:
-    """Whether a stream is one of bytes, or is a multipart body whose files are in memory or seekable."""
-    fields = getattr(stream, "fields", None)
+    fields = getattr(request.stream, "fields", None)
     if not isinstance(fields, list):
-        return type(stream).__name__ == "ByteStream"
+        return type(request.stream).__name__ == "ByteStream"
     files = [getattr(field, "file", b"") for field in fields]
-    return all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files)
-
-
-def _is_seekable(file: Any) -> bool:
-    try:
-        return bool(file.seekable())
-    except Exception:  # noqa: BLE001  # the program may give any object as a file
-        return False
+    with suppress(Exception):  # the program may give any object as a file
+        return all(isinstance(file, (str, bytes)) or file.seekable() for file in files)
+    return False
 
 
 # Answers that nobody wants
@@ -104,6 +99,64 @@ class Discard:
         return SMALL_BODY if self.read and is_small and not self.response.is_closed else 0
 
 
+# Answers that are read for limits
+
+
+@dataclass(slots=True)
+class ReadBody:
+    """Read the body of an answer; the result is the value of its JSON. The caller can read the body again."""
+
+    response: Any
+
+    async def in_task(self) -> Any:
+        body, rest = bytearray(), aiter(self.response.stream)
+        async for part in rest:
+            body += part
+            if len(body) > SMALL_BODY:
+                break
+        return self._keep(bytes(body), rest)
+
+    def in_thread(self) -> Any:
+        body, rest = bytearray(), iter(self.response.stream)
+        for part in rest:
+            body += part
+            if len(body) > SMALL_BODY:
+                break
+        return self._keep(bytes(body), rest)
+
+    def _keep(self, body: bytes, rest: Any) -> Any:
+        response, stream = self.response, self.response.stream
+        response.stream = _for_clients(_KeptBody, stream)(body, rest, stream)
+        try:
+            return json.loads(decoded(body, response.headers.get("content-encoding", ""), SMALL_BODY))
+        except (ValueError, RecursionError):  # ValueError also for a body of which this is only the beginning
+            return None
+
+
+class _KeptBody:
+    """A body whose beginning was read; ``rest`` has what comes after that."""
+
+    def __init__(self, body: bytes, rest: Any, stream: Any) -> None:
+        self._body, self._rest, self._stream = body, rest, stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._body
+        yield from self._rest
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+        async for part in self._rest:
+            yield part
+
+    def close(self) -> None:
+        """Close it."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+
 # Answers that the caller reads
 
 
@@ -116,14 +169,12 @@ def unpaced(response: Any) -> Any:
 def watched(stream: Any, on_close: OnClose, settle: SettleBody | None) -> Any:
     """A body like ``stream`` that calls ``on_close`` once, when it is closed or garbage collected.
 
-    When it is closed, ``settle`` is run after that, with the bytes that were read, 2 MB at most. Clients require that a
-    body is an instance of their own base classes, so it has the same ones as ``stream``.
+    When it is closed, ``settle`` is run after that, with the bytes that were read, 2 MB at most.
     """
-    bases = tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
-    return _body_class(bases)(stream, on_close, settle)
+    return _for_clients(_WatchedBody, stream)(stream, on_close, settle)
 
 
-class _Body:
+class _WatchedBody:
     def __init__(self, stream: Any, on_close: OnClose, settle: SettleBody | None) -> None:
         self._stream = stream
         self._on_close: OnClose | None = on_close
@@ -182,6 +233,12 @@ class _Body:
             yield from settle(bytes(self._read_bytes))
 
 
+def _for_clients(kind: type, stream: Any) -> type:
+    """The same kind of body for the client of ``stream``: clients require an instance of base classes of their own."""
+    bases = tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
+    return _with_bases(kind, bases)
+
+
 @cache
-def _body_class(bases: tuple[type, ...]) -> type:
-    return type("PacedBody", (_Body, *bases), {})
+def _with_bases(kind: type, bases: tuple[type, ...]) -> type:
+    return type(kind.__name__, (kind, *bases), {})

@@ -1,1 +1,0 @@
-"""Sends a request at its slot, for clients with and without ``async``."""
