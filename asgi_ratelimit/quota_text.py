@@ -14,7 +14,7 @@ from typing import TypeAlias
 from .errors import ConfigurationError, QuotaError
 from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, require_few, span
 
-EXAMPLES = '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 30 days"'
+EXAMPLES = '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
 
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""

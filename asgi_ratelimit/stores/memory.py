@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count, islice
 from random import getrandbits
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read_own, reset_us, settle, stamp_of
 from ..clock import Clock, SystemClock, ns_of
@@ -34,35 +34,27 @@ EXAMINED = 2
 """How many of the oldest answers are examined for each new one; those that are over go."""
 
 
-class Remembered(Generic[T]):
-    """The latest answers by text, at most ``most``, each until a time in microseconds. The oldest go first."""
+class Remembered(OrderedDict[str, tuple[float, T]]):
+    """The latest answers by text, at most ``most``: each behind the time in microseconds until which it is one."""
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self._most = most
-        self._entries: OrderedDict[str, tuple[float, T]] = OrderedDict()
 
-    def __bool__(self) -> bool:
-        return bool(self._entries)
-
-    def get(self, text: str, now: float) -> T | None:
+    def find(self, text: str, now: float) -> T | None:
         """The answer under a text; ``None`` if it is not remembered at the time ``now``."""
-        until_us, answer = self._entries.get(text, (0.0, None))
+        until_us, answer = self.get(text, (0.0, None))
         return answer if now < until_us else None
 
     def add(self, text: str, answer: T, now: float, until_us: float) -> None:
-        """Remember an answer."""
-        entries = self._entries
-        entries.pop(text, None)
+        """Remember an answer, and forget a few that are over, or the oldest where there is no room."""
+        self.pop(text, None)
         for _ in range(EXAMINED):
-            oldest = next(iter(entries), None)
-            if oldest is None or (len(entries) < self._most and now < entries[oldest][0]):
+            oldest = next(iter(self), None)
+            if oldest is None or (len(self) < self._most and now < self[oldest][0]):
                 break
-            del entries[oldest]
-        entries[text] = until_us, answer
-
-    def forget(self, text: str) -> None:
-        """Forget the answer under a text."""
-        self._entries.pop(text, None)
+            del self[oldest]
+        self[text] = until_us, answer
 
 
 class MemoryStore:
@@ -136,7 +128,7 @@ class MemoryStore:
         """What ``take`` would answer now; nothing is taken."""
         with lock:
             now = float(self._now_ns() // 1000)
-            if take.operation is not None and (earlier := self._taken.get(operation_text(take), now)) is not None:
+            if take.operation is not None and (earlier := self._taken.find(operation_text(take), now)) is not None:
                 return replace(repeated(earlier, take, now), id=0)
             states = [read_own(charge.quota, self._values.get(charge.bucket), now) for charge in take.charges]
             asked = granting(take, most_at_once(take.charges, states, now)) if take.best_effort else take
@@ -166,7 +158,7 @@ class MemoryStore:
         if not self._taken:
             return None
         now = float(self._now_ns() // 1000)
-        answer = self._taken.get(operation_text(take), now)
+        answer = self._taken.find(operation_text(take), now)
         return None if answer is None else repeated(answer, take, now)
 
     def held(self, bucket: str) -> tuple[Quota, State] | None:
@@ -192,7 +184,7 @@ class MemoryStore:
     def _take_once(self, take: Take, now: float) -> Decision:
         """The decision on a take with an operation, or the one that the operation has had."""
         operation = operation_text(take)
-        earlier = self._taken.get(operation, now)
+        earlier = self._taken.find(operation, now)
         if earlier is not None:
             return repeated(earlier, take, now)
         decision = self._take(take, now)
@@ -203,13 +195,13 @@ class MemoryStore:
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
         state = read_own(charge.quota, self._values.get(charge.bucket), now)
-        earlier, token = self._settled.get(text, now), settlement.token
+        earlier, token = self._settled.find(text, now), settlement.token
         if earlier is not None or 0.0 < settlement.until_us <= now:
             return Settled(token > 0 and earlier == token, now, state)
         if settlement.id:
             self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
         if settlement.undone is not None:
-            self._taken.forget(operation_text(settlement.undone))
+            self._taken.pop(operation_text(settlement.undone), None)
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual)
         if after is not state:
             self._write(charge, after, now)

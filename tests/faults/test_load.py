@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.redis_cluster import asked
+from tests.support.redis_cluster import asked, script_calls
 from tests.support.redis_server import RedisServer
 from tests.support.trial import QUOTA, trial
 
@@ -21,12 +21,6 @@ def server() -> Iterator[RedisServer]:
         yield own
 
 
-def calls(server: RedisServer) -> int:
-    """How often the script was called since the statistics were reset."""
-    lines = asked(server, "INFO", "commandstats").decode().splitlines()
-    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
-
-
 @pytest.mark.parametrize("at_once", [1, 200, 1000])
 async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -> None:
     """Five thousand requests make at most two calls to Redis a second, once their first batches are answered."""
@@ -38,4 +32,4 @@ async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -
             decisions = await tried.takes(at_once)
             assert not any(decision.allowed for decision in decisions)
         lasted = time.monotonic() - began
-        assert calls(server) <= 20 + 2 * lasted
+        assert script_calls(server) <= 20 + 2 * lasted

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.proxy import Proxy
-from tests.support.redis_cluster import asked
+from tests.support.redis_cluster import asked, script_calls
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
 from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, trial
@@ -125,17 +125,11 @@ async def test_an_answer_that_is_lost_is_charged_once(proxy: Proxy, redis_server
         async with hurried():
             assert (await tried.take()).degraded
         proxy.mangle = bytes
-        assert evaluations(redis_server) == 1
+        assert script_calls(redis_server) == 1
         await tried.until_back()
         assert (await tried.limiter.peek("key")).remaining <= QUOTA.burst - 11
         await tried.takes(30)
         assert tried.admitted() <= QUOTA.burst
-
-
-def evaluations(server: RedisServer) -> int:
-    """How often the script was called."""
-    lines = asked(server, "INFO", "commandstats").decode().splitlines()
-    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
 
 
 GARBAGE = {

@@ -54,17 +54,6 @@ async def test_a_name_that_no_quota_has(store: Store, cost: dict[str, float]) ->
     assert await states(limiter) == [10, 1000]
 
 
-async def test_a_name_that_a_decision_does_not_have(store: Store) -> None:
-    """Only charged quotas can be settled, and after the error the decision can still be settled."""
-    limiter = Limiter(NAMED, store=store)
-    decision = await limiter.rate_limit("key", {"tokens": 10})
-    for verb in (limiter.refund, limiter.settle):
-        with pytest.raises(ValueError, match=r"cost names \['requests'\], but the quotas are 'tokens'"):
-            await verb(decision, {"requests": 1})
-    await limiter.refund(decision)
-    assert await states(limiter) == [10, 1000]
-
-
 async def test_a_refund_by_name(store: Store) -> None:
     """Quotas that are not named give nothing back."""
     limiter = Limiter(NAMED, store=store)

@@ -18,7 +18,6 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, KINDS, remaining_units
-from tests.support.store_elsewhere import StoreElsewhere
 from tests.support.strategies import quotas
 
 pytestmark = pytest.mark.anyio
@@ -87,13 +86,6 @@ async def test_an_operation_is_forgotten_after_a_while(clock: SteppedClock, quot
     assert (await limiter.pace("key", operation="id")).ready_at == first.ready_at
     clock.advance(1e-6)
     assert not (await limiter.pace("key", operation="id")).repeated
-
-
-async def test_a_changed_quota_keeps_its_operations(store: Store) -> None:
-    """What was allowed under the old limit stays allowed, although the new one would not have had room."""
-    old, new = [Limiter(FixedWindow(limit, 60), store=StoreElsewhere(store)) for limit in (10, 3)]
-    await old.rate_limit("key", 5, operation="id")
-    assert (await new.rate_limit("key", 5, operation="id")).allowed
 
 
 @given(

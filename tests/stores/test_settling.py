@@ -102,16 +102,6 @@ async def test_nothing_is_given_back_to_a_forgotten_bucket(store: Store, quota: 
 
 
 @KINDS
-async def test_a_forgotten_bucket_is_still_debited(store: Store, quota: Quota) -> None:
-    """The units used beyond the estimate are charged to the new bucket."""
-    limiter = Limiter(quota, store=store)
-    decision = await limiter.rate_limit("key", 6)
-    await limiter.reset("key")
-    await limiter.settle(decision, 8)
-    assert await remaining_units(limiter) == 8
-
-
-@KINDS
 async def test_a_decision_made_without_redis_is_settled_without_it(quota: Quota, clock: SteppedClock) -> None:
     """The units go back to the local buckets."""
     store = RedisStore("redis://127.0.0.1:1", clock=clock, on_error="local")

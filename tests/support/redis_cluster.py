@@ -142,6 +142,12 @@ def asked(server: RedisServer, *command: Any) -> Any:
         return client.execute_command(*command)
 
 
+def script_calls(server: RedisServer) -> int:
+    """How often a server was called with a script."""
+    lines = asked(server, "INFO", "commandstats").decode().splitlines()
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
+
+
 def is_in_step(replica: RedisServer) -> bool:
     """Whether a replica follows its primary."""
     return b"master_link_status:up" in asked(replica, "INFO", "replication")

@@ -138,11 +138,14 @@ class Node(GroupCommit[Action, Answer]):
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
-            error = next((answer for answer in answers if isinstance(answer, StoreError)), None)
-            if error is None:
-                self._succeeded(sent, answers)
+            for answer in answers:
+                if isinstance(answer, StoreError):
+                    error = answer
+                    self._failed(answer)
+                    break
             else:
-                self._failed(error)
+                error = None
+                self._succeeded(sent, answers)
             return answers[len(entries) :]
         finally:
             if self.context.observers:

@@ -79,15 +79,6 @@ async def test_no_change_is_lost_among_many(shared: Documents) -> None:
     assert await shared.read("count") == b"20"
 
 
-async def test_parts_are_written_one_by_one(shared: Documents) -> None:
-    """A part replaces only itself, and has nothing to do with the parts of another name."""
-    await shared.write_part("name", "one", b"1", seconds=600)
-    await shared.write_part("name", "two", b"2", seconds=600)
-    await shared.write_part("name", "one", b"11", seconds=600)
-    assert await shared.read_parts("name") == {"one": b"11", "two": b"2"}
-    assert await shared.read_parts("other") == {}
-
-
 async def test_the_largest_content(shared: Documents) -> None:
     """A megabyte."""
     largest = b"\n" * MAX_BYTES

@@ -16,7 +16,7 @@ from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.stores.redis import outage
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.redis_cluster import RedisCluster, asked
+from tests.support.redis_cluster import RedisCluster, asked, script_calls
 
 pytestmark = pytest.mark.anyio
 
@@ -70,11 +70,7 @@ def keys_on(cluster: RedisCluster, at: int, count: int = 1) -> list[str]:
 
 def calls(cluster: RedisCluster) -> list[int]:
     """How often each primary was called."""
-    stats = [asked(node, "INFO", "commandstats").decode() for node in cluster.primaries]
-    return [
-        sum(int(line.split("calls=")[1].split(",")[0]) for line in each.splitlines() if "eval" in line)
-        for each in stats
-    ]
+    return [script_calls(node) for node in cluster.primaries]
 
 
 def of(name: str, *quotas: Any, cost: float = 1) -> tuple[Charge, ...]:

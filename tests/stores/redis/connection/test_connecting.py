@@ -165,12 +165,6 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         writer.close()
 
 
-def test_a_store_serves_event_loops_one_after_the_other(redis_url: str) -> None:
-    """Each has connections of its own."""
-    store = RedisStore(redis_url, timeout=PATIENT)
-    assert [asyncio.run(one_take(store)).remaining for _ in range(3)] == [9, 8, 7]
-
-
 def test_a_store_serves_several_event_loops_at_once(redis_url: str) -> None:
     """One in each of some threads."""
     store = RedisStore(redis_url, timeout=PATIENT)
