@@ -47,9 +47,6 @@ unified = partial(ServerLimit, limit=1, unit="share", scope="account")
 STANDARDS = {
     "RFC 9110, a delay": Example(profile="auto", status=503, headers={"retry-after": "120"}, wait=120.0),
     "Retry-After of an answer that is no refusal": Example(profile="auto", headers={"retry-after": "0"}),
-    "Azure Cosmos DB, milliseconds": Example(
-        profile="auto", status=429, headers={"x-ms-retry-after-ms": "9"}, wait=0.009
-    ),
     "IETF draft 11": Example(
         profile="ietf",
         headers={"ratelimit-policy": '"burst";q=100;w=60,"daily";q=1000;w=86400', "ratelimit": '"burst";r=50;t=30'},
@@ -305,18 +302,6 @@ LANGUAGE_MODELS = {
             full(name="output-tokens", limit=8000, remaining=0, reset_after=60, unit="tokens"),
         ],
     ),
-    "Anthropic, unified": Example(
-        profile="anthropic",
-        headers={
-            **under("anthropic-ratelimit-unified-", status="allowed", representative_claim="five_hour"),
-            **under("anthropic-ratelimit-unified-5h-", status="allowed", reset=IN_7230_S, utilization=0.25),
-            **under("anthropic-ratelimit-unified-7d-", status="allowed", reset="1775059170", utilization=0.5),
-        },
-        limits=[
-            unified(name="unified-5h", remaining=0.75, window=18_000, reset_after=7230),
-            unified(name="unified-7d", remaining=0.5, window=604_800, reset_after=518_400),
-        ],
-    ),
     "Anthropic, unified, refused without Retry-After": Example(
         profile="anthropic",
         status=429,
@@ -333,12 +318,14 @@ LANGUAGE_MODELS = {
         status=429,
         headers={
             **under("anthropic-ratelimit-requests-", limit=50, remaining=0, reset="2026-03-26T16:00:30Z"),
-            **under("anthropic-ratelimit-unified-5h-", reset=IN_7230_S, utilization=0.75),
+            **under("anthropic-ratelimit-unified-5h-", status="allowed", reset=IN_7230_S, utilization=0.75),
+            **under("anthropic-ratelimit-unified-7d-", status="allowed", reset="1775059170", utilization=0.5),
         },
         body={"type": "error", "error": {"type": "rate_limit_error"}},
         limits=[
             full(name="requests", limit=50, remaining=0, reset_after=60),
             unified(name="unified-5h", remaining=0.25, window=18_000, reset_after=7230),
+            unified(name="unified-7d", remaining=0.5, window=604_800, reset_after=518_400),
         ],
         wait=1.2,
         scope="rate_limit_error",
