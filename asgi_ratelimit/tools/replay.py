@@ -30,14 +30,13 @@ from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota
 from ..stores import MemoryStore
 from ..testing import SteppedClock
-from . import quotas_as_text
+from .coverage import quotas_as_text
 from .log_lines import LoggedRequest
 
 MINUTE = 60
 """Seconds of the parts of the time among which the worst moments are found."""
 
 _RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
-_EXEMPT = "exempt"
 _SCOPE = {"type": "http", "headers": [], "root_path": "", "query_string": b""}
 
 
@@ -84,7 +83,7 @@ def _rule(text: str) -> Rule:
         raise ConfigurationError(f"{text!r} is not a path and a quota: {_RULES}")
     methods, path, quota = words[:at], words[at], " ".join(words[at + 1 :])
     try:
-        quotas = None if quota == _EXEMPT else parse_quotas(quota)
+        quotas = None if quota == "exempt" else parse_quotas(quota)
     except QuotaError as error:
         raise QuotaError(f"in {text!r}: {error}") from error
     return Rule(path, quotas, methods=methods[0].split(",") if methods else None, name=" ".join([*methods, path]))

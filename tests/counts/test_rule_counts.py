@@ -76,12 +76,3 @@ def test_a_quantile_is_within_the_part_of_the_exact_one(added: list[int], share:
     lower = max([bound for bound in BOUNDS_NS if bound <= exact], default=0)
     upper = min([bound for bound in BOUNDS_NS if bound > exact], default=BOUNDS_NS[-1])
     assert lower / 1e9 <= histogram(added).quantile(share) <= upper / 1e9
-
-
-@given(waits, waits)
-def test_histograms_add_up(one: list[int], other: list[int]) -> None:
-    """The sum of two histograms is that of all their waits."""
-    both = histogram(one)
-    both.add_all(histogram(other).parts)
-    assert both == histogram([*one, *other])
-    assert both.count == len(one) + len(other)

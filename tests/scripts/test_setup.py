@@ -49,24 +49,3 @@ def test_a_python_that_is_not_there(tmp_path: Path) -> None:
     assert f"  {tmp_path}/python3.12: Python 3.12.99" in found
     assert "No such file" not in err
     assert not (ROOT / ".venv-3.99").exists()
-
-
-def test_an_index_that_pip_cannot_reach(tmp_path: Path) -> None:
-    """One line after the errors of pip says what is needed; nothing counts as installed."""
-    for name in ("scripts/_setup", "scripts/servers", "pyproject.toml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
-    python = tmp_path / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\n[ "$2" != pip ] || { echo "ERROR: no such host" >&2; exit 1; }\n', "utf-8")
-    python.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name != "USE_PYTHON"}
-    run = subprocess.run(
-        ["bash", str(tmp_path / "scripts/servers")], capture_output=True, text=True, env=environment, check=False
-    )
-    assert (run.returncode, run.stdout) == (1, "")
-    *_, says, error = run.stderr.splitlines()
-    assert says == "ERROR: no such host"
-    assert error.startswith("error: pip could not install what pyproject.toml names: can it reach a package index? ")
-    assert "PIP_INDEX_URL" in error
-    assert not (tmp_path / ".venv/installed").exists()

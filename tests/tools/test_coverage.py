@@ -14,7 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule, parse_quotas
-from asgi_ratelimit.tools import Covered, coverage, findings, rules_of
+from asgi_ratelimit.tools import Covered, coverage
+from asgi_ratelimit.tools.coverage import findings, rules_of
 from tests.support.asgi import ask, http, ok
 
 pytestmark = pytest.mark.anyio

@@ -22,7 +22,7 @@ from ...inbound.functions import takes
 from ...inbound.plan import RuleTable
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota
-from .. import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
+from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
 from ..log_lines import fields_of
 from ..log_reading import LogReader
 from ..replay import KINDS, QUANTILES, SHARES, Replay, limits_of, limits_of_file, suggest, times_of

@@ -1,0 +1,172 @@
+"""Coverage: every route of an app, with the limits that apply to it; and mistakes in valid limits.
+
+These are costs that never pass, rules without requests, and limits that a client evades.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from starlette.types import Scope
+
+from ..buckets import DEFAULT_NAME
+from ..inbound.config import LimitsFile
+from ..inbound.dependency import RateLimit, mistakes, named_rules
+from ..inbound.functions import Failures
+from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
+from ..inbound.plan import USUAL, RuleTable
+from ..inbound.routes import AppRoute, RouteMiddleware, example_path, find_mistakes, walk
+from ..inbound.rules import CompiledRule
+from ..quota_text import as_text
+from ..quotas import Quota
+
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+"""The methods that are checked for a route that takes any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A route, or some methods of one, and the limits that apply to every request for it.
+
+    ``path`` is the whole path. ``methods`` are sorted, without HEAD, and empty if the route takes any. ``limits`` are
+    readable texts, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route, or at least the
+    handshake of a WebSocket whose messages it limits. ``without_key`` are limits that limit nobody, because their key
+    was ``None`` for all of their first 100 requests in this process.
+    """
+
+    path: str
+    methods: tuple[str, ...]
+    is_websocket: bool
+    limits: tuple[str, ...]
+    is_exempt: bool
+    without_key: tuple[str, ...] = ()
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether it is limited, or exempt by a rule."""
+        return bool(self.limits) or self.is_exempt
+
+
+def coverage(app: Any) -> list[Covered]:
+    """Every route of an app, in routers, mounts and apps within it, with its limits by middleware and dependencies.
+
+    A rule counts for a route if it applies to all of its paths; shadow rules do not count. FastAPI's own pages
+    (``/docs`` and the like) are omitted. The app is neither called nor changed.
+    """
+    routes = [route for route in walk(app, builds=True) if not _is_of_fastapi(route)]
+    named = named_rules(app)
+    return [covered for route in routes for covered in _covered(route, named)]
+
+
+_Named: TypeAlias = Mapping[RateLimit, Sequence[CompiledRule]]
+"""The rules of each dependency, under the names that they have in the app."""
+
+
+def _covered(route: AppRoute, named: _Named) -> Iterator[Covered]:
+    """One entry for each set of methods with the same limits."""
+    methods_by_limits: dict[_Limits, list[str]] = {}
+    candidates = [""] if route.is_websocket else sorted(route.methods or METHODS)
+    for method in candidates:
+        if method != "HEAD" or candidates == ["HEAD"]:
+            methods_by_limits.setdefault(_limits(route, method, named), []).append(method)
+    for (limits, is_exempt, without_key), methods in methods_by_limits.items():
+        takes_any = route.methods is None and len(methods_by_limits) == 1
+        listed = () if takes_any else tuple(methods)
+        yield Covered(route.path, listed, route.is_websocket, limits, is_exempt, without_key)
+
+
+_Limits: TypeAlias = tuple[tuple[str, ...], bool, tuple[str, ...]]
+"""The limits of a route, whether a rule exempts it, and the limits that never had a key."""
+
+
+def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
+    """The limits of a route for one method."""
+    rules, is_exempt = list[CompiledRule](), False
+    for middleware in route.middlewares:
+        if isinstance(middleware.app, RateLimitMiddleware):
+            table, scopes = middleware.app.rule_table, list(_scopes(route, middleware, method))
+            plans = [plan.rules if plan else () for plan in map(table.plan_for, scopes)]
+            charging = [rule for rule in plans[0] if all(rule in others for others in plans) and not rule.shadow]
+            rules += [named_rule(rule, middleware) for rule in charging if rule.quota or route.is_websocket]
+            is_exempt = is_exempt or all(map(table.exempts, scopes))
+    rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in named[call]]
+    texts: tuple[list[str], list[str]] = ([], [])
+    for rule in rules:
+        quotas = quotas_as_text(rule, with_messages=route.is_websocket)
+        texts[rule.key_watch.is_silent].append(f"{rule.name}: {quotas}")
+    return tuple(texts[0]), is_exempt and not any(rule.quota for rule in rules), tuple(texts[1])
+
+
+def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
+    """A rule of a middleware, whose own quota is named after its place as soon as it has had a request there."""
+    is_own = rule.source is None and rule.name == DEFAULT_NAME and middleware.app.is_unnamed
+    return replace(rule, name=f"{DEFAULT_NAME} {middleware.place}") if is_own and middleware.place else rule
+
+
+def _scopes(route: AppRoute, middleware: RouteMiddleware, method: str) -> Iterator[Scope]:
+    """Requests for a route as a middleware around it would see them.
+
+    A rule for some paths of the route only does not match all of them: one has dots in its parameters, and one has
+    none, and slashes where the route allows them.
+    """
+    kind = "websocket" if route.is_websocket else "http"
+    for rest, dot in (":path}", "."), (":path}/more", ""):
+        templates = [text.replace(":path}", rest) for text in (route.path, middleware.base)]
+        path, base = [(example_path(each) or each).replace("any.", f"any{dot}") for each in templates]
+        scope = {"type": kind, "path": path.removeprefix(base), "root_path": "", "headers": []}
+        yield {**scope, "method": method} if method else scope
+
+
+def quotas_as_text(rule: CompiledRule, *, with_messages: bool = True) -> str:
+    """The quotas of a rule as people write them, or the name of the function that returns them; then its messages'."""
+    texts = []
+    if callable(rule.quota):
+        texts.append(f"by {getattr(rule.quota, '__name__', repr(rule.quota))}")
+    elif rule.quota:
+        texts.append(as_text(rule.quota))
+    if rule.messages and with_messages:
+        texts.append(f"messages {as_text(rule.messages)}")
+    return ", ".join(texts)
+
+
+def _is_of_fastapi(route: AppRoute) -> bool:
+    return str(getattr(route.endpoint, "__module__", "")).partition(".")[0] == "fastapi"
+
+
+# Mistakes in valid limits
+
+
+def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
+    """The mistakes in quotas that are charged together, each at a cost."""
+    for quota in quotas:
+        if cost > quota.most:
+            yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
+
+
+def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
+    """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
+    rules, problems = list[CompiledRule](), list(map(str, mistakes(app)))
+    middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
+    limiting = [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
+    for middleware in limiting:
+        table = middleware.app.rule_table
+        rules += [named_rule(rule, middleware) for rule in table.charging]
+        problems += [text for _, text in find_mistakes(table, middleware.app.app)]
+    problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
+    rules += [rule for named in named_rules(app).values() for rule in named]
+    return rules, [*problems, *_findings_of(rules)]
+
+
+def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
+    """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
+    table = RuleTable(LimitsFile(path, USUAL).options, Failures())
+    return [*table.charging], [*[text for _, text in find_mistakes(table, None)], *_findings_of(table.charging)]
+
+
+def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
+    for rule in rules:
+        if not callable(rule.quota):
+            cost = 1 if callable(rule.cost) else rule.cost
+            yield from [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
