@@ -43,19 +43,24 @@ SERVER_ERROR = 500
 EXACT = 0.02
 """The part of itself by which a period may be rounded, so that processes agree on it although their answers differ."""
 
+MORE = 1.25
+"""A time that was measured by so many times as many units as another one counts instead of it."""
+
 EQUAL = 0.05
-"""A period that is longer by no more than this part is the same one."""
+"""A period that differs by no more than this part is the same one."""
 
 
 class Rate(NamedTuple):
     """How all processes charge a bucket in their store: ``limit`` units in ``period`` seconds.
 
-    With ``refills``, units come back one by one; otherwise all at the end of a window.
+    With ``refills``, units come back one by one; otherwise all at the end of a window. How long that takes was
+    ``measured`` by the return of so many units: servers round its end, and the more units, the less that matters.
     """
 
     limit: float
     period: float
     refills: bool
+    measured: float = 0.0
 
 
 @dataclass(eq=False, repr=False)
@@ -270,6 +275,8 @@ class ReportedBucket(PioneerBucket):
     is_next_unit: bool = False
     burst: float = 0.0
     """The most units that are available at once, as far as answers have shown. That may be less than the limit."""
+    measured: float = 0.0
+    """By how many units ``unit_us`` was measured."""
     unit_us: float = 0.0
     """The longest time in which a unit has come back, if units come back one by one."""
     reported: float = math.inf
@@ -354,6 +361,7 @@ class ReportedBucket(PioneerBucket):
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
             self.limit, self.cost, self.refill, self.unit_us, self.burst = limit, cost, 0.0, 0.0, 0.0
+            self.measured = 0.0
         if rate != self.rate:
             self.held_until_us = 0.0
         self.rate = self.shared_rate = rate
@@ -362,8 +370,7 @@ class ReportedBucket(PioneerBucket):
         period_us = rate.period * SECOND_US
         self.burst = max(self.burst, rate.limit)
         if rate.refills:
-            self.unit_us = max(self.unit_us, period_us / limit)
-            self.refill = limit / period_us
+            self._measure(rate.measured, period_us / limit)
         else:
             self.window_us = max(self.window_us, period_us)
             self.refill = 0.0
@@ -390,16 +397,17 @@ class ReportedBucket(PioneerBucket):
         is_limit = not self.is_probed and not self.is_estimated and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
-        rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0)
+        rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0, self.measured)
         shared = self.shared_rate
-        if shared is None or shared._replace(period=rate.period) != rate:
+        if shared is None or (rate.limit, rate.refills) != (shared.limit, shared.refills):
             return rate
-        return rate if rate.period > shared.period * (1.0 + EQUAL) else shared
+        is_shorter = rate.period < shared.period * (1.0 - EQUAL) and rate.measured >= shared.measured * MORE > 0.0
+        return rate if is_shorter or rate.period > shared.period * (1.0 + EQUAL) else shared
 
     def _learn_size(self, report: ServerLimit, now_us: float) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
-            self.refill = self.unit_us = self.burst = 0.0
+            self.refill = self.unit_us = self.measured = self.burst = 0.0
         self.limit = limit
         is_counted = report.cost is not None or report.unit in ("requests", "share")
         self.is_estimated = not is_counted and report.limit is not None
@@ -420,8 +428,18 @@ class ReportedBucket(PioneerBucket):
         elif report.reset_means == "full refill" and report.reset_after:
             used = limit - (report.remaining or 0.0)
             if used > 0.0:
-                self.unit_us = max(self.unit_us, report.reset_after * SECOND_US / used, SHORTEST_UNIT_US)
-                self.refill = 1.0 / self.unit_us
+                self._measure(used, max(report.reset_after * SECOND_US / used, SHORTEST_UNIT_US))
+
+    def _measure(self, units: float, unit_us: float) -> None:
+        """Take over how long a unit takes to come back, as it was measured by the return of so many units.
+
+        Of times that were measured by about as many, the longest counts.
+        """
+        if units >= self.measured * MORE:
+            self.measured, self.unit_us = units, unit_us
+        elif units * MORE >= self.measured:
+            self.unit_us = max(self.unit_us, unit_us)
+        self.refill = 1.0 / self.unit_us
 
     def _learn_cost(self, left: float, now_us: float) -> None:
         """Learn what a request takes of a unit of which it takes many, such as tokens, by what answers have left.

@@ -386,7 +386,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     A window of a server begins at any time, so a rolling window stands for it, which is a little longer. If units come
     back one by one, one of them is left unused, so that requests that overtake others on their way are not refused.
     """
-    limit, period, refills = rate
+    limit, period, refills, _ = rate
     name = f"learned-{_hash(bucket)}"
     quota: Quota
     if refills:
@@ -439,11 +439,11 @@ def decoded(content: bytes) -> Record | None:
 def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) -> LearnedLimit:
     known = None
     if rate is not None:
-        most, period, refills = rate
-        known = Rate(float(most), float(period), bool(refills))
+        most, period, refills, measured = rate
+        known = Rate(float(most), float(period), bool(refills), float(measured))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
-        if not 1.0 <= limit < math.inf:
-            raise ValueError("a limit that is charged is a number of units")
+        if not (1.0 <= limit < math.inf and 0.0 <= known.measured <= limit):
+            raise ValueError("a limit that is charged is a number of units, and measured by no more than that")
     if not (limit >= 0.0 and 0.0 <= cost < math.inf):  # true for NaN, too
         raise ValueError("a limit and a cost are numbers from 0 up")
     return LearnedLimit(str(name), float(limit), float(cost), known)
