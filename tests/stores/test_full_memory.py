@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from threading import Thread
 
 import pytest
 
@@ -70,6 +71,31 @@ def test_a_store_in_which_all_refuse_limits_on_and_says_so_once(caplog: pytest.L
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "MemoryStore(max_keys=500)" in caplog.text
+
+
+class Limited(logging.Handler):
+    """A handler that limits its records, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed: list[bool] = []
+        self._full = Full(10)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        thread = Thread(target=lambda: self.allowed.append(self._full.take(SHORT, record.name)), daemon=True)
+        thread.start()
+        thread.join(30)
+
+
+def test_a_handler_of_the_log_may_use_a_store() -> None:
+    """From any thread: nothing is logged while others wait for the stores."""
+    handler, logger = Limited(), logging.getLogger("asgi_ratelimit")
+    logger.addHandler(handler)
+    try:
+        Full(10).flood(SHORT, 30, 5)
+    finally:
+        logger.removeHandler(handler)
+    assert handler.allowed == [True]
 
 
 @pytest.mark.anyio
