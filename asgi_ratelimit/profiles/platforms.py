@@ -1,4 +1,4 @@
-"""Platforms for chat, code, posts, pages and language models, which limit their users' programs.
+"""Platforms for chat, code, posts and pages, and language models, each with an API that limits its users.
 
 No ``await``, no clock, no lock, no logging in this module.
 """

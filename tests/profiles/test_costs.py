@@ -238,7 +238,8 @@ def test_a_cost_is_always_one_that_can_be_charged(
 
 
 def test_each_quota_is_learned_apart() -> None:
-    """What an answer does not name keeps its estimate, exactly."""
+    """What an answer does not name keeps its estimate, exactly. One number for all learns the largest of theirs."""
+    assert learned(100, [{"requests": 1, "tokens": 20}] * 200)("a") == pytest.approx(20, rel=0.01)
     cost = learned({"requests": 1, "tokens": 100}, [{"tokens": 20}] * 200)("a")
     assert cost["requests"] == 1
     assert cost["tokens"] == pytest.approx(20, rel=0.01)

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import httpx2
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport
@@ -76,7 +77,11 @@ def send(module: Any, with_async: bool, url: str, call: dict[str, Any], number: 
     return sum(answer.extensions["pace"]["attempts"] - 1 for answer in answers)
 
 
-@pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
+CLIENTS = pytest.mark.parametrize(("module", "with_async"), [(httpx, False), (httpx2, True)], ids=["sync", "async"])
+"""Of either package, one without and one with ``async``."""
+
+
+@CLIENTS
 @pytest.mark.parametrize("api", CALLS)
 def test_all_are_served(urls: dict[str, str], module: Any, with_async: bool, api: str) -> None:
     """32 requests at once, of which the server allows 30: the others wait. None is refused for a window's sake.
@@ -87,14 +92,14 @@ def test_all_are_served(urls: dict[str, str], module: Any, with_async: bool, api
     assert refused <= (0 if api in ("discord", "github", "ietf") else 2)
 
 
-@pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
+@CLIENTS
 def test_a_secondary_limit_is_waited_for(module: Any, with_async: bool) -> None:
     """No header shows it. Whoever is refused waits as long as the answer says, and is served then."""
     with github_server(points=10, points_period=1, limit=1000) as server:
         assert send(module, with_async, server.url, CALLS["github"], 12, profile="github", retries=5) >= 1
 
 
-@pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
+@CLIENTS
 def test_a_hidden_rate_is_searched_for(module: Any, with_async: bool) -> None:
     """All are served in the end, although the server says nothing."""
     with counting_server("bucket", 40, burst=5, unit="never") as server:
