@@ -53,9 +53,3 @@ def test_without_a_name_nothing_is_refused() -> None:
     """A function has its own buckets, and may be decorated anew with another quota; a host may have several quotas."""
     store = MemoryStore()
     assert [build(quota, store, None) for build in (paced, sending) for quota in ("10/s", "20/s")]
-
-
-def test_equal_quotas_share_on_purpose() -> None:
-    """Under one name."""
-    store = MemoryStore()
-    assert [paced("10/s", store), paced("10/s", store), sending("10/s", store)]

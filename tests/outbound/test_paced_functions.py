@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -86,21 +86,6 @@ def test_generators_are_refused(function: Any) -> None:
     """One slot for a whole generator would pace none of its values; the error shows what to do instead."""
     with pytest.raises(ConfigurationError, match=r"a generator.*Limiter\.pace\(key\) and sleep for decision\.delay"):
         pace("10/s")(function)
-
-
-def test_a_context_manager_waits_where_it_is_made(store: CountingStore, clock: SteppedClock) -> None:
-    """Its function is no generator function, although it is made of one."""
-
-    @pace("10/s", store=store)
-    @contextmanager
-    def session() -> Iterator[float]:
-        yield clock.now
-
-    times = []
-    for _ in range(3):
-        with session() as began:
-            times.append(began)
-    assert times == [0.0, 0.1, 0.2]
 
 
 @functools.wraps(Client.coroutine)

@@ -108,36 +108,11 @@ def test_an_api_that_says_nothing_is_not_held_up() -> None:
     assert caller.service.times == [0.0] + [0.1] * 49
 
 
-def test_several_declared_quotas() -> None:
-    """All of them bind."""
-    caller = Caller(
-        lambda path, number: 200, profile="auto", quota="10/s burst 10; 20 per 10 seconds fixed", latency=0.0
-    )
-    caller.get(*["/a"] * 41)
-    times = caller.service.times
-    assert [sum(first <= at < first + 10 for at in times) for first in (0, 10, 20)] == [20, 20, 1]
-    assert times[10] == pytest.approx(0.1, abs=0.01)
-
-
 def test_refusals_without_a_time_double_the_pause() -> None:
     """1, 2, 4 seconds and so on, until an answer is none."""
     caller = Caller(lambda path, number: 429 if number < 5 else 200, profile="auto", retries=9, latency=0.0)
     assert caller.get("/a") == [200]
     assert caller.service.times == [0.0, 1.0, 3.0, 7.0, 15.0]
-
-
-def test_a_body_that_can_be_read_once_is_not_sent_again() -> None:
-    """The caller gets the refusal."""
-    caller = Caller(lambda path, number: (429, {"retry-after": "1"}), profile="auto")
-
-    async def parts() -> Any:
-        yield b"x"
-
-    async def main(client: httpx.AsyncClient) -> int:
-        return (await client.post("/a", content=parts())).status_code
-
-    assert caller.run(main) == 429
-    assert len(caller.service.sent) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,6 @@ class CountingStore(StoreElsewhere):
 
     takes = 0
 
-    async def submit(self, take: Take) -> Decision:
-        """Count a take, and send it."""
-        self.takes += 1
-        return await super().submit(take)
-
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """Count takes, and send them."""
         self.takes += len(takes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -33,14 +32,6 @@ def calls_to(settings: dict[str, str], **options: Any) -> tuple[Caller, Discord]
     caller = Caller(served_by(server), **options)
     server.now = lambda: caller.clock.now
     return caller, server
-
-
-def test_a_window_that_ends_while_the_global_window_is_spent() -> None:
-    """The bucket goes on when there is global room again."""
-    caller, server = calls_to({"LIMIT": "2", "PERIOD": "0.3"}, quota="10/2s fixed")
-    paths = [CHANNEL] * 30 + [f"/channels/{channel}/messages" for channel in range(54)]
-    assert Counter(caller.get(*paths)) == {200: 84}
-    assert server.counts["refused"] == 0
 
 
 def test_a_refusal_of_the_user_scope_is_about_its_bucket() -> None:
