@@ -132,7 +132,7 @@ class RateLimit:
         self.unnamed = sum([rule.name == UNNAMED for rule in rules])
         self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
         # The router of the last request, after a route of which rules without a name are named
-        self._router: object = self
+        self._router: object = object()
         # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
         self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
