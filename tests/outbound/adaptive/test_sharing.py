@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.adaptive_clients import CHANNEL, HOST, bucket_headers
+from tests.support.adaptive_clients import CHANNEL, HOST, Caller, bucket_headers
 from tests.support.redis_server import RedisServer
 from tests.support.simulated_fleet import Server
 
@@ -46,6 +47,20 @@ def test_a_slot_of_the_quota_is_not_lost_to_a_pause() -> None:
 
     clock.run(main())
     assert times == [0.0, 4.5, 11.0]
+
+
+def test_a_request_that_leaves_late_moves_those_behind_it() -> None:
+    """The event loop is blocked for a while: no interval has more requests than the declared quota admits."""
+
+    def script(path: str, number: int) -> int:
+        caller.clock.advance(0.15 if number == 2 else 0.0)
+        return 200
+
+    caller = Caller(script, profile="auto", quota="10/s", latency=0.0)
+    caller.get(*["/"] * 6)
+    times = caller.service.times
+    assert all(later - earlier >= 0.0999 for earlier, later in pairwise(times))
+    assert times[-1] > 0.5
 
 
 @pytest.mark.anyio
