@@ -6,13 +6,14 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
+from fastapi import WebSocket
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.keys import header
