@@ -29,7 +29,7 @@ from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.overrides import watch_of
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.overriding import until
+from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
@@ -59,7 +59,7 @@ def until_seen(url: str, expected: dict[str, tuple[int, int, int]]) -> None:
     """Return when another process sees this."""
 
     async def wait() -> None:
-        await until(lambda: asyncio.to_thread(lambda: seen_at(url) == expected))
+        await until_async(lambda: asyncio.to_thread(lambda: seen_at(url) == expected))
 
     asyncio.run(wait())
 
@@ -189,12 +189,12 @@ async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_s
     await store.aclose()
     counts_of(store).start()  # as for a call that leaves later
     watch_of(store).start()
-    await until(lambda: asyncio.to_thread(lambda: seen_at(redis_url)))
+    await until_async(lambda: asyncio.to_thread(lambda: seen_at(redis_url)))
     gone = weakref.ref(store)
     del store
     gc.collect()
     assert gone() is None
-    await until(lambda: asyncio.to_thread(lambda: connections(redis_server) == before))
+    await until_async(lambda: asyncio.to_thread(lambda: connections(redis_server) == before))
 
 
 @pytest.mark.anyio

@@ -76,28 +76,18 @@ def test_trusted_proxies_are_networks_or_addresses(proxy: str) -> None:
         (["[::ffff:192.0.2.1]:4711"], "192.0.2.1"),
         (["192.0.2.1, 10.0.0.2:4711, [2001:db8:ffff::2]:4711"], "192.0.2.1"),
         (["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
-    ],
-)
-def test_the_header_is_read_from_the_right(forwarded: list[str], expected: str) -> None:
-    """Behind a trusted proxy the first address from the right that is no proxy is the client, in any spelling.
-
-    If every address is a trusted proxy, it is the furthest one.
-    """
-    assert key_of(PROXY, *forwarded, trusted=PROXIES) == expected
-
-
-@pytest.mark.parametrize(
-    ("forwarded", "expected"),
-    [
         ([], PROXY),
         (["192.0.2.1,"], PROXY),
-        (["unknown"], PROXY),
         ([b"\xff\xfe"], PROXY),
         (["192.0.2.1, 10.0.0.3, unknown", "10.0.0.2"], "10.0.0.2"),
     ],
 )
-def test_a_text_that_is_no_address_counts_for_the_proxy(forwarded: list[str | bytes], expected: str) -> None:
-    """A text that cannot be parsed never becomes a key: the request counts for the proxy that passed it on."""
+def test_the_header_is_read_from_the_right(forwarded: list[str | bytes], expected: str) -> None:
+    """Behind a trusted proxy the first address from the right that is no proxy is the client, in any spelling.
+
+    If every address is a trusted proxy, it is the furthest one. A text that cannot be parsed never becomes a key: the
+    request counts for the proxy that passed it on.
+    """
     assert key_of(PROXY, *forwarded, trusted=PROXIES) == expected
 
 
@@ -222,18 +212,13 @@ def test_a_header_that_the_server_has_read_is_no_reason_to_warn(peer: str, caplo
 
 @pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "128.0.0.0/1", "2000::/3", "::ffff:0.0.0.0/96"])
 def test_to_trust_everybody_is_told(wide: str, caplog: pytest.LogCaptureFixture) -> None:
-    """At start: each client would write its own address."""
+    """At start: each client would write its own address. A private network may be as large as it likes."""
+    client_ip(trusted_proxies=["10.0.0.0/8", "fc00::/7", "unix", "cloudflare"])
+    assert not caplog.records
     client_ip(trusted_proxies=["10.0.0.0/8", wide])
     (message,) = [record.getMessage() for record in caplog.records]
     assert "everybody" in message
     assert 'client_ip(trusted_proxies=["cloudflare"])' in message
-
-
-@pytest.mark.parametrize("network", ["10.0.0.0/8", "fc00::/7", "unix", "cloudflare"])
-def test_to_trust_a_private_network_is_fine(network: str, caplog: pytest.LogCaptureFixture) -> None:
-    """However large it is."""
-    client_ip(trusted_proxies=[network])
-    assert not caplog.records
 
 
 PIECES = ["192.0.2.1", "10.0.0.1", "2001:db8::1", "for=", "[", "]", *'",;% \\x', ":80", "unknown"]

@@ -16,7 +16,7 @@ from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddlewar
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.stores.documents import documents
-from tests.support.overriding import until
+from tests.support.overriding import until, until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -58,10 +58,10 @@ async def test_a_rule_changes_and_comes_back(shared: Shared, caplog: pytest.LogC
     async with client_of(shop(store)) as client:
         assert [(await client.get("/login")).status_code for _ in range(4)] == [200] * 3 + [429]
         await overrides.set("login", "5/hour", seconds=600, by="alice")
-        await until(lambda: passes(client, "/login"))
+        await until_async(lambda: passes(client, "/login"))
         assert [(await client.get("/login")).status_code for _ in range(2)] == [200, 429]
         await overrides.unset("login")
-        await until(lambda: says(client, "/login", "q=3"))
+        await until_async(lambda: says(client, "/login", "q=3"))
         assert (await client.get("/login")).status_code == 429
         lines = ["login: 3/hour -> 5/hour, by alice", "login: 5/hour -> 3/hour"]
         await until(lambda: [line for line in caplog.messages if "->" in line] == lines)  # it is applied, then logged
@@ -114,16 +114,16 @@ async def test_a_dependency_changes_and_comes_back(shared: Shared) -> None:
         assert [(await client.get("/search")).status_code for _ in range(2)] == [200, 429]
         for name in ("search", "GET /search"):
             await overrides.set(name, "off")
-        await until(lambda: passes(client, "/search"))
+        await until_async(lambda: passes(client, "/search"))
         assert values[-1] is None
         for name in ("search", "GET /search"):
             await overrides.set(name, "5/hour")
-        await until(lambda: policy_has(client, "/search", 2, "q=5"))
+        await until_async(lambda: policy_has(client, "/search", 2, "q=5"))
         await overrides.set("search", "shadow")
-        await until(lambda: policy_has(client, "/search", 1, "q=5"))
+        await until_async(lambda: policy_has(client, "/search", 1, "q=5"))
         for name in ("search", "GET /search"):
             await overrides.unset(name)
-        await until(lambda: refuses(client, "/search"))
+        await until_async(lambda: refuses(client, "/search"))
 
 
 async def policy_has(client: httpx.AsyncClient, path: str, times: int, text: str) -> bool:
@@ -148,7 +148,7 @@ async def test_what_cannot_be_read_changes_nothing(
         content = json.dumps({"format": 1, "version": 1, "overrides": items, "history": []}).encode()
         with caplog.at_level(logging.ERROR):
             await documents(store).write("overrides", content)
-            await until(lambda: is_logged(caplog.messages))
+            await until_async(lambda: is_logged(caplog.messages))
         assert await says(client, "/login", "q=3")
     await store.aclose()
     assert len(caplog.messages) == 1

@@ -6,8 +6,9 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -26,17 +27,6 @@ from asgi_ratelimit.profiles import (
     model,
     openai_estimate,
     openai_usage,
-)
-from tests.profiles.answers import (
-    CHAT,
-    CHAT_STREAM,
-    MESSAGE,
-    MESSAGE_STREAM,
-    RESPONSE,
-    RESPONSE_STREAM,
-    Answer,
-    answer,
-    stream,
 )
 
 URL = "https://api.example.com/v1/chat/completions"
@@ -245,6 +235,54 @@ def test_each_quota_is_learned_apart() -> None:
     assert cost["tokens"] == pytest.approx(20, rel=0.01)
 
 
+@dataclass
+class Answer:
+    """An answer, with its body as it was transferred."""
+
+    body: bytes = b""
+    status_code: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def answer(body: Any, status_code: int = 200) -> Answer:
+    """An answer with a JSON body."""
+    return Answer(json.dumps(body).encode(), status_code)
+
+
+def stream(*events: Any, newline: str = "\n") -> Answer:
+    """A stream of server-sent events, each a text or JSON."""
+    lines = [event if isinstance(event, str) else f"data: {json.dumps(event)}" for event in events]
+    return Answer("".join(f"{line}{newline}{newline}" for line in lines).encode())
+
+
+CHAT = {"object": "chat.completion", "usage": {"prompt_tokens": 300, "completion_tokens": 13, "total_tokens": 313}}
+CHAT_STREAM = (
+    {"choices": [{"delta": {"content": "Hello"}}], "usage": None},
+    {"choices": [{"delta": {"content": ' "usage": {"total_tokens": 9} '}}], "usage": None},
+    {"choices": [], "usage": CHAT["usage"]},
+    "data: [DONE]",
+)
+RESPONSE = {"object": "response", "usage": {"input_tokens": 300, "output_tokens": 13, "total_tokens": 313}}
+RESPONSE_STREAM = (
+    {"type": "response.created", "response": {"usage": None}},
+    {"type": "response.output_text.delta", "delta": "Hello"},
+    {"type": "response.completed", "response": RESPONSE},
+)
+INPUT = {"input_tokens": 200, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 5000}
+MESSAGE = {"type": "message", "usage": {**INPUT, "output_tokens": 13}}
+MESSAGE_STREAM = (
+    {"type": "message_start", "message": {"type": "message", "usage": {**INPUT, "output_tokens": 1}}},
+    {"type": "content_block_delta", "delta": {"text": "Hello"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 13}},
+    {"type": "message_stop"},
+)
+MORE = {
+    "type": "message_delta",
+    "usage": {"input_tokens": 500, "cache_creation_input_tokens": None, "output_tokens": 20},
+}
+
+
+UNITS = ("total_tokens", "input_tokens", "output_tokens")
 FUNCTIONS = [openai_usage, anthropic_usage]
 ANTHROPIC = {"input_tokens": 300, "output_tokens": 13}
 
@@ -258,13 +296,19 @@ CASES: list[tuple[Callable[[Answer], Any], Answer, Any]] = [
     (openai_usage, answer({"error": {}}, 429), {"tokens": 0}),
     (anthropic_usage, answer(MESSAGE), ANTHROPIC),
     (anthropic_usage, stream(*MESSAGE_STREAM), ANTHROPIC),
+    (anthropic_usage, stream(*MESSAGE_STREAM[:2]), {"input_tokens": 300}),
+    (anthropic_usage, stream(*MESSAGE_STREAM[:3]), ANTHROPIC),
+    (anthropic_usage, stream(*MESSAGE_STREAM, MORE), {"input_tokens": 500, "output_tokens": 20}),
     (anthropic_usage, answer({"type": "error"}, 429), {"input_tokens": 0, "output_tokens": 0}),
 ]
 
 
 @pytest.mark.parametrize(("usage", "received", "used"), CASES)
 def test_what_was_used(usage: Callable[[Answer], Any], received: Answer, used: Any) -> None:
-    """Whole or streamed, of all endpoints; a refused request has used nothing."""
+    """Whole or streamed, of all endpoints; a refused request has used nothing.
+
+    A stream that is cut says at its start what its input was. The last numbers are totals: tools add to the input.
+    """
     assert usage(received) == used
 
 
@@ -277,14 +321,10 @@ def test_what_was_used(usage: Callable[[Answer], Any], received: Answer, used: A
         Answer(b"[" * 100_000),
         Answer(b'{"usage": ' + b'{"a": ' * 50_000),
         answer({"usage": None}),
-        answer({"usage": {"total_tokens": "313", "input_tokens": "1", "output_tokens": None}}),
-        answer({"usage": {"total_tokens": -1, "input_tokens": -1, "output_tokens": -1}}),
-        answer({"usage": {"total_tokens": True, "input_tokens": True, "output_tokens": 1.5}}),
-        answer({"usage": {"total_tokens": 2**54, "input_tokens": 2**54, "output_tokens": 2**54}}),
-        answer({"usage": {"total_tokens": float("nan"), "input_tokens": float("nan"), "output_tokens": float("inf")}}),
+        *(answer({"usage": dict.fromkeys(UNITS, wrong)}) for wrong in ("313", -1, True, 1.5, 2**54, math.nan, None)),
         answer({"error": "overloaded"}, 529),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_what_says_nothing(usage: Any, received: Answer) -> None:
     """The charge stays as it is."""
@@ -298,25 +338,6 @@ def test_events_end_with_any_newline(usage: Any, events: Any, newline: str) -> N
     received = stream(": ping", *events, newline=newline)
     received.body = received.body.replace(b"data: ", b"event: usage" + newline.encode() + b"data: ")
     assert usage(received) == ({"tokens": 313} if usage is openai_usage else ANTHROPIC)
-
-
-@pytest.mark.parametrize(
-    ("seen", "used"), [(0, None), (1, {"input_tokens": 300}), (2, {"input_tokens": 300}), (3, ANTHROPIC)]
-)
-def test_a_stream_of_anthropic_that_is_cut(seen: int, used: Any) -> None:
-    """It says at its start what its input was, and at its end what its output was."""
-    assert anthropic_usage(stream(*MESSAGE_STREAM[:seen])) == used
-
-
-def test_the_last_numbers_of_a_stream_count() -> None:
-    """Those at the end are totals; tools add to the input while the answer is generated."""
-    end = {
-        "type": "message_delta",
-        "usage": {"input_tokens": 500, "cache_creation_input_tokens": None, "output_tokens": 20},
-    }
-    assert anthropic_usage(stream(*MESSAGE_STREAM, end)) == {"input_tokens": 500, "output_tokens": 20}
-    more = {"type": "message_delta", "usage": {"output_tokens": 21}}
-    assert anthropic_usage(stream(*MESSAGE_STREAM, more)) == {"input_tokens": 300, "output_tokens": 21}
 
 
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {

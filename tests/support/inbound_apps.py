@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
+from fastapi import WebSocket
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware

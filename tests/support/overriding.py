@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,18 @@ PATIENCE = 30.0
 
 
 async def until(is_so: Callable[[], Any]) -> None:
-    """Return when it is so, which may have to be awaited; ``TimeoutError`` if that takes too long."""
+    """Return when it is so; ``TimeoutError`` if that takes too long."""
     deadline = time.monotonic() + PATIENCE
-    while not (await answer if isawaitable(answer := is_so()) else answer):
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not come about: {is_so}")
+        await asyncio.sleep(0.01)
+
+
+async def until_async(is_so: Callable[[], Awaitable[Any]]) -> None:
+    """``until`` for what has to be awaited."""
+    deadline = time.monotonic() + PATIENCE
+    while not await is_so():
         if time.monotonic() > deadline:
             raise TimeoutError(f"it did not come about: {is_so}")
         await asyncio.sleep(0.01)
