@@ -13,7 +13,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.keys import header
