@@ -56,7 +56,7 @@ class Fleet:
 
     def client(self, server: Server, **options: Any) -> httpx.AsyncClient:
         """The client of one process more."""
-        transport = AdaptiveTransport(server, profile=BUCKETS, store=StoreElsewhere(self.store), **options)
+        transport = AdaptiveTransport(server, store=StoreElsewhere(self.store), **{"profile": BUCKETS, **options})
         self.transports.append(transport)
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 

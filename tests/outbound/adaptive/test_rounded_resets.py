@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
-import httpx
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport, MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.simulated_fleet import Server
-from tests.support.store_elsewhere import StoreElsewhere
+from tests.support.simulated_fleet import Fleet
 
 LIMIT, PERIOD, SECONDS = 600, 60.0, 60
 
@@ -25,7 +21,7 @@ class Messages:
     def __init__(self, clock: SteppedClock) -> None:
         self._clock = clock
         self._used, self._at = 0.0, clock.now
-        self.served = self.refused = 0
+        self.refused = 0
 
     def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
         """Serve a request, or refuse it."""
@@ -34,7 +30,6 @@ class Messages:
         self._at = self._clock.now
         is_served = self._used + 1 <= LIMIT + 1e-9
         self._used += is_served
-        self.served += is_served
         self.refused += not is_served
         now = datetime.fromtimestamp(self._clock.now, UTC)
         full_at = now + timedelta(seconds=math.ceil(self._used / rate))
@@ -50,23 +45,8 @@ class Messages:
 @pytest.mark.parametrize("processes", [1, 4])
 def test_a_limit_is_used_whose_reset_is_rounded(processes: int) -> None:
     """The first answers, whose reset is mostly rounding, do not decide how fast units come back."""
-    clock = SteppedClock()
-    store, api = MemoryStore(clock=clock), Messages(clock)
-    end = clock.now + SECONDS
-
-    async def call(client: httpx.AsyncClient) -> None:
-        while clock.now < end:
-            await client.post("/v1/messages")
-
-    async def main() -> None:
-        transports = [
-            AdaptiveTransport(Server(api.answer, (0.1, 0.6), seed), profile="anthropic", store=StoreElsewhere(store))
-            for seed in range(processes)
-        ]
-        clients = [httpx.AsyncClient(transport=each, base_url="http://api.example") for each in transports]
-        await asyncio.gather(*[call(each) for each in clients for _ in range(64 // processes)])
-
-    clock.run(main())
-    permitted = LIMIT * (1 + SECONDS / PERIOD)
-    assert api.served >= 0.95 * permitted
+    fleet = Fleet(processes, latency=(0.1, 0.6))
+    api, permitted = Messages(fleet.clock), LIMIT * (1 + SECONDS / PERIOD)
+    fleet.run(api.answer, 1, 64 // processes, SECONDS, profile="anthropic")
+    assert fleet.statuses[200] >= 0.95 * permitted
     assert api.refused <= 0.03 * permitted
