@@ -4,6 +4,7 @@
 no ``await``, no clock, no lock, no logging.
 """
 
+from .header_rendering import HeaderOptions
 from .server_limits import MAX_DELAY, ServerLimit, ServerLimits, parse
 
-__all__ = ["MAX_DELAY", "ServerLimit", "ServerLimits", "parse"]
+__all__ = ["MAX_DELAY", "HeaderOptions", "ServerLimit", "ServerLimits", "parse"]

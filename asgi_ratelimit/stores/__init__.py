@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from ..decision import Charge, Decision, Settled, Settlement, settlements_of
@@ -26,6 +27,13 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    """Import ``RedisStore`` at first use, because the memory store does not need redis."""
+    if name != "RedisStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(".redis", __name__).RedisStore
+
+
 @shows_use('open_store("redis://localhost:6379/0")')
 def open_store(url: str, **options: Any) -> Store:
     """The store at ``url``: ``memory://``, ``redis://``, ``unix://``, ``redis+cluster://`` or ``redis+sentinel://``.
@@ -36,9 +44,7 @@ def open_store(url: str, **options: Any) -> Store:
     """
     if url == "memory://":
         return MemoryStore(**options)
-    from .redis import RedisStore  # here, because the memory store does not need redis
-
-    return RedisStore(url, **options)
+    return __getattr__("RedisStore")(url, **options)  # type: ignore[no-any-return]  # it is a store
 
 
 def as_store(store: Store | str | None) -> Store:
