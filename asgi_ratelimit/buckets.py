@@ -19,14 +19,14 @@ UNNAMED = "(unnamed)"
 LONGEST_KEY = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
 
+# Characters of a key that are sure to take no more bytes than ``LONGEST_KEY``.
 SHORT = LONGEST_KEY // 4
-"""Characters of a key that are sure to take no more bytes than ``LONGEST_KEY``."""
 
+# Finds a character of a key that has to be escaped.
 unsafe_character = re.compile(r"[^A-Za-z0-9._~@/+=,:-]").search
-"""Finds a character of a key that has to be escaped."""
 
+# What stands for itself in a key, beside letters, digits and ``._~-``.
 _SAFE = "@/+=,:"
-"""What stands for itself in a key, beside letters, digits and ``._~-``."""
 
 
 def as_bytes(text: str) -> bytes:

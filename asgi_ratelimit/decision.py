@@ -200,8 +200,8 @@ class Decision:
     repeated: bool = field(default=False, compare=False)
     asked_us: float = field(default=0.0, repr=False, compare=False)
     """When a repeated decision was asked for, or the wait was over that it is about; states are those of then."""
+    # The charges that refuse, once they were asked for: counts and headers both do.
     _refusing: list[Charge] | None = field(init=False, default=None, repr=False, compare=False)
-    """The charges that refuse, once they were asked for: counts and headers both do."""
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""

@@ -30,16 +30,16 @@ class _Derived:
     """What is worked out from the arguments of a quota when it is built."""
 
     period_us: float = field(init=False, repr=False, compare=False)
+    # The most units that can be granted at once.
     most: float = field(init=False, repr=False, compare=False)
-    """The most units that can be granted at once."""
+    # As how many charges of a take one charge of this quota counts.
     weight: int = field(init=False, repr=False, compare=False)
-    """As how many charges of a take one charge of this quota counts."""
+    # The part of a bucket's text that shows its kind; see ``bucket_prefix``.
     kind: str = field(init=False, repr=False, compare=False)
-    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
+    # The units by which a comparison may be wrong: more than doubles lose, and less than anyone could use.
     slack: float = field(init=False, repr=False, compare=False)
-    """The units by which a comparison may be wrong: more than doubles lose, and less than anyone could use."""
+    # Tells whether a stored value was written under other numbers of the quota.
     stamp: int = field(init=False, repr=False, compare=False)
-    """Tells whether a stored value was written under other numbers of the quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class TokenBucket(_Derived):
     burst_allowance_factor: float = 1.0
     name: str = None  # type: ignore[assignment]  # as above
 
+    # Units that drain in a microsecond.
     rate: float = field(init=False, repr=False, compare=False)
-    """Units that drain in a microsecond."""
+    # Units that drain in a microsecond below the floor.
     slow_rate: float = field(init=False, repr=False, compare=False)
-    """Units that drain in a microsecond below the floor."""
+    # The units up to which the burst allowance reaches: ``burst - 1``.
     floor: float = field(init=False, repr=False, compare=False)
-    """The units up to which the burst allowance reaches: ``burst - 1``."""
 
     def __post_init__(self) -> None:
         _require(self, "limit", LEAST, MAX_UNITS, "a finite number above 0, at most 2**53")
@@ -117,8 +117,8 @@ class RollingWindow(_Derived):
     buckets: int = 60
     name: str = None  # type: ignore[assignment]  # as above
 
+    # The length of a part.
     part_us: float = field(init=False, repr=False, compare=False)
-    """The length of a part."""
 
     def __post_init__(self) -> None:
         _require(self, "limit", 1, MAX_UNITS, "at least 1 and at most 2**53")

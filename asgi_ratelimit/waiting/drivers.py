@@ -130,8 +130,8 @@ class Step(Protocol):
 
 Flow: TypeAlias = Generator[Step, Any, T]
 
+# What a step may raise. Not so ``GeneratorExit``: a flow that is dropped, not ended, cannot make further steps.
 INTERRUPTED = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
-"""What a step may raise. Not so ``GeneratorExit``: a flow that is dropped, not ended, cannot make further steps."""
 
 
 async def run_async(flow: Flow[T]) -> T:
@@ -250,12 +250,12 @@ class WakeUp:
         self._clock = clock
         self._now = time_of(clock)
         self._thread = get_ident()
+        # The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep.
         self._loop: Any = asyncio._get_running_loop()
-        """The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep."""
         self._sleeping: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # What wakes a thread that sleeps.
         self._changed: Event | None = None
-        """What wakes a thread that sleeps."""
 
     def set(self, at_us: float) -> None:
         """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""

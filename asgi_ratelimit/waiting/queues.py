@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from operator import attrgetter
 from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -32,10 +31,8 @@ from .drivers import Flow, WakeUp, reset_in_child
 
 T = TypeVar("T")
 
+# How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it.
 LATE_US = 100_000.0
-"""How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it."""
-
-by_order = attrgetter("order")
 
 
 def key_of(take: Take) -> Any:
@@ -51,12 +48,12 @@ def key_of(take: Take) -> Any:
 class Slot:
     """What lets one waiter of a queue go, from ``at_us`` to ``until_us`` on the local clock."""
 
+    # That of the queue.
     key: Any
-    """That of the queue."""
     at_us: float = 0.0
     until_us: float = math.inf
+    # The decision that booked it; ``None`` for a place.
     decision: Any = None
-    """The decision that booked it; ``None`` for a place."""
 
 
 def by_booking(slot: Slot) -> tuple[float, int]:
@@ -108,8 +105,8 @@ class Waiter:
     """A caller in a queue."""
 
     queue: Queue
+    # By priority, the highest first, and then as the callers came.
     order: tuple[float, int]
-    """By priority, the highest first, and then as the callers came."""
     wake_up: WakeUp
     deadline_us: float = math.inf
 
@@ -134,8 +131,8 @@ class Queues:
         self._lock = RLock()  # the garbage collector may call give_up() in here, by closing a forgotten caller
         self._queues: dict[Any, Queue] = {}
         self._numbers = count()
+        # The slots that are to be given back.
         self.unused: list[Slot] = []
-        """The slots that are to be given back."""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -162,7 +159,7 @@ class Queues:
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
             if books:
                 queue.bookings[waiter] = None
-            insort(queue.waiters, waiter, key=by_order)
+            insort(queue.waiters, waiter, key=lambda each: each.order)
             if queue.waiters[0].wake_up.is_dead:
                 self._changed(queue)
             return waiter
@@ -187,7 +184,7 @@ class Queues:
         """Stop waiting, unless the waiter has left."""
         with self._lock:
             waiters = waiter.queue.waiters
-            at = bisect_left(waiters, waiter.order, key=by_order)
+            at = bisect_left(waiters, waiter.order, key=lambda each: each.order)
             if waiters[at : at + 1] == [waiter]:
                 del waiters[at]
                 self._changed(waiter.queue)
@@ -283,10 +280,10 @@ class ReturningUnits:
     def reset(self) -> None:
         """Forget all callers and blocks."""
         self._lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
+        # By bucket; a caller whose event loop was closed is forgotten with its task.
         self._waiting: dict[str, WeakSet[WakeUp]] = {}
-        """By bucket; a caller whose event loop was closed is forgotten with its task."""
+        # The takes of the blocks that are under way.
         self._blocks: dict[int, Take] = {}
-        """The takes of the blocks that are under way."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from threading import RLock
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from ..algorithms import ALGORITHMS, State, TokenBucketState, decide, unused, wait
@@ -70,40 +70,34 @@ def too_late(take: Take, decision: Decision, too_long_us: float) -> PaceTimeout:
     return pace_timeout(take, replace(decision, take=refused, allowed=False, wait_us=wait_us, id=0))
 
 
+# How much later than its slot a caller may leave although its longest wait is over.
 GRACE_US = 10_000.0
-"""How much later than its slot a caller may leave although its longest wait is over."""
 
+# How far ahead a take over several keys is booked, for a sleep and a call to the store that take longer than foreseen.
+# What another process takes from the own quota in that time may keep the shared one unused for this long.
 NEARLY_US = 20_000.0
-"""How far ahead a take over several keys is booked, for a sleep and a call to the store that take longer than foreseen.
 
-What another process takes from the own quota in that time may keep the shared one unused for this long.
-"""
-
+# The shortest sleep before another look at a store that does not book ahead, as a cluster with keys on many nodes.
 SHORTEST_US = 1_000.0
-"""The shortest sleep before another look at a store that does not book ahead, as a cluster with keys on many nodes."""
 
 
+# Of how many buckets it is kept which calls have left; those that were used last stay.
 MOST_BUCKETS = 10_000
-"""Of how many buckets it is kept which calls have left; those that were used last stay."""
 
+# The least and the most time that the first call of a burst has to arrive, as its connection may have to be opened.
+# The burst is smaller by what is due in a fortieth of its own time, within these bounds. That delays the last of its
+# calls and those behind it once, and does not lower the rate. In a rolling window, each call has half a part. Evenly
+# spaced calls have no such time.
 ON_THE_WAY_US = 5_000.0, 50_000.0
-"""The least and the most time that the first call of a burst has to arrive, as its connection may have to be opened.
 
-The burst is smaller by what is due in a fortieth of its own time, within these bounds. That delays the last of its
-calls and those behind it once, and does not lower the rate. In a rolling window, each call has half a part. Evenly
-spaced calls have no such time.
-"""
-
+# A call may leave as if this time had already passed: late by two milliseconds is on time.
+# Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late,
+# and the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots
+# of the store keep their distances.
 TOGETHER_US = 2_000.0
-"""A call may leave as if this time had already passed: late by two milliseconds is on time.
 
-Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and
-the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots of the
-store keep their distances.
-"""
-
+# The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket.
 AT_ONCE_US = 1.0
-"""The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
 
 
 class SlotWaiter:
@@ -117,9 +111,8 @@ class SlotWaiter:
         self, store: Store, *, margin: float = 0.0, renewed: Callable[[Take], Take] = lambda take: take
     ) -> None:
         self.store = store
-        clock = store.clock
-        self.now_us = time_of(clock)
-        self.clock = None if isinstance(clock, SystemClock) else clock
+        self.now_us = time_of(store.clock)
+        self.clock = None if isinstance(store.clock, SystemClock) else store.clock
         self._waiters = waiters_of(store)
         self._queues, self._turns, self.units = self._waiters.slots, self._waiters.turns, self._waiters.units
         self._margin = margin
@@ -367,16 +360,16 @@ class CallSpacing:
 
     def __init__(self, *, is_real: bool = False) -> None:
         self._is_real = is_real
+        # Rolling windows are counted in the parts of the store's time, which is about that of this machine.
         self._ahead_us = SystemClock().now_us() - monotonic_us()
-        """Rolling windows are counted in the parts of the store's time, which is about that of this machine."""
         self.reset()
         reset_in_child(self)
 
     def reset(self) -> None:
         """Forget all calls."""
         self._lock = RLock()  # as that of the queues
+        # For each bucket, the quota by which its calls leave, and the state under it.
         self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
-        """For each bucket, the quota by which its calls leave, and the state under it."""
 
     def give_back(self, bucket: str, units: float) -> None:
         """Uncount ``units`` that have left on a bucket; those of a rolling window then all count anew."""
@@ -436,11 +429,8 @@ def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
 # All callers of a store
 
 
-Row: TypeAlias = dict[str, Any]
-"""What the page shows of one queue, or of one bucket of a server."""
-
+# What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live.
 outbound_sources: WeakSet[Any] = WeakSet()
-"""What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live."""
 
 
 class Waiters:
@@ -449,8 +439,8 @@ class Waiters:
     def __init__(self, store: Store) -> None:
         self.spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
         self.slots = Queues()
+        # To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it.
         self.turns = ConcurrencyLimit(1)
-        """To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it."""
         self.units = ReturningUnits()
         when_units_come_back(store, self.units_came_back)
         outbound_sources.add(self)
@@ -461,7 +451,7 @@ class Waiters:
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
 
-    def outbound_rows(self) -> Iterator[Row]:
+    def outbound_rows(self) -> Iterator[dict[str, Any]]:
         """How many callers of this process wait for slots, by the name of their limiter."""
         for name, waiting in sorted(self.slots.counts().items()):
             yield {"name": name, "waiting": waiting}

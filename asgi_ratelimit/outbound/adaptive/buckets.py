@@ -13,41 +13,41 @@ from typing import Any, NamedTuple
 from ...headers import ServerLimit
 from ...quotas import MAX_PERIOD, SECOND_US
 
+# After how long a bucket is tried again if no answer says when there is more of it.
 RETRY_US = 1 * SECOND_US
-"""After how long a bucket is tried again if no answer says when there is more of it."""
 
+# After how long a request that waits for another one to leave, or to have its answer, tries again in any case.
 LOOK_US = 0.1 * SECOND_US
-"""After how long a request that waits for another one to leave, or to have its answer, tries again in any case."""
 
+# How long a pioneer holds up the others. If it has no answer by then, another request goes as well.
 LEASE_US = 10 * SECOND_US
-"""How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
 
+# The longest pause after refusals that name no time; each is twice as long as the one before.
 LONGEST_RETRY_US = 60 * SECOND_US
-"""The longest pause after refusals that name no time; each is twice as long as the one before."""
 
+# With fewer units than this, nothing is left.
 LEAST = 1e-6
-"""With fewer units than this, nothing is left."""
 
+# No unit is taken to come back in less time, whatever a server says.
 SHORTEST_UNIT_US = 1e-6
-"""No unit is taken to come back in less time, whatever a server says."""
 
+# How much an answer counts in the moving average of what a request takes.
 COST_WEIGHT = 0.1
-"""How much an answer counts in the moving average of what a request takes."""
 
+# While that is the average of fewer, a request that is alone hardly waits for it, and never for longer than a lease:
+# nobody waits for long because of a wrong estimate.
 SURE = 5
-"""While that is the average of fewer, a request that is alone hardly waits for it, and never for longer than a lease:
-nobody waits for long because of a wrong estimate."""
 
 SERVER_ERROR = 500
 
+# The part of itself by which a period may be rounded, so that processes agree on it although their answers differ.
 EXACT = 0.02
-"""The part of itself by which a period may be rounded, so that processes agree on it although their answers differ."""
 
+# A time that was measured by so many times as many units as another one counts instead of it.
 MORE = 1.25
-"""A time that was measured by so many times as many units as another one counts instead of it."""
 
+# A period that differs by no more than this part is the same one.
 EQUAL = 0.05
-"""A period that differs by no more than this part is the same one."""
 
 
 class Rate(NamedTuple):
@@ -80,19 +80,19 @@ class Bucket:
     """
 
     name: str
+    # The limit as far as it is known.
     limit: float = math.inf
-    """The limit as far as it is known."""
+    # The routes that wait for this bucket, in turn.
     waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
-    """The routes that wait for this bucket, in turn."""
+    # The number of requests that are admitted and not yet sent.
     unsent: int = 0
-    """The number of requests that are admitted and not yet sent."""
+    # The number of requests that are sent and have no answer.
     under_way: int = 0
-    """The number of requests that are sent and have no answer."""
     held_until_us: float = 0.0
     booked_until_us: float = 0.0
     asking: float = math.inf
+    # How all processes charge it in a store, if they do.
     rate: Rate | None = None
-    """How all processes charge it in a store, if they do."""
 
     @property
     def remaining(self) -> float | None:
@@ -151,14 +151,14 @@ class PioneerBucket(Bucket):
 
     is_probed: bool = False
     epoch: int = 0
+    # The number of requests of this epoch that are sent and have no answer.
     unanswered: int = 0
-    """The number of requests of this epoch that are sent and have no answer."""
     paused_until_us: float = 0.0
     lease_until_us: float = 0.0
+    # How often the server has refused a request since it served one.
     refusals: int = 0
-    """How often the server has refused a request since it served one."""
+    # How many answers to pioneers, one after another, have not reported this bucket.
     misses: int = 0
-    """How many answers to pioneers, one after another, have not reported this bucket."""
 
     def paused_us(self, now_us: float) -> float:
         return max(self.paused_until_us - now_us, 0.0)
@@ -266,36 +266,36 @@ class ReportedBucket(PioneerBucket):
     """
 
     cost: float = 1.0
+    # Whether ``cost`` is what answers have shown a request to take on average; then the latest report counts.
     is_estimated: bool = False
-    """Whether ``cost`` is what answers have shown a request to take on average; then the latest report counts."""
+    # The least that answers have left, when that was, how many have come since, and how many the average is of.
     counted: tuple[float, float, int, int] = (math.inf, 0.0, 1, 0)
-    """The least that answers have left, when that was, how many have come since, and how many the average is of."""
     refill: float = 0.0
     window_us: float = 0.0
     is_next_unit: bool = False
+    # The most units that are available at once, as far as answers have shown. That may be less than the limit.
     burst: float = 0.0
-    """The most units that are available at once, as far as answers have shown. That may be less than the limit."""
+    # By how many units ``unit_us`` was measured.
     measured: float = 0.0
-    """By how many units ``unit_us`` was measured."""
+    # The longest time in which a unit has come back, if units come back one by one.
     unit_us: float = 0.0
-    """The longest time in which a unit has come back, if units come back one by one."""
+    # The units that were left according to the latest answer.
     reported: float = math.inf
-    """The units that were left according to the latest answer."""
+    # The latest rate that other processes know.
     shared_rate: Rate | None = None
-    """The latest rate that other processes know."""
+    # The end of the latest window of which all processes know that nothing is left.
     spent_until_us: float = 0.0
-    """The end of the latest window of which all processes know that nothing is left."""
     available: float = math.inf
     reset_at_us: float = math.inf
+    # Whether no answer has said that there is more at ``reset_at_us``.
     reset_is_assumed: bool = False
-    """Whether no answer has said that there is more at ``reset_at_us``."""
+    # When this epoch began.
     began_us: float = 0.0
-    """When this epoch began."""
+    # Up to when the units that came back one by one are in ``available``.
     updated_us: float = 0.0
-    """Up to when the units that came back one by one are in ``available``."""
     used_us: float = 0.0
+    # The least that answers have reported since there was no request under way.
     lowest: float = math.inf
-    """The least that answers have reported since there was no request under way."""
 
     @property
     def remaining(self) -> float | None:

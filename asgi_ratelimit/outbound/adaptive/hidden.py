@@ -25,53 +25,52 @@ from ...profiles import HiddenConcurrency, HiddenRate, Profile
 from ...quotas import SECOND_US
 from .buckets import RETRY_US, SERVER_ERROR, Bucket
 
+# The part of the best rate that is left after a refusal.
 DECREASE = 0.85
-"""The part of the best rate that is left after a refusal."""
 
+# The least time until the best rate is tried again. After a refusal that asked for a pause, it is ``PAUSE_SHARE``
+# times the pause, but at most ``MOST_RECOVERY_US``.
 RECOVERY_US, MOST_RECOVERY_US = 10 * SECOND_US, 60 * SECOND_US
-"""The least time until the best rate is tried again. After a refusal that asked for a pause, it is ``PAUSE_SHARE``
-times the pause, but at most ``MOST_RECOVERY_US``."""
 
 PAUSE_SHARE = 20
 
+# Requests that must be served for each refused one before the best rate is tried again.
 SERVED_FOR_REFUSED = 60
-"""Requests that must be served for each refused one before the best rate is tried again."""
 
+# The requests of the best rate in this many seconds are enough, however many were refused.
 LONGEST_RECOVERY_S = 300
-"""The requests of the best rate in this many seconds are enough, however many were refused."""
 
+# While fewer requests were served since the last refusal, or for less time, they say little about the rate.
 LEAST_SERVED, LEAST_US = 20, 1 * SECOND_US
-"""While fewer requests were served since the last refusal, or for less time, they say little about the rate."""
 
+# The rate that the server could have served is assumed to be this many times the served one.
 HOPE = 1.05
-"""The rate that the server could have served is assumed to be this many times the served one."""
 
+# The least number of answers after which the limit is set anew, and the number that suffices to measure the latency.
 WINDOW, PROBE = 10, 4
-"""The least number of answers after which the limit is set anew, and the number that suffices to measure the
-latency."""
 
+# Answers that take up to this many times as long are not slow yet.
 TOLERANCE = 1.5
-"""Answers that take up to this many times as long are not slow yet."""
 
+# The part of the way to a new value that the limit goes at once, after it has fallen for the first time.
 SMOOTHING = 0.2
-"""The part of the way to a new value that the limit goes at once, after it has fallen for the first time."""
 
+# One window in this many has a quarter of the limit, to measure the latency with few requests.
 PROBE_EVERY = 25
-"""One window in this many has a quarter of the limit, to measure the latency with few requests."""
 
+# A request that leaves late by up to this time does not delay the next one. Nor does one that waited and was woken
+# late, by up to the time between two requests.
 LATE_US = 2_000.0
-"""A request that leaves late by up to this time does not delay the next one. Nor does one that waited and was woken
-late, by up to the time between two requests."""
 
+# The number of gaps between requests in the average, the longest gap that counts, and the largest average at which
+# the rate is assumed to hold requests up: at least half of the rate is used.
 GAPS, LONGEST_GAP, MOST_GAPS = 4, 8.0, 2.0
-"""The number of gaps between requests in the average, the longest gap that counts, and the largest average at which the
-rate is assumed to hold requests up: at least half of the rate is used."""
 
+# The time of the last request before any was sent.
 NEVER_US = -1e15
-"""The time of the last request before any was sent."""
 
+# Statuses of a server that is overloaded.
 OVERLOADED = (503, 504, 529)
-"""Statuses of a server that is overloaded."""
 
 
 class Outcome(NamedTuple):
@@ -91,10 +90,10 @@ class Outcome(NamedTuple):
 class HiddenBucket(Bucket):
     """A bucket that learns from the outcomes of requests and from their times, not from what answers report."""
 
+    # How often the search has begun anew. What comes of a request of an earlier epoch says little.
     epoch = 0
-    """How often the search has begun anew. What comes of a request of an earlier epoch says little."""
+    # How often a refusal has lowered the limit since a request was served.
     in_a_row = 0
-    """How often a refusal has lowered the limit since a request was served."""
 
     def __init__(self, name: str, bounds: HiddenRate | HiddenConcurrency) -> None:
         start = float(bounds.floor if bounds.start is None else bounds.start)
@@ -127,16 +126,16 @@ class RateBucket(HiddenBucket):
     def __init__(self, name: str, bounds: HiddenRate) -> None:
         super().__init__(name, bounds)
         self._last_us = NEVER_US
+        # Whether a request waits, or has waited, for the next slot.
         self._is_awaited = False
-        """Whether a request waits, or has waited, for the next slot."""
+        # The moving average of the time between two requests, as a multiple of the interval of the rate.
         self._gaps = 0.0
-        """The moving average of the time between two requests, as a multiple of the interval of the rate."""
         self._best = math.inf
         self._low = self.limit
         self._refused = 0
         self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
+        # The requests that were served since the last refusal, and the time that they took.
         self._served, self._served_us = 0, 0.0
-        """The requests that were served since the last refusal, and the time that they took."""
         self._updated_us: float | None = None
 
     def ready_at(self, now_us: float) -> float:
@@ -234,10 +233,10 @@ class ConcurrencyBucket(HiddenBucket):
         super().__init__(name, bounds)
         self._sent: dict[int, tuple[float, int]] = {}
         self._number = 0
+        # The limit that the search has reached; ``limit`` is a quarter of it in a window that measures the latency.
         self._found = self.limit
-        """The limit that the search has reached; ``limit`` is a quarter of it in a window that measures the latency."""
+        # The measured latency with few requests.
         self._latency_us = math.inf
-        """The measured latency with few requests."""
         self._latencies_us: list[float] = []
         self._most = 0
         self._has_fallen = False

@@ -23,7 +23,7 @@ from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store
 from ...waiting.drivers import Flow, WakeUp
-from ...waiting.waiter import PaceTimeout, Row, SlotWaiter, outbound_sources, pace_timeout
+from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_timeout
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
 from ..pace_decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport, require_count
@@ -97,7 +97,7 @@ class AdaptiveTransport(WrappingTransport):
         with self._locked as model:
             return tuple(_learned_buckets(model.hosts.values(), self._now_us()))
 
-    def outbound_rows(self) -> Iterator[Row]:
+    def outbound_rows(self) -> Iterator[dict[str, Any]]:
         """The rows that are published: one for each bucket."""
         for bucket in self.state():
             names = ("host", "name", "limit", "remaining", "under_way", "waiting")
