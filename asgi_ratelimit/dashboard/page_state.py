@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from starlette.concurrency import run_in_threadpool
 
 from ..clock import monotonic_us
-from ..counts.minutes import recording_in
+from ..counts import recording_in
 from ..decision import Charge
 from ..inbound import Blocks
 from ..overrides import Change, Override, Overrides, quotas_under

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..algorithms import State, decide, most_at_once, unused
 from ..buckets import key_in
-from ..counts import counts_of
-from ..counts.minutes import ALL, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, document_of, part_of
+from ..counts import ALL, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, document_of, part_of
 from ..decision import Charge
 from ..quotas import SECOND_US, Quota
 from ..stores import Store

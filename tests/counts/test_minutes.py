@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.counts.minutes import FORMAT, Recording, encoded, part_of, recording_in
+from asgi_ratelimit.counts import FORMAT, Recording, encoded, part_of, recording_in
 
 seconds = st.lists(
     st.tuples(st.integers(0, 59), st.dictionaries(st.text(min_size=1), st.integers(1, 100))), max_size=20

@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, Rule, StoreTimeout
-from asgi_ratelimit.counts import counts_of
-from asgi_ratelimit.counts.minutes import document_of, part_of
+from asgi_ratelimit.counts import counts_of, document_of, part_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import outbound_sources

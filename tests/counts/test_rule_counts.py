@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from starlette.types import Scope
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Store
-from asgi_ratelimit.counts import ADMITTED, counts_of
-from asgi_ratelimit.counts.minutes import BOUNDS_NS, WaitTimes
+from asgi_ratelimit.counts import ADMITTED, BOUNDS_NS, WaitTimes, counts_of
 from asgi_ratelimit.decision import OnError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok

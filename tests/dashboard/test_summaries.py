@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, parse_quotas
-from asgi_ratelimit.counts import counts_of
-from asgi_ratelimit.counts.minutes import ALL, MINUTES, Recording
+from asgi_ratelimit.counts import ALL, MINUTES, Recording, counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.dashboard.summaries import estimate
 from asgi_ratelimit.testing import SteppedClock

@@ -1,0 +1,551 @@
+"""What this process counts on a store, what is written of it, and the work in the background that writes it.
+
+Requests add to the counts, and once a second they are written into the store, so that all processes can be summed up.
+A store in memory is read in this process alone, so a decision in a new second, or a reader, has them written. For a
+store on a server, the background loop does so, because an event loop of the program may end early.
+
+The document of a minute has a part for each process. A part holds recordings too: how many requests some clients sent
+in each second, so that another limit can be tried on it. Clients are recorded whole or not at all: those whose checksum
+is below a bound, which is the same in every process. A rule with too many of them lowers the bound, and forgets the
+others. No key is recorded, only its checksum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import secrets
+import socket
+import zlib
+from bisect import bisect
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
+from operator import add, itemgetter, sub
+from threading import Lock
+from typing import Any, TypeAlias
+from weakref import ref
+
+from .buckets import key_in
+from .clock import SECOND_NS, SystemClock, ns_of
+from .decision import Decision
+from .errors import StoreError
+from .logs import FailureLog
+from .quota_text import RESERVED_NAMES, as_text
+from .quotas import SECOND_US
+from .stores import ByStore, Store
+from .stores.base import owned
+from .stores.documents import MAX_BYTES, shared_time
+from .stores.event_loops import keep
+from .waiting.drivers import background_loop, reset_in_child, run_in_place
+from .waiting.waiter import outbound_sources
+
+_failures = FailureLog()
+
+
+# Work in the background
+
+EVERY = 0.9
+"""Seconds between two runs, so that a change is known everywhere within a second."""
+
+
+class Repeating:
+    """The background loop of this process awaits ``run`` again and again, from ``start`` to ``end``.
+
+    It is done there whichever event loop or thread needs it, so that it outlives any of them. It is done by timers and
+    short tasks: unlike a task that sleeps, nobody complains of them when a process ends. It ends when ``owner`` returns
+    ``None``. ``close`` closes what the work has opened there.
+    """
+
+    is_running = _is_attached = False
+    """Whether it was started, and has not ended; and whether a store does both."""
+
+    def __init__(self, owner: Callable[[], Any], close: Any) -> None:
+        self._owner = owner
+        self._close = close
+        self.reset()
+        reset_in_child(self)
+
+    async def run(self) -> float:
+        """Do the work once; return the seconds until the next time, or infinity to end."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin, unless the work is done already. Thread-safe."""
+        if not self.is_running:
+            self.is_running = True
+            background_loop.loop().call_soon_threadsafe(self._begin, context=Context())
+
+    async def end(self) -> None:
+        """Return when the work was done once more, and has closed what it opened; it can be started again."""
+        if self.is_running:
+            await asyncio.wrap_future(background_loop.start(self._end()))
+
+    def reset(self) -> None:
+        """Start afresh in a forked child, which has this object, but not the thread that does the work."""
+        goes_on, self.is_running = self.is_running and not self._is_attached, False
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
+        if goes_on:
+            self.start()
+
+    def _begin(self) -> None:
+        keep(None, asyncio.get_running_loop().create_task(self._run()))
+
+    async def _run(self) -> None:
+        async with self._turn:
+            if not self.is_running:
+                return
+            seconds = math.inf if self._owner() is None else await self._once()
+            if seconds == math.inf:
+                self.is_running = False
+                await self._close()
+                return
+            if self._timer is not None:  # it was set before the work ended, and was started again
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    async def _end(self) -> None:
+        self.is_running = False
+        async with self._turn:  # what is under way comes to its end
+            await self._once()
+            if not self.is_running:  # nobody has started it again
+                await self._close()
+
+    async def _once(self) -> float:
+        try:
+            return await self.run()
+        except Exception as error:  # noqa: BLE001  # nobody else would notice that it has ended
+            _failures.report("what is done in the background failed", error)
+            return EVERY
+
+
+class BesideStore(Repeating):
+    """Work on the documents of a store, which is not kept alive, while an event loop uses it; none if it has none.
+
+    Attributes that the work needs have to be there before: it may begin at once.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self.documents: Any = getattr(store, "documents", None)
+        self.in_process = store.in_process
+        super().__init__(ref(store), getattr(self.documents, "aclose", None))
+        if self.documents is None:
+            return
+        self.time = shared_time(store)
+        self._is_attached = hasattr(store, "attach")
+        if self._is_attached:
+            store.attach(self)
+        elif not self.in_process:
+            self.start()
+
+
+# A minute
+
+FORMAT = 3
+"""The version of what is written; a reader leaves out what has another one."""
+
+MINUTES = 60
+"""The number of minutes that can be read back."""
+
+LATEST = 1024
+"""The number of requests of a rule that are remembered until they are collected."""
+
+ALL = 2**32
+"""A bound above all checksums."""
+
+MOST_CELLS = 4096
+"""The most seconds with requests that are recorded in a minute, of all rules together."""
+
+FEW = 256
+"""Up to this many cells of recordings are written every second; more than that only when the minute is over."""
+
+MOST_KEYS, LEFT_KEYS, WRITTEN_KEYS = 2048, 1024, 200
+"""The most keys that are counted in a minute, the worst ones that are left of more, and those that are written."""
+
+BOUNDS_NS = tuple(int(unit * step) for unit in (1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 1.5, 2, 3, 4, 5, 6, 8))
+"""The upper bounds of the parts of a histogram, in nanoseconds: from 10 microseconds to 8 seconds."""
+
+Numbers: TypeAlias = tuple[int, ...]
+"""Counts of what was admitted, refused, shadowed, degraded and failed, in this order."""
+
+NONE: Numbers = (0, 0, 0, 0, 0)
+
+
+def added(numbers: Numbers, more: Numbers) -> Numbers:
+    """The sums of two rows of counts."""
+    return tuple(map(add, numbers, more))
+
+
+def document_of(minute: int) -> str:
+    """The name of the document of a minute since the epoch."""
+    return f"counts:{minute}"
+
+
+class RuleCounts:
+    """The counts of one rule or limiter, which never go down, and the buckets of its latest requests and refusals.
+
+    Shadowed are those that a shadow rule would have refused. Degraded are those that were decided without the store,
+    which are also among the admitted or refused ones. Failed are those in which a function of the program failed.
+    """
+
+    __slots__ = ("_collected", "numbers", "refusals", "requests")
+
+    def __init__(self) -> None:
+        self.numbers = list(NONE)
+        self.requests: deque[str] = deque(maxlen=LATEST)
+        self.refusals: deque[str] = deque(maxlen=LATEST)
+        self._collected = NONE
+
+    def collect(self) -> Numbers:
+        """What was counted since the last call; other threads may count meanwhile."""
+        before, self._collected = self._collected, tuple(self.numbers)
+        return tuple(map(sub, self._collected, before))
+
+
+@dataclass(slots=True)
+class WaitTimes:
+    """A histogram of waits: how many there were in each part."""
+
+    parts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
+
+    def add(self, wait_ns: int) -> None:
+        """Count one wait."""
+        self.parts[bisect(BOUNDS_NS, wait_ns)] += 1
+
+    def add_all(self, parts: list[int]) -> None:
+        """Count the waits of another histogram."""
+        self.parts = list(map(add, self.parts, parts))
+
+    @property
+    def count(self) -> int:
+        """How many waits there were."""
+        return sum(self.parts)
+
+    def quantile(self, share: float) -> float:
+        """The longest wait in seconds of the quickest ``share``, 0.99 for example: the upper bound of its part."""
+        for bound, below in zip((*BOUNDS_NS, BOUNDS_NS[-1]), accumulate(self.parts)):
+            if below and below >= share * self.count:
+                return bound / 1e9
+        return 0.0
+
+
+@dataclass(slots=True)
+class Recording:
+    """The requests of one rule in one minute: by the checksum of the client's bucket and the second."""
+
+    below: int = ALL
+    cells: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def add(self, second: int, requests: Mapping[str, int], most: int) -> None:
+        """Record requests by bucket, all in one second; then forget clients until at most ``most`` cells are left."""
+        for bucket, count in requests.items():
+            client = zlib.crc32(bucket.encode())
+            if client < self.below:
+                self.cells[client, second] += count
+        while self.below > 1 and len(self.cells) > most:
+            self.below >>= 1
+            self.cells = Counter({cell: count for cell, count in self.cells.items() if cell[0] < self.below})
+
+
+@dataclass(slots=True)
+class Minute:
+    """Everything that one process has counted in a minute since the epoch.
+
+    ``seconds`` are the counts of requests, each of which counts once, however many rules it has. ``keys`` are the
+    refusals and requests of rules by bucket.
+    """
+
+    number: int
+    rules: dict[str, Numbers] = field(default_factory=dict)
+    seconds: dict[int, Numbers] = field(default_factory=dict)
+    keys: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    recordings: dict[str, Recording] = field(default_factory=dict)
+    waits: WaitTimes = field(default_factory=WaitTimes)
+    is_over: bool = False
+    has_news: bool = False
+    """Whether it is to be written."""
+
+    def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
+        """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
+        admitted, refused, shadowed, *_ = numbers
+        refusals = _emptied(counts.refusals, refused + shadowed)
+        requests = _emptied(counts.requests, admitted + refused + shadowed)
+        self.rules[name] = added(self.rules.get(name, NONE), numbers)
+        recording = self.recordings.setdefault(name, Recording())
+        recording.add(second, requests, MOST_CELLS // len(self.rules))
+        for bucket in requests | refusals:
+            before = self.keys.get((name, bucket), (0, 0))
+            self.keys[name, bucket] = before[0] + refusals[bucket], before[1] + requests[bucket]
+        if len(self.keys) > MOST_KEYS:
+            self.keys = dict(self._worst(LEFT_KEYS))
+
+    def _worst(self, most: int) -> list[tuple[tuple[str, str], tuple[int, int]]]:
+        """The keys with the most refusals, and of equal ones those with the most requests."""
+        return sorted(self.keys.items(), key=itemgetter(1), reverse=True)[:most]
+
+    def content(self, values: Mapping[str, Any]) -> bytes:
+        """This minute as the part of a document, with other ``values``: JSON, and the recordings after a line break.
+
+        All recordings are written once the minute is over or if they are small, otherwise none.
+        """
+        head = {
+            "format": FORMAT,
+            **values,
+            "minute": self.number,
+            "rules": self.rules,
+            "seconds": [[second, *numbers] for second, numbers in self.seconds.items()],
+            "waits": self.waits.parts,
+            "keys": [[*key, sent, refused] for key, (refused, sent) in self._worst(WRITTEN_KEYS)],
+        }
+        is_written = self.is_over or sum([len(each.cells) for each in self.recordings.values()]) <= FEW
+        return _json(head) + b"\n" + encoded(self.recordings if is_written else {})
+
+
+def _json(values: object) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def _emptied(latest: deque[str], count: int) -> Counter[str]:
+    """Empty the latest buckets; return their counts, scaled up to ``count`` if there were more than are remembered."""
+    buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
+    scale = max(count / len(buckets), 1) if buckets else 1
+    return Counter({bucket: round(each * scale) for bucket, each in Counter(buckets).items()})
+
+
+def encoded(recordings: Mapping[str, Recording]) -> bytes:
+    """The recordings of all rules, by name, as bytes."""
+    rows = {name: [each.below, [[*cell, n] for cell, n in each.cells.items()]] for name, each in recordings.items()}
+    return zlib.compress(_json(rows), 1)
+
+
+def recording_in(content: bytes, name: str) -> Recording | None:
+    """The recording of one rule in such bytes; ``None`` if there is none, or something else."""
+    try:
+        read = json.loads(zlib.decompressobj().decompress(content, MAX_BYTES)).get(name)
+    except (AttributeError, RecursionError, ValueError, zlib.error):
+        return None
+    if not _fits(read, (int, [(int, int, int)])):
+        return None
+    return Recording(read[0], Counter({(client, second): count for client, second, count in read[1]}))
+
+
+Part: TypeAlias = dict[str, Any]
+"""What one process has counted in one minute, read back: the values of ``Minute.content``.
+
+Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
+"""
+
+_NUMBERS = (int,) * len(NONE)
+_VALUES = {
+    "process": str,
+    "started": int,
+    "rules": {str: _NUMBERS},
+    "seconds": [(int, *_NUMBERS)],
+    "waits": (int,) * len(WaitTimes().parts),
+    "keys": [(str, str, int, int)],
+    "quotas": {str: [str]},
+    "penalties": [str],
+    "outbound": [list],
+}
+"""What readers rely on."""
+
+_QUEUE, _LEARNED = (str, int), (str, str, float, float, int, int, int)
+"""The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process."""
+
+
+def part_of(content: bytes, minute: int) -> Part | None:
+    """The part in these bytes; ``None`` unless it belongs to that minute, and holds all that readers rely on.
+
+    Of the rows of queues and servers, those that are not right are left out.
+    """
+    head, _, recordings = content.partition(b"\n")
+    try:
+        part = json.loads(head)
+        json.dumps(part, ensure_ascii=False).encode()  # half a character is no text
+        if part["format"] != FORMAT or part["minute"] != minute:
+            return None
+        if not all(_fits(part[name], shape) for name, shape in _VALUES.items()):
+            return None
+        for _, bucket, _, _ in part["keys"]:
+            key_in(bucket)
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return None
+    queues = [row for row in part["outbound"] if _fits(row, _QUEUE)]
+    learned = [row for row in part["outbound"] if _fits(row, _LEARNED)]
+    return {**part, "queues": queues, "learned": learned, "recordings": recordings}
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    """Whether a value of JSON has a shape: a mapping of any names, a list of any length, or a list of these."""
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(_fits(each, shape[str]) for each in value.values())
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(each, shape[0]) for each in value)
+    if isinstance(shape, tuple):
+        return isinstance(value, list) and len(value) == len(shape) and all(map(_fits, value, shape))
+    if shape is int:
+        return type(value) is int and 0 <= value < 2**53  # what JavaScript knows exactly
+    if shape is float:
+        return value is None or (type(value) in (int, float) and math.isfinite(value))
+    return isinstance(value, shape)
+
+
+# The counts
+
+ADMITTED, REFUSED, SHADOWED, DEGRADED, FAILED = range(5)
+"""The places of the counts in ``Numbers``."""
+
+LASTS = 3900.0
+"""Seconds after which a written minute is gone."""
+
+MOST_ROWS, LONGEST_TEXT = 200, 200
+"""The most rows of queues and servers, and the longest text in one: servers invent names of limits."""
+
+
+class Counts(BesideStore):
+    """What this process has counted on one store, of each rule and of all requests, each of which counts once."""
+
+    def __init__(self, store: Store) -> None:
+        self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
+        super().__init__(store)
+
+    def reset(self) -> None:
+        """Start afresh: in a forked child, nothing is counted yet."""
+        super().reset()
+        self.rules: dict[str, RuleCounts] = {}
+        self._requests = RuleCounts()
+        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
+        is_written_here = self.in_process and self.documents is not None
+        self._due_ns = 0.0 if is_written_here else math.inf
+        """From this time on, a request has to see to it that the counts are written."""
+        self._second = 0
+        """When that came which is still to be collected."""
+        self._minutes = [Minute(0)]
+        """The current minute, and before it those that are over, and whose last write has not succeeded yet."""
+        self.waits = self._minutes[0].waits
+        """The waits for the store in the current minute."""
+        self._outbound: list[list[Any]] = []
+        self._is_writing = Lock()
+
+    def of_rule(self, name: str) -> RuleCounts:
+        """The counts of a rule; another thread may just have made them."""
+        return self.rules.setdefault(name, RuleCounts())
+
+    def count(self, decisions: Iterable[Decision]) -> None:
+        """Count the decisions of one request: each for the rules that it charges, or for those that refuse it.
+
+        A decision that an outage refuses, and not a quota, counts as refused by all of its rules. The request counts as
+        refused, or else as shadowed, or else as admitted.
+        """
+        if self._due_ns != math.inf and self._now_ns() >= self._due_ns:
+            self.write_here()
+        rules, outcome, is_degraded = self.rules, None, False
+        for decision in decisions:
+            allowed, names = decision.allowed, []
+            result = ADMITTED if allowed else SHADOWED if decision.shadow else REFUSED
+            refusing = decision.take.charges if allowed else decision.refusing
+            for charge in refusing or decision.take.charges:
+                name = charge.name or ""
+                if name in names or ((allowed or not refusing) and charge.quota.name in RESERVED_NAMES):
+                    continue
+                names.append(name)
+                rule, bucket = rules.get(name) or self.of_rule(name), charge.bucket
+                rule.requests.append(bucket)
+                rule.numbers[result] += 1
+                if not allowed:
+                    rule.refusals.append(bucket)
+                if decision.degraded:
+                    rule.numbers[DEGRADED] += 1
+            if names and (outcome is None or outcome == ADMITTED):
+                outcome, is_degraded = result, is_degraded or decision.degraded
+        if outcome is not None:
+            numbers = self._requests.numbers
+            numbers[outcome] += 1
+            if is_degraded:
+                numbers[DEGRADED] += 1
+
+    def count_failure(self, name: str) -> None:
+        """Count a function of the program that has failed for a rule."""
+        for counts in (self.of_rule(name), self._requests):
+            counts.numbers[FAILED] += 1
+
+    def write_here(self) -> None:
+        """Write what was counted until now into a store in this process; nothing into one on a server."""
+        if self._due_ns != math.inf and self._is_writing.acquire(blocking=False):
+            self._due_ns = (self._now_ns() // SECOND_NS + 1) * SECOND_NS
+            run_in_place(self._once())
+            self._is_writing.release()
+
+    async def run(self) -> float:
+        """Write everything new, the oldest minute first.
+
+        Returns the seconds until the next full second, so that all processes write at the same time.
+        """
+        with suppress(StoreError):  # the result of the last look then still counts
+            await self.time.look()
+        now = self.time.now_us() / SECOND_US
+        for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
+            self._collect(*divmod(second, 60))
+        self._second = int(now)
+        with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer
+            for minute in self._minutes:
+                if minute.has_news:
+                    await self._write(minute)
+        return max(1 - self.time.now_us() % SECOND_US / SECOND_US, 0.1)
+
+    def _collect(self, number: int, second: int) -> None:
+        """Add what was counted since the last call to a minute.
+
+        The minute before is written once more, now that it is over: with all of its recordings.
+        """
+        minute = self._minutes[-1]
+        if number != minute.number:
+            minute.is_over = minute.has_news = bool(minute.seconds)
+            minute = Minute(number)
+            unwritten = [each for each in self._minutes if each.has_news]
+            self._minutes, self.waits = [*unwritten, minute][-MINUTES:], minute.waits
+        requests = self._requests.collect()
+        if any(requests):
+            minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
+            minute.has_news = True
+        for name, rule in list(self.rules.items()):
+            numbers = rule.collect()
+            if any(numbers):
+                minute.add(name, second, numbers, rule)
+        outbound = _outbound_rows()
+        if outbound != self._outbound:
+            self._outbound, minute.has_news = outbound, True
+
+    async def _write(self, minute: Minute) -> None:
+        quotas: defaultdict[str, list[str]] = defaultdict(list)
+        penalties = []
+        for name, quota in owned(self._owner()):
+            if quota.name in RESERVED_NAMES:
+                penalties.append(name)
+            else:
+                quotas[name].append(as_text(quota))
+        values = {**self._process, "quotas": quotas, "penalties": penalties, "outbound": self._outbound}
+        part = str(self._process["process"]), minute.content(values)
+        await self.documents.write_part(document_of(minute.number), *part, seconds=LASTS)
+        minute.has_news = False
+
+
+def _outbound_rows() -> list[list[Any]]:
+    """The values in the first rows of all sources, with texts that are not too long."""
+    rows = islice((row for source in list(outbound_sources) for row in source.outbound_rows()), MOST_ROWS)
+    return [[each[:LONGEST_TEXT] if isinstance(each, str) else each for each in row.values()] for row in rows]
+
+
+_counts: ByStore[Counts] = ByStore()
+
+
+def counts_of(store: Store) -> Counts:
+    """The counts of this process on a store, shared by all users of that object."""
+    return _counts.get(store) or _counts.made(store, Counts)
