@@ -50,8 +50,8 @@ _failures = FailureLog()
 
 # Work in the background
 
+# Seconds between two runs, so that a change is known everywhere within a second.
 EVERY = 0.9
-"""Seconds between two runs, so that a change is known everywhere within a second."""
 
 
 class Repeating:
@@ -62,8 +62,8 @@ class Repeating:
     ``None``. ``close`` closes what the work has opened there.
     """
 
+    # Whether it was started, and has not ended; and whether a store does both.
     is_running = _is_attached = False
-    """Whether it was started, and has not ended; and whether a store does both."""
 
     def __init__(self, owner: Callable[[], Any], close: Any) -> None:
         self._owner = owner
@@ -147,32 +147,32 @@ class BesideStore(Repeating):
 
 # A minute
 
+# The version of what is written; a reader leaves out what has another one.
 FORMAT = 3
-"""The version of what is written; a reader leaves out what has another one."""
 
+# The number of minutes that can be read back.
 MINUTES = 60
-"""The number of minutes that can be read back."""
 
+# The number of requests of a rule that are remembered until they are collected.
 LATEST = 1024
-"""The number of requests of a rule that are remembered until they are collected."""
 
+# A bound above all checksums.
 ALL = 2**32
-"""A bound above all checksums."""
 
+# The most seconds with requests that are recorded in a minute, of all rules together.
 MOST_CELLS = 4096
-"""The most seconds with requests that are recorded in a minute, of all rules together."""
 
+# Up to this many cells of recordings are written every second; more than that only when the minute is over.
 FEW = 256
-"""Up to this many cells of recordings are written every second; more than that only when the minute is over."""
 
+# The most keys that are counted in a minute, the worst ones that are left of more, and those that are written.
 MOST_KEYS, LEFT_KEYS, WRITTEN_KEYS = 2048, 1024, 200
-"""The most keys that are counted in a minute, the worst ones that are left of more, and those that are written."""
 
+# The upper bounds of the parts of a histogram, in nanoseconds: from 10 microseconds to 8 seconds.
 BOUNDS_NS = tuple(int(unit * step) for unit in (1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 1.5, 2, 3, 4, 5, 6, 8))
-"""The upper bounds of the parts of a histogram, in nanoseconds: from 10 microseconds to 8 seconds."""
 
+# Counts of what was admitted, refused, shadowed, degraded and failed, in this order.
 Numbers: TypeAlias = tuple[int, ...]
-"""Counts of what was admitted, refused, shadowed, degraded and failed, in this order."""
 
 NONE: Numbers = (0, 0, 0, 0, 0)
 
@@ -268,8 +268,8 @@ class Minute:
     recordings: dict[str, Recording] = field(default_factory=dict)
     waits: WaitTimes = field(default_factory=WaitTimes)
     is_over: bool = False
+    # Whether it is to be written.
     has_news: bool = False
-    """Whether it is to be written."""
 
     def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
         """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
@@ -335,13 +335,12 @@ def recording_in(content: bytes, name: str) -> Recording | None:
     return Recording(read[0], Counter({(client, second): count for client, second, count in read[1]}))
 
 
+# What one process has counted in one minute, read back: the values of ``Minute.content``.
+# Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
 Part: TypeAlias = dict[str, Any]
-"""What one process has counted in one minute, read back: the values of ``Minute.content``.
-
-Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
-"""
 
 _NUMBERS = (int,) * len(NONE)
+# What readers rely on.
 _VALUES = {
     "process": str,
     "started": int,
@@ -353,10 +352,9 @@ _VALUES = {
     "penalties": [str],
     "outbound": [list],
 }
-"""What readers rely on."""
 
+# The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process.
 _QUEUE, _LEARNED = (str, int), (str, str, float, float, int, int, int)
-"""The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process."""
 
 
 def part_of(content: bytes, minute: int) -> Part | None:
@@ -398,14 +396,14 @@ def _fits(value: Any, shape: Any) -> bool:
 
 # The counts
 
+# The places of the counts in ``Numbers``.
 ADMITTED, REFUSED, SHADOWED, DEGRADED, FAILED = range(5)
-"""The places of the counts in ``Numbers``."""
 
+# Seconds after which a written minute is gone.
 LASTS = 3900.0
-"""Seconds after which a written minute is gone."""
 
+# The most rows of queues and servers, and the longest text in one: servers invent names of limits.
 MOST_ROWS, LONGEST_TEXT = 200, 200
-"""The most rows of queues and servers, and the longest text in one: servers invent names of limits."""
 
 
 class Counts(BesideStore):
@@ -423,14 +421,14 @@ class Counts(BesideStore):
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
         is_written_here = self.in_process and self.documents is not None
+        # From this time on, a request has to see to it that the counts are written.
         self._due_ns = 0.0 if is_written_here else math.inf
-        """From this time on, a request has to see to it that the counts are written."""
+        # When that came which is still to be collected.
         self._second = 0
-        """When that came which is still to be collected."""
+        # The current minute, and before it those that are over, and whose last write has not succeeded yet.
         self._minutes = [Minute(0)]
-        """The current minute, and before it those that are over, and whose last write has not succeeded yet."""
+        # The waits for the store in the current minute.
         self.waits = self._minutes[0].waits
-        """The waits for the store in the current minute."""
         self._outbound: list[list[Any]] = []
         self._is_writing = Lock()
 

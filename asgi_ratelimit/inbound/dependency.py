@@ -132,7 +132,7 @@ class RateLimit:
         self.unnamed = sum([rule.name == UNNAMED for rule in rules])
         self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
         # The router of the last request, after a route of which rules without a name are named
-        self._router: object = object()
+        self._router: object = UNNAMED
         # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
         self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
@@ -239,7 +239,7 @@ class RateLimit:
         """Name the limit after its route in a router; ``ConfigurationError`` if it is on several routes, or on none."""
         names = names_in(router).get(self, {})
         own = [*names.values()][:1]
-        if len(names) != 1 or (self._router is not self and own != [self._names]):
+        if len(names) != 1 or (self._router is not UNNAMED and own != [self._names]):
             raise _needs_name(self, [*names, *(self._names if names else ())])
         self._names, self._router = own[0], router
 
