@@ -1,7 +1,8 @@
 """Servers that stand in for APIs with limits, to try a client on: ``python -m examples.stand_ins github``.
 
 ``python -m examples.stand_ins`` lists them. ``--port`` is 8000 by default. The environment sets their limits, as the
-text at the top of each of their modules says: ``LIMIT=10 PERIOD=60 python -m examples.stand_ins github``.
+text at the top of each of their modules says: ``LIMIT=10 PERIOD=60 python -m examples.stand_ins github``. Those of
+language models are one variable: ``STAND_IN_LIMITS='{"requests": [10, 60]}' python -m examples.stand_ins openai``.
 """
 
 from __future__ import annotations
