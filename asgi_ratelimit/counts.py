@@ -478,8 +478,10 @@ class Counts(BesideStore):
         """Write what was counted until now into a store in this process; nothing into one on a server."""
         if self._due_ns != math.inf and self._is_writing.acquire(blocking=False):
             self._due_ns = (self._now_ns() // SECOND_NS + 1) * SECOND_NS
-            run_in_place(self._once())
-            self._is_writing.release()
+            try:
+                run_in_place(self._once())
+            finally:
+                self._is_writing.release()
 
     async def run(self) -> float:
         """Write everything new, the oldest minute first.

@@ -265,8 +265,11 @@ class log_refusals:  # noqa: N801  # a function to its users
 
 # Calling hooks
 
+# The most calls that wait, for each list of hooks and event loop. Further calls are dropped.
 MAX_CALLS = 1000
-"""The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""
+
+# How many seconds closing waits for them.
+CLOSE_WITHIN = 5.0
 
 
 class Hooks:
@@ -275,8 +278,8 @@ class Hooks:
     A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
     when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
     store. What a hook returns to be awaited is awaited in the background, one after another, on the event loop that it
-    comes from. Code without one waits for it. Raises ``ConfigurationError`` for anything but several hooks, and for a
-    hook that is not callable.
+    comes from; for code without one, on that of the package. Raises ``ConfigurationError`` for anything but several
+    hooks, and for a hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -286,11 +289,13 @@ class Hooks:
         for hook in self._hooks:
             if not callable(hook):
                 raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+            if isinstance(hook, type):
+                raise ConfigurationError(f"the hook {hook.__name__} lacks its call: hooks=[{hook.__name__}()]")
         self._failure_hooks = [hook.failed for hook in self._hooks if callable(getattr(hook, "failed", None))]
         self._queue_hooks = [hook.queued for hook in self._hooks if callable(getattr(hook, "queued", None))]
         self._log = FailureLog()
+        # What hooks have returned, which is still to be awaited, one after another.
         self._calls: ByLoop[set[asyncio.Task[None]]] = ByLoop()
-        """What hooks have returned, which is still to be awaited, one after another."""
         self._turns: ByLoop[asyncio.Lock] = ByLoop()
 
     def __bool__(self) -> bool:
@@ -315,8 +320,8 @@ class Hooks:
         self._call(self._queue_hooks, name, change)
 
     async def aclose(self) -> None:
-        """Wait for the calls of asynchronous hooks on this event loop, for at most a second; later they go on."""
-        await see_all_through(self)
+        """Wait for the calls of asynchronous hooks on this event loop, for at most 5 s; later they go on."""
+        await see_all_through(self, CLOSE_WITHIN)
 
     def _call(self, hooks: Iterable[Any], *arguments: object) -> None:
         for hook in hooks:
@@ -329,8 +334,11 @@ class Hooks:
 
     def _await_later(self, hook: object, call: Awaitable[object]) -> None:
         if _get_running_loop() is None:
-            background_loop.run(self._await(hook, call))
-            return
+            background_loop.loop().call_soon_threadsafe(self._add, hook, call, context=Context())
+        else:
+            self._add(hook, call)
+
+    def _add(self, hook: object, call: Awaitable[object]) -> None:
         calls = self._calls.of_running(set)
         if len(calls) < MAX_CALLS:
             task = keep(self, asyncio.get_running_loop().create_task(self._await(hook, call), context=Context()))

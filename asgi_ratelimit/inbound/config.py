@@ -159,6 +159,8 @@ class _Reader:
         for each, text in table.items():
             with self._at(each):
                 quotas[each] = as_quotas(text)
+        if not quotas:
+            raise ConfigurationError('a tier has quotas, by what its function returns: free = "10/minute"')
         return Tier(name, function, quotas)
 
     def _built(self, build: Callable[..., Any], table: Any, valid: Collection[str], **usual: Any) -> Any:
@@ -288,7 +290,8 @@ class LimitsFile(Repeating):
 
     def is_other_version(self, other: LimitsFile | None) -> bool:
         """Whether another has read the same file, but not the same version of it."""
-        return other is not None and self._path == other._path and self._applied != other._applied
+        paths = {os.path.abspath(each._path) for each in (self, other or self)}
+        return other is not None and len(paths) == 1 and self._applied != other._applied
 
     async def run(self) -> float:
         """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""

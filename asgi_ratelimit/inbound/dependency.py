@@ -31,9 +31,9 @@ from ..stores.base import register
 from .delays import receiving_of
 from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
 from .functions import CostFunction, QuotaFunction, address_key, signature_of
-from .limits import SCOPE_KEY, RateLimited, RequestLimits
+from .limits import RateLimited, RequestLimits
 from .penalties import Penalty
-from .plan import Plan
+from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refusing_name
 from .routes import place_text, walk, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
@@ -187,7 +187,7 @@ class RateLimit:
         if not decision.allowed:
             await limits.refund_all()
             name = refusing_name(decision)
-            own = next((rule.on_limited for rule in plan.rules if rule.name == name), None)
+            own = next((rule.on_limited for rule in plan.rules if rule.name == name and rule.on_limited), None)
             raise RateLimited(limits, decision, own).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)

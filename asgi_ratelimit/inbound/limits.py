@@ -26,9 +26,8 @@ from ..stores import Store, settle
 from .delays import Taken, give_back, see_through
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
+from .plan import SCOPE_KEY
 from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding
-
-SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
 
 @dataclass(slots=True, eq=False)

@@ -26,9 +26,9 @@ from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer, Settling
 from .functions import CostFunction, QuotaFunction, takes
-from .limits import SCOPE_KEY, RateLimited, RequestLimits, find_handler
+from .limits import RateLimited, RequestLimits, find_handler
 from .penalties import ListFunction, Lists, Penalty
-from .plan import USUAL, Options, RuleTable
+from .plan import SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
 from .routes import find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
@@ -38,7 +38,15 @@ LONGEST_CACHED = 256
 # A rule, the number of its key, what it charges, and the cost of each charge
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
 
+SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
+
 _new = object.__new__
+
+
+def _has_charged(scope: Scope, name: str) -> bool:
+    """Whether an outer limit with this name has charged a request."""
+    decisions = getattr(scope.get(SCOPE_KEY), "decisions", ())
+    return any(charge.name == name for decision in decisions for charge in decision.charges)
 
 
 class Plan:
@@ -100,10 +108,13 @@ class Plan:
             if keys[number] is not None and rule.has_functions:
                 try:
                     charged, cost = await rule.charges(connection, results)
-                except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                except Exception as error:  # a function of the user's, which may raise whatever it likes
                     instead = rule.without_quota(error)
                     if instead is None:
                         continue
+                    applies = bool(instead.charged) or _has_charged(scope, instead.name)
+                    if not applies or keys[self._numbers[id(instead.key)]] is None:
+                        raise LimitUnavailable from error  # nothing would limit the request
                     rule, charged, cost = instead, instead.charged, instead.base_cost
                 number = self._numbers[id(rule.key)]
             rows.append((rule, number, charged, cost))

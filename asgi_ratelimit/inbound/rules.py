@@ -108,6 +108,8 @@ class Rule:
     def __post_init__(self) -> None:
         for name in ("quota", "messages"):
             object.__setattr__(self, name, repeatable(getattr(self, name)))
+        if self.quota is None and (self.cost or self.settle or self.max_delay):
+            raise ConfigurationError(f'{self!r} exempts, and charges nothing: Rule({self.path!r}, "10/s", cost=3)')
         _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:

@@ -55,6 +55,8 @@ class WrappingTransport(_Transport):
         try:
             self._transport.close()
         finally:
+            if self._hooks:
+                background_loop.run(self._hooks.aclose())
             if self._owns_store and not self._store.in_process:
                 background_loop.run(self._close_store())
 

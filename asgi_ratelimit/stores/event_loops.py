@@ -81,13 +81,13 @@ def _forget(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-async def see_all_through(owner: object) -> None:
+async def see_all_through(owner: object, longest: float = LONGEST) -> None:
     """Wait until all is done that ``keep`` has for an owner on this event loop, and what follows, but not for long."""
     try:
         loop, identity = asyncio.get_running_loop(), id(owner)
     except RuntimeError:  # another one runs
         return
-    until = loop.time() + LONGEST
+    until = loop.time() + longest
     while pending := [each for each, of in list(_under_way.items()) if of == identity and each.get_loop() is loop]:
         if loop.time() >= until:
             return

@@ -83,17 +83,17 @@ class MemoryStore:
         """The clock that the store decides by."""
         self._now_ns = ns_of(self.clock)
         self._values: dict[str, bytes] = {}
+        # By their stamps, the quotas under which values were stored.
         self._quotas: dict[int, Quota] = {}
-        """By their stamps, the quotas under which values were stored."""
+        # The buckets, in the order in which they are looked at when there is no room for a new one.
         self._hand: Iterator[str] = iter(())
-        """The buckets, in the order in which they are looked at when there is no room for a new one."""
         self._taken: Remembered[Decision] = Remembered(max_keys)
         self._settled: Remembered[int] = Remembered(max_keys)
         self._ids = count(getrandbits(48))  # random, so that tickets of an earlier process are not given back here
         self.documents = MemoryDocuments(self.clock.now_us)
         """The documents that limiters of this process share beside the buckets."""
+        # Whether a bucket that refuses has gone since the log last said so.
         self._is_crowded = False
-        """Whether a bucket that refuses has gone since the log last said so."""
         self._log = FailureLog()
 
     def __repr__(self) -> str:

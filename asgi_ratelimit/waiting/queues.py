@@ -86,12 +86,14 @@ class Queue:
     """The waiters, in their order, and the slots, in the order of their times.
 
     ``bookings`` are the callers whose slots the store has still to book, also those that are gone, the oldest first.
+    ``held`` are the places of active callers, which those of a closed event loop never leave.
     """
 
     key: Any
     slots: list[Slot]
     waiters: list[Waiter] = field(default_factory=list)
     bookings: dict[Waiter, None] = field(default_factory=dict)
+    held: dict[Slot, WakeUp] = field(default_factory=dict)
 
     def is_booking(self) -> bool:
         """Whether a slot is still to come; those of a closed event loop never will."""
@@ -156,6 +158,9 @@ class Queues:
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = Queue(key, [Slot(key) for _ in range(self.places)])
+            for place in [place for place, holder in queue.held.items() if holder.is_dead]:
+                del queue.held[place]
+                self.add(key, Slot(key))
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
             if books:
                 queue.bookings[waiter] = None
@@ -260,11 +265,16 @@ class ConcurrencyLimit(Queues):
                 yield waiter.wake_up
         finally:
             self.give_up(waiter)
+        if place is not None:
+            waiter.queue.held[place] = waiter.wake_up
         return place
 
     def leave(self, place: Slot) -> None:
         """Stop being active, so that the next caller can go."""
-        self.add(place.key, place)
+        with self._lock:
+            queue = self._queues.get(place.key)
+            if queue is not None and queue.held.pop(place, None) is not None:
+                self.add(place.key, place)
 
 
 class ReturningUnits:

@@ -138,11 +138,9 @@ class SlotWaiter:
 
     def wait_for_slot(self, take: Take, priority: float = 0.0, deadline_us: float | None = None) -> Flow[Decision]:
         """As ``wait``, for a caller that lets the call ``depart`` itself, or passes the slot on, when it has come."""
-        now_us, left = self.now_us(), take.max_wait
-        if deadline_us is None:
-            deadline_us = now_us + take.max_wait_us
-        else:
-            left = max(deadline_us - now_us, 0.0) / SECOND_US
+        now_us = self.now_us()
+        left = take.max_wait if deadline_us is None else max(deadline_us - now_us, 0.0) / SECOND_US
+        deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
         own = own_charges(take)
         if own:
             return (yield from self._wait_with_own_keys(take, own, priority, deadline_us))

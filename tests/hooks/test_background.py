@@ -11,7 +11,6 @@ import pytest
 
 from asgi_ratelimit import Limiter, RateLimitMiddleware, SyncLimiter, hooks
 from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.stores import event_loops
 from tests.support.asgi import Peer, ask, ok
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +115,7 @@ async def test_they_are_drained_at_lifespan_shutdown() -> None:
 
 async def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook that takes long, and what waits behind it, go on while the event loop does."""
-    monkeypatch.setattr(event_loops, "LONGEST", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.hooks.CLOSE_WITHIN", 0.01)
     recorder = Recorder(is_open=False)
     limiter = Limiter("5/minute", hooks=[recorder])
     for _ in range(3):
@@ -127,11 +126,11 @@ async def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
     await until(lambda: len(recorder.events) == 3)
 
 
-def test_code_without_an_event_loop_waits_for_them() -> None:
-    """They run on the event loop that such code shares."""
+def test_without_an_event_loop_they_run_in_the_background() -> None:
+    """On the event loop that code without ``async`` shares; closing waits for them."""
     recorder = Recorder()
-    limiter = SyncLimiter("5/minute", hooks=[recorder])
-    limiter.rate_limit("alice")
-    limiter.acquire("alice")
+    with SyncLimiter("5/minute", hooks=[recorder]) as limiter:
+        limiter.rate_limit("alice")
+        limiter.acquire("alice")
     assert len(recorder.events) == 2
     assert threading.get_ident() not in recorder.threads

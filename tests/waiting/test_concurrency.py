@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -48,20 +49,27 @@ def test_a_cancelled_caller_lets_the_next_one_go(moment: float) -> None:
     assert len(workers.limit) == 0
 
 
-@pytest.mark.parametrize("is_woken", [False, True], ids=["waiting", "woken"])
-def test_a_caller_on_a_closed_event_loop_holds_nobody_up(*, is_woken: bool) -> None:
-    """Although it is still referred to."""
+@pytest.mark.parametrize("is_woken", [None, False, True], ids=["active", "waiting", "woken"])
+def test_a_caller_on_a_closed_event_loop_holds_nobody_up(*, is_woken: bool | None) -> None:
+    """Although it is still referred to; leaving later, it takes no place from others."""
     limit = ConcurrencyLimit(1)
     loop = asyncio.new_event_loop()
 
     async def wait() -> None:
-        await run_async(limit.wait_and_enter("key", None, float("inf")))
+        left.append(await run_async(limit.wait_and_enter("key", None, float("inf"))))
 
+    left: list[Any] = []
     first = run_sync(limit.wait_and_enter("key", None, float("inf")))
     assert first is not None
+    ends = [lambda: limit.leave(first), loop.close]
+    if is_woken is None:
+        ends.pop(0)()
     held = loop.create_task(wait())
     loop.run_until_complete(asyncio.sleep(0.001))
-    for end in (lambda: limit.leave(first), loop.close)[:: 1 if is_woken else -1]:
+    for end in ends[:: 1 if is_woken else -1]:
         end()
     assert run_sync(limit.wait_and_enter("key", SteppedClock(0), 1e6)) is not None
+    for place in left:
+        limit.leave(place)
+    assert run_sync(limit.wait_and_enter("key", SteppedClock(0), 1e6)) is None
     held._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose

@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ...algorithms import TokenBucketState
 from ...clock import SystemClock
-from ...counts import counts_of
+from ...counts import MOST_ROWS, counts_of
 from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError, shows_use
 from ...headers import MAX_DELAY, parse
@@ -94,12 +95,15 @@ class AdaptiveTransport(WrappingTransport):
 
     def state(self) -> tuple[LearnedBucket, ...]:
         """The buckets that were learned: the units left, how many requests wait for each, and for how long."""
+        return self._first_buckets(None)
+
+    def _first_buckets(self, most: int | None) -> tuple[LearnedBucket, ...]:
         with self._locked as model:
-            return tuple(_learned_buckets(model.hosts.values(), self._now_us()))
+            return tuple(islice(_learned_buckets(model.hosts.values(), self._now_us()), most))
 
     def outbound_rows(self) -> Iterator[dict[str, Any]]:
-        """The rows that are published: one for each bucket."""
-        for bucket in self.state():
+        """The rows that are published: one for each of the first buckets, of which a server may invent many."""
+        for bucket in self._first_buckets(MOST_ROWS):
             names = ("host", "name", "limit", "remaining", "under_way", "waiting")
             yield {**{name: getattr(bucket, name) for name in names}, "paused_for": round(bucket.paused_for)}
 

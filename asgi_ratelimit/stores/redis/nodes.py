@@ -176,7 +176,9 @@ class Node(GroupCommit[Action, Answer]):
                 reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
             answers: list[Answer | Exception] = list(decode(actions, reply, mark))
         except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
-            return [store_error_of(error, context.timeout, context.prefix)] * len(actions)
+            failure = store_error_of(error, context.timeout, context.prefix)
+            failure.__cause__ = None if failure is error else error
+            return [failure] * len(actions)
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
@@ -254,8 +256,8 @@ class ClusterNodes:
         self._context = context
         self._connection = connection
         self._nodes: dict[str, Node] = {}
+        # Stands for all nodes until one has said which slot is where.
         self._unknown = NodeOfCluster(context, connection, name, self)
-        """Stands for all nodes until one has said which slot is where."""
 
     def node_of(self, bucket: str) -> Node:
         """The node that has a bucket."""

@@ -71,10 +71,10 @@ class OutageLedger:
     def __init__(self, in_use: Callable[[str], float]) -> None:
         self._in_use = in_use
         self._lock = threading.Lock()
+        # By bucket, what has not been sent yet.
         self._sums: dict[str, Settlement] = {}
-        """By bucket, what has not been sent yet."""
+        # By bucket, sums that were sent, be it that the answer was lost; by their marks, settlements that wait.
         self._sent: dict[str, Settlement] = {}
-        """By bucket, sums that were sent, be it that the answer was lost; by their marks, settlements that wait."""
         self._has_warned = False
 
     def __len__(self) -> int:
@@ -168,8 +168,8 @@ class Outage:
         self._replicas = replicas
         self._clock = clock
         self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
+        # The quotas that shares are of.
         self._whole: dict[Quota, Quota] = {}
-        """The quotas that shares are of."""
         self.nodes: set[str] = set()
         """The names of those that are out."""
         self.begin_ledger()
