@@ -158,13 +158,13 @@ class Queues:
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = Queue(key, [Slot(key) for _ in range(self.places)])
-            for place in [place for place, holder in queue.held.items() if holder.is_dead]:
-                del queue.held[place]
-                self.add(key, Slot(key))
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
             if books:
                 queue.bookings[waiter] = None
             insort(queue.waiters, waiter, key=lambda each: each.order)
+            for place in [place for place, holder in queue.held.items() if holder.is_dead]:
+                del queue.held[place]
+                self.add(key, Slot(key))
             if queue.waiters[0].wake_up.is_dead:
                 self._changed(queue)
             return waiter

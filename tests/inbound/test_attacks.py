@@ -128,6 +128,8 @@ def attacks_by_failure() -> Iterator[Attack]:
         yield Attack("a quota fails", {"quota": broken, "on_error": "allow"}, two, 2)
         yield Attack("a quota of a rule fails", rule("/", broken), two, 0)
         yield Attack("a quota of a rule fails beside another", beside("/", broken), two)
+        keyed = {**beside("/", broken, key=client_ip()), "key": header("x-key")}
+        yield Attack("a quota of a rule fails, and the other has no key", keyed, two, 0)
         yield Attack("a quota that decides alone fails", beside("/", broken, only=True), two)
         yield Attack("a quota fails that denies", beside("/", broken, on_error="deny"), two, 0)
     for broken in returning(7.5, True):
