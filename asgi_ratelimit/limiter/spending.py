@@ -77,7 +77,7 @@ class Spending:
     def _wait(self) -> Flow[None]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
         self.actual = charged_units(self.decision)
-        self._waiter.units.begin(self._take)
+        self._waiter.units.blocks[id(self._take)] = self._take
         self._is_under_way = True
 
     def _settle(self) -> Flow[None]:
@@ -86,7 +86,7 @@ class Spending:
             if self.actual != charged_units(self.decision) or self._take.operation is not None:
                 yield GiveBack(self._waiter.store, partial(settle, self._waiter.store, self.decision, self.actual))
         finally:
-            self._waiter.units.end(self._take)
+            self._waiter.units.blocks.pop(id(self._take), None)
 
 
 class SpendWaiter(SlotWaiter):

@@ -119,7 +119,7 @@ class Sender:
         if self._settler is None:
             return (yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us))
         decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)
-        self._waiter.units.begin(take)
+        self._waiter.units.blocks[id(take)] = take
         paced.spent = take
         return decision
 
@@ -187,4 +187,4 @@ class Sender:
         """Note that nothing that was taken for this request can come back any longer."""
         take, paced.spent = paced.spent, None
         if take is not None:
-            self._waiter.units.end(take)
+            self._waiter.units.blocks.pop(id(take), None)

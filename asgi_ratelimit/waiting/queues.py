@@ -271,10 +271,9 @@ class ConcurrencyLimit(Queues):
 
     def leave(self, place: Slot) -> None:
         """Stop being active, so that the next caller can go."""
-        with self._lock:
-            queue = self._queues.get(place.key)
-            if queue is not None and queue.held.pop(place, None) is not None:
-                self.add(place.key, place)
+        queue = self._queues.get(place.key)
+        if queue is not None and queue.held.pop(place, None) is not None:
+            self.add(place.key, place)
 
 
 class ReturningUnits:
@@ -292,23 +291,15 @@ class ReturningUnits:
         self._lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
         # By bucket; a caller whose event loop was closed is forgotten with its task.
         self._waiting: dict[str, WeakSet[WakeUp]] = {}
-        # The takes of the blocks that are under way.
-        self._blocks: dict[int, Take] = {}
+        # The takes of the blocks that are under way, by their ``id``.
+        self.blocks: dict[int, Take] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, take: Take) -> None:
-        """Note that a block with this take is entered."""
-        self._blocks[id(take)] = take
-
-    def end(self, take: Take) -> None:
-        """Note that the block with this take is over."""
-        self._blocks.pop(id(take), None)
-
     def may_come(self, buckets: Collection[str]) -> bool:
         """Whether there is a block on any of these buckets."""
-        return any(charge.bucket in buckets for take in list(self._blocks.values()) for charge in take.charges)
+        return any(charge.bucket in buckets for take in list(self.blocks.values()) for charge in take.charges)
 
     def wake(self, charges: Sequence[Charge]) -> None:
         """Wake the callers of the buckets of these charges, to which units have come back."""

@@ -141,7 +141,8 @@ class SlotWaiter:
         now_us = self.now_us()
         left = take.max_wait if deadline_us is None else max(deadline_us - now_us, 0.0) / SECOND_US
         deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
-        own = own_charges(take)
+        shared = take.charges[-1].key
+        own = tuple([charge for charge in take.charges if charge.key != shared])
         if own:
             return (yield from self._wait_with_own_keys(take, own, priority, deadline_us))
         decision = yield from self._book_and_sleep(take, left, priority, deadline_us)
@@ -335,12 +336,6 @@ class SlotWaiter:
         if is_outage(decision) or too_long_us > 0.0:
             raise too_late(take, decision, too_long_us)
         return max(wait_us for key, wait_us in waits if key != take.charges[-1].key), longest_us
-
-
-def own_charges(take: Take) -> tuple[Charge, ...]:
-    """The charges of all keys but the last one, which is shared; none if there is only one key."""
-    shared = take.charges[-1].key
-    return tuple([charge for charge in take.charges if charge.key != shared])
 
 
 # What leaves
