@@ -290,8 +290,9 @@ class LimitsFile(Repeating):
 
     def is_other_version(self, other: LimitsFile | None) -> bool:
         """Whether another has read the same file, but not the same version of it."""
-        paths = {os.path.abspath(each._path) for each in (self, other or self)}
-        return other is not None and len(paths) == 1 and self._applied != other._applied
+        if other is None or os.path.abspath(self._path) != os.path.abspath(other._path):
+            return False
+        return self._applied != other._applied
 
     async def run(self) -> float:
         """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, RateLimitMiddleware, SyncLimiter, hooks
+from asgi_ratelimit import Limiter, PacedTransport, RateLimitMiddleware, SyncLimiter, hooks
 from asgi_ratelimit.hooks import Event
 from tests.support.asgi import Peer, ask, ok
 
@@ -55,6 +56,20 @@ async def test_an_asynchronous_hook_does_not_hold_up_the_request() -> None:
     recorder.gate.set()
     await limiter.aclose()
     assert [event.decision.allowed for event in recorder.events] == results == [True, True, False]
+
+
+async def test_one_event_after_another() -> None:
+    """Also where the hook waits for something in between."""
+    steps: list[str] = []
+
+    async def hook(event: Event) -> None:
+        steps.append("begins")
+        await asyncio.sleep(0)
+        steps.append("ends")
+
+    async with Limiter("5/minute", hooks=[hook]) as limiter:
+        await asyncio.gather(limiter.rate_limit("alice"), limiter.rate_limit("alice"))
+    assert steps == ["begins", "ends"] * 2
 
 
 async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -133,4 +148,8 @@ def test_without_an_event_loop_they_run_in_the_background() -> None:
         limiter.rate_limit("alice")
         limiter.acquire("alice")
     assert len(recorder.events) == 2
+    answers = httpx.MockTransport(lambda request: httpx.Response(200))
+    with httpx.Client(transport=PacedTransport(answers, "9/s", hooks=[recorder])) as client:
+        client.get("http://test/")
+    assert len(recorder.events) == 3
     assert threading.get_ident() not in recorder.threads

@@ -25,7 +25,7 @@ from asgi_ratelimit import (
     Rule,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Failure, failures
+from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
 from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
 
@@ -197,7 +197,9 @@ async def test_hooks_for_failures_that_fail(caplog: pytest.LogCaptureFixture) ->
     assert len([message for message in caplog.messages if "no such counter" in message]) == 1
 
 
-def test_a_hook_for_failures_that_is_not_callable_is_refused() -> None:
+def test_a_hook_that_is_not_callable_or_lacks_its_call_is_refused() -> None:
     """At once, with a valid one."""
     with pytest.raises(ConfigurationError, match=r"not 7: hooks=\[failures\(print\)\]"):
         failures(7)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"the hook log_refusals lacks its call: hooks=\[log_refusals\(\)\]"):
+        Limiter("1/hour", hooks=[log_refusals])

@@ -370,9 +370,10 @@ async def test_exempt_clients_are_not_limited_by_dependencies() -> None:
 
 
 async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> None:
-    """Such a rule is about the limits of the middleware only."""
-    app = within(a_route(Depends(RateLimit("1/minute"))), "10/minute", rules=[Rule("/", None)])
-    assert await statuses(app, http(), http()) == [200, 429]
+    """Such a rule is about the limits of the middleware only, which do not stand in for one whose quota fails."""
+    for quota, expected in (("1/minute", [200, 429]), (lambda connection: "no quota", [503, 503])):
+        app = within(a_route(Depends(RateLimit(quota))), "10/minute", rules=[Rule("/", None)])
+        assert await statuses(app, http(), http()) == expected
 
 
 # Several on one route
@@ -404,22 +405,24 @@ async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
     assert left(await ask(app, ann)) == '"per-hour";r=8, "user per-hour";r=4, "per-day";r=1'
     with Redis.from_url(redis_url) as redis:
         before = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
-        assert await statuses(app, http(headers=[(b"x-user", b"bob")]), http(headers=[(b"x-user", b"eve")])) == [
-            200,
-            429,
-        ]
+        bob, eve = (http(headers=[(b"x-user", name)]) for name in (b"bob", b"eve"))
+        assert await statuses(app, bob, eve) == [200, 429]
         assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 2
     await store.aclose()
+
+
+async def test_any_of_one_name_may_answer_for_them() -> None:
+    """As where the first of several that share a name has no ``on_limited``."""
+    second = RateLimit("1/minute", name="n", key=lambda _: "all", on_limited=lambda *_: JSONResponse("own", 429))
+    app = a_route(Depends(RateLimit.together(RateLimit("1/minute", name="n"), second)))
+    assert [(await ask(app)).body for _ in range(2)][1] == b'"own"'
 
 
 @pytest.mark.parametrize(
     ("limits", "quote"),
     [
         ([], r"not \(\): RateLimit.together"),
-        (
-            [RateLimit("1/s"), RateLimit("1/s", store=MemoryStore())],
-            "are taken together, not",
-        ),
+        ([RateLimit("1/s"), RateLimit("1/s", store=MemoryStore())], "are taken together, not"),
         ([RateLimit("1/s", name="odds"), RateLimit("2/s", name="odds")], "different quotas named 'per-second'"),
     ],
     ids=["none", "two stores", "at odds"],

@@ -7,14 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    MemoryStore,
-    PacedTransport,
-    RateLimit,
-    RateLimitMiddleware,
-    pace,
-)
+from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, RateLimit, RateLimitMiddleware, pace
 from tests.support.asgi import ok
 
 CONFLICT = "two limits named 'api' share a store .* \"10/second burst 1\""

@@ -9,11 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import (
-    MemoryStore,
-    PacedTransport,
-    PaceTimeout,
-)
+from asgi_ratelimit import MemoryStore, PacedTransport, PaceTimeout
 from tests.support.paced_clients import OTHER, URL, Client
 
 

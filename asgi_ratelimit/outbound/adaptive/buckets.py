@@ -275,10 +275,9 @@ class ReportedBucket(PioneerBucket):
     is_next_unit: bool = False
     # The most units that are available at once, as far as answers have shown. That may be less than the limit.
     burst: float = 0.0
-    # By how many units ``unit_us`` was measured.
-    measured: float = 0.0
-    # The longest time in which a unit has come back, if units come back one by one.
+    # In which time a unit comes back, if units come back one by one, and by how many units that was measured.
     unit_us: float = 0.0
+    measured: float = 0.0
     # The units that were left according to the latest answer.
     reported: float = math.inf
     # The latest rate that other processes know.
@@ -360,8 +359,8 @@ class ReportedBucket(PioneerBucket):
         """Go on with what another process has learned of this bucket; the store knows how much is left."""
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
-            self.limit, self.cost, self.refill, self.unit_us, self.burst = limit, cost, 0.0, 0.0, 0.0
-            self.measured = 0.0
+            self.limit, self.cost = limit, cost
+            self.refill = self.unit_us = self.measured = self.burst = 0.0
         if rate != self.rate:
             self.held_until_us = 0.0
         self.rate = self.shared_rate = rate

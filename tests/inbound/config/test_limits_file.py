@@ -214,6 +214,7 @@ RULE_MISTAKES = [
 MISTAKES = [
     *[(RULE + text, message) for text, message in RULE_MISTAKES],
     ('[[rules]]\npath = "/x"\nqouta = "1/s"', ", rules[1] (/x): there is no key 'qouta', did you mean 'quota'?"),
+    ('[[rules]]\npath = "/x"\nexempt = true\ncost = 3', " exempts, and charges nothing: Rule('/x', \"10/s\", cost=3)"),
     ('[[rules]]\nquota = "1/s"', ', rules[1].path: the path of a rule starts with "/", not None'),
     ('[[rules]]\npath = "x"\nquota = "1/s"', ', rules[1].path (x): the path of a rule starts with "/"'),
     (RULE.replace("/x", "/u/{id}") + 'key = "path_param:idd"', "needs a parameter {idd}, which '/u/{id}'"),
@@ -224,6 +225,7 @@ MISTAKES = [
         ".tier (/x): there is no such tier as 'plam', did",
     ),
     ('[tiers.plan]\nfree = "1/s"', ", tiers.plan.function: None cannot be imported"),
+    (TIER, ", tiers.plan: a tier has quotas"),
     (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
     (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
     ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time"),

@@ -195,7 +195,8 @@ async def test_a_name_of_another_limit_is_refused(path: Path, lines: Callable[[]
 async def test_middlewares_with_one_file_change_together(path: Path) -> None:
     """The first to read a change does not wait for the others, which own the old quota under the same name."""
     store = MemoryStore()
-    readers = [limited(path, RULE.format("3/hour"), store=store) for _ in range(3)]
+    respelled = path.parent / ".." / path.parent.name / path.name
+    readers = [limited(each, RULE.format("3/hour"), store=store) for each in (path, path, respelled)]
     for reader in readers:
         await client_of(reader).get("/x")
     rewrite(path, RULE.format("5/hour"))

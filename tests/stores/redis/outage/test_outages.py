@@ -29,8 +29,9 @@ def server() -> Iterator[RedisServer]:
 async def test_without_redis_a_peek_and_a_reset_raise() -> None:
     """They raise an error, because people call them, not requests."""
     async with limiter_on(RedisServer().url) as limiter:
-        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        with pytest.raises(StoreUnavailable, match="cannot be reached") as raised:
             await limiter.peek("key")
+        assert raised.value.__cause__ is not None
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             await limiter.reset("key")
 
