@@ -422,7 +422,7 @@ class Counts(BesideStore):
         self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
         is_written_here = self.in_process and self.documents is not None
         # From this time on, a request has to see to it that the counts are written.
-        self._due_ns = 0.0 if is_written_here else math.inf
+        self._due_us = 0.0 if is_written_here else math.inf
         # When that came which is still to be collected.
         self._second = 0
         # The current minute, and before it those that are over, and whose last write has not succeeded yet.
@@ -442,32 +442,32 @@ class Counts(BesideStore):
         A decision that an outage refuses, and not a quota, counts as refused by all of its rules. The request counts as
         refused, or else as shadowed, or else as admitted.
         """
-        if self._due_ns != math.inf and self._now_ns() >= self._due_ns:
-            self.write_here()
-        rules, outcome, is_degraded = self.rules, None, False
+        outcome, is_degraded = None, False
         for decision in decisions:
-            allowed, names = decision.allowed, []
+            if decision.now_us >= self._due_us:
+                self.write_here()
+            names: list[str] = []
+            allowed = decision.allowed
             result = ADMITTED if allowed else SHADOWED if decision.shadow else REFUSED
-            refusing = decision.take.charges if allowed else decision.refusing
+            refusing = None if allowed else decision.refusing
             for charge in refusing or decision.take.charges:
                 name = charge.name or ""
-                if name in names or ((allowed or not refusing) and charge.quota.name in RESERVED_NAMES):
+                if name in names or (not refusing and charge.quota.name in RESERVED_NAMES):
                     continue
                 names.append(name)
-                rule, bucket = rules.get(name) or self.of_rule(name), charge.bucket
-                rule.requests.append(bucket)
+                rule = self.rules.get(name) or self.of_rule(name)
+                rule.requests.append(charge.bucket)
                 rule.numbers[result] += 1
                 if not allowed:
-                    rule.refusals.append(bucket)
+                    rule.refusals.append(charge.bucket)
                 if decision.degraded:
                     rule.numbers[DEGRADED] += 1
-            if names and (outcome is None or outcome == ADMITTED):
+            if names and not outcome:
                 outcome, is_degraded = result, is_degraded or decision.degraded
         if outcome is not None:
-            numbers = self._requests.numbers
-            numbers[outcome] += 1
+            self._requests.numbers[outcome] += 1
             if is_degraded:
-                numbers[DEGRADED] += 1
+                self._requests.numbers[DEGRADED] += 1
 
     def count_failure(self, name: str) -> None:
         """Count a function of the program that has failed for a rule."""
@@ -476,8 +476,8 @@ class Counts(BesideStore):
 
     def write_here(self) -> None:
         """Write what was counted until now into a store in this process; nothing into one on a server."""
-        if self._due_ns != math.inf and self._is_writing.acquire(blocking=False):
-            self._due_ns = (self._now_ns() // SECOND_NS + 1) * SECOND_NS
+        if self._due_us != math.inf and self._is_writing.acquire(blocking=False):
+            self._due_us = (self._now_ns() // SECOND_NS + 1) * SECOND_US
             try:
                 run_in_place(self._once())
             finally:

@@ -43,14 +43,13 @@ def decide(
     charge books at that moment, else none does. What fits at one moment fits at any later one, so one look at each
     charge is enough. A charge of nothing waits like the others, and leaves its state as it is.
     """
-    longest, after, at = 0.0, [], 0
-    for charge in charges:
-        quota, cost, state = charge.quota, charge.cost, states[at]
+    longest, after = 0.0, []
+    for charge, state in zip(charges, states):
+        quota, cost = charge.quota, charge.cost
         taken, wait = ALGORITHMS[type(quota)].take(quota, state, now, cost, max_wait, 0.0)
         after.append(taken if cost else state)
         if wait > longest:
             longest = wait
-        at += 1  # noqa: SIM113  # enumerate takes twice as long for one charge
     if longest > max_wait or longest == NEVER:
         return longest, None
     if longest and len(after) > 1:

@@ -46,25 +46,21 @@ def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequenc
 
     With a ``pk`` the items name the bucket that they are about.
     """
-    key: list[object] = []
-    numbers: list[int] = []
+    key: tuple[object, ...] = ()
+    numbers: tuple[int, ...] = ()
     for decision in decisions:
-        now, states, at = decision.asked_us or decision.now_us, decision.stored, 0
-        for charge in decision.take.charges:
+        now = decision.asked_us or decision.now_us
+        for charge, state in zip(decision.take.charges, decision.stored):
             quota = charge.quota
-            key.append(id(quota))
-            key.append(charge.name)
-            units, more_us = ALGORITHMS[type(quota)].available(quota, states[at], now)
-            numbers.append(units if units < LARGEST else LARGEST)
-            numbers.append(ceil(more_us / SECOND_US))
-            at += 1  # noqa: SIM113  # enumerate takes twice as long for one charge
-    found = tuple(key)
-    policies = _policies.get(found) or _stored_policies(found, decisions)
+            units, more_us = ALGORITHMS[type(quota)].available(quota, state, now)
+            key += (id(quota), charge.name)
+            numbers += (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US))
+    policies = _policies.get(key) or _stored_policies(key, decisions)
     if pk is None:
-        return policies.header, (b"ratelimit", policies.form % tuple(numbers))
+        return policies.header, (b"ratelimit", policies.form % numbers)
     parts = [b";pk=:%b:" % pk(charge.key) for decision in decisions for charge in decision.charges]
     policy, form = (b", ".join(map(bytes.__add__, each, parts)) for each in (policies.items, policies.forms))
-    return (b"ratelimit-policy", policy), (b"ratelimit", form % tuple(numbers))
+    return (b"ratelimit-policy", policy), (b"ratelimit", form % numbers)
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:

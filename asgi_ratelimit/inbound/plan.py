@@ -1,7 +1,7 @@
 """Which rules apply to a request, and what it is charged under them.
 
 The table finds the rules by path and method. A plan is made once for each set of rules, and fills in what depends on
-the request: keys, and the quotas and costs that functions return. Nothing is kept for a client.
+the request: keys, and the quotas and costs that functions return.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import DEFAULT_NAME, tag_of
+from ..buckets import DEFAULT_NAME, LONGEST_KEY, tag_of
 from ..decision import Charge, OnError, Take
 from ..errors import ConfigurationError
 from ..headers.header_rendering import DialectName, HeaderOptions
@@ -30,7 +30,7 @@ from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
 from .rules import STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
 
-MAX_CACHED = 4096  # the number of paths whose plans are kept, and of sets of rules
+MAX_CACHED = 4096  # the number of paths whose plans are kept, of sets of rules, and of clients whose charges are kept
 
 # The most characters of a method and path that are kept beside their plan; longer ones are matched each time
 LONGEST_CACHED = 256
@@ -40,7 +40,19 @@ _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
 
 SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
-_new = object.__new__
+
+def _new_charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
+    """A charge of this key for each quota; cost and bucket are known to be right, and not checked again."""
+    tag = tag_of(key)
+    charges = tuple([Charge.__new__(Charge) for _ in charged.quotas])
+    for charge, (quota, prefix) in zip(charges, charged.quotas):
+        charge.quota, charge.key, charge.cost, charge.name = quota, key, cost, charged.name
+        charge.bucket = f"{prefix}{tag}}}"
+    return charges
+
+
+# The same, kept for the next requests of a client: it is the larger part of a plan's work
+_charges = lru_cache(MAX_CACHED)(_new_charges)
 
 
 def _has_charged(scope: Scope, name: str) -> bool:
@@ -63,8 +75,10 @@ class Plan:
         self._watched = list(rules)  # the rules of which no key has come yet
         # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
-        weight = sum([quota.weight for rule in rules for quota, _ in rule.charged]) + BLOCK.weight * len(rules)
+        weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
         self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
+        # Whether two rules may charge one bucket
+        self._is_shared = len({rule.name for rule in evaluated}) < len(evaluated)
         # The names of the rules in shadow, which share no name with others
         self.shadows = {rule.name for rule in rules if rule.shadow}
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
@@ -112,7 +126,7 @@ class Plan:
                     instead = rule.without_quota(error)
                     if instead is None:
                         continue
-                    applies = bool(instead.charged) or _has_charged(scope, instead.name)
+                    applies = bool(instead.charged.quotas) or _has_charged(scope, instead.name)
                     if not applies or keys[self._numbers[id(instead.key)]] is None:
                         raise LimitUnavailable from error  # nothing would limit the request
                     rule, charged, cost = instead, instead.charged, instead.base_cost
@@ -124,11 +138,7 @@ class Plan:
         """The enforced take, if there is one, and one for each rule in shadow."""
         if self._watched:
             self._watch(keys)
-        tags: list[str] = []
-        for key in keys:
-            tags.append("" if key is None else tag_of(key))  # noqa: PERF401  # a comprehension is one more call
-        charges: dict[str, Charge] = {}
-        trials: dict[str, Charge] = {}
+        charges: tuple[Charge, ...] = ()
         checks: list[Charge] = []
         shadows: list[Take] = []
         strictest = 0
@@ -136,35 +146,32 @@ class Plan:
             key = keys[number]
             if key is None:
                 continue
-            own = trials if rule.shadow else charges
-            for quota, prefix in charged:
-                bucket = f"{prefix}{tags[number]}}}"
-                if bucket in own:  # of another rule of this name
-                    continue
-                charge: Charge = _new(Charge)  # its cost and bucket are known to be right, and not checked again
-                charge.quota, charge.key, charge.cost, charge.name, charge.bucket = quota, key, cost, rule.name, bucket
-                own[bucket] = charge
+            own = _charges(charged, key, cost) if len(key) <= LONGEST_KEY else _new_charges(charged, key, cost)
             if rule.shadow:
-                new = tuple(trials.values())[sum([len(take.charges) for take in shadows]) :]
-                if new:
-                    shadows.append(Take(new, rule.max_delay, on_error=rule.on_error))
-            elif charged:
+                seen = {charge.bucket for take in shadows for charge in take.charges}
+                new = tuple([charge for charge in own if charge.bucket not in seen])
+                shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
+            elif own:
+                charges += own
                 if rule.strictness > strictest:
                     strictest = rule.strictness
                 if rule.penalty is not None:
                     checks.append(block_check(rule.name, key, rule.penalty))
         if not charges:
             return shadows
-        for check in checks:
-            charges[check.bucket] = check
+        if checks or self._is_shared:
+            first: dict[str, Charge] = {}
+            for charge in (*charges, *checks):
+                first.setdefault(charge.bucket, charge)
+            charges = tuple(first.values())
         if self._may_be_too_much:
             try:
-                require_few(sum([charge.quota.weight for charge in charges.values()]))
+                require_few(sum([charge.quota.weight for charge in charges]))
             except ConfigurationError as error:
                 self.rules[0].failures.report(self.rules[0].name, "quota", "requests are refused", error)
                 raise LimitUnavailable from error
-        take: Take = _new(Take)
-        take.charges, take.max_wait, take.max_wait_us = tuple(charges.values()), 0.0, 0.0
+        take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
+        take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
         take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
         return [take, *shadows]
 

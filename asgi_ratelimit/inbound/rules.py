@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import lru_cache
 from inspect import iscoroutinefunction, isfunction
-from typing import Any, TypeAlias
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -20,7 +20,7 @@ from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
-from ..quota_text import QuotaLike, as_quotas, parse_quotas, readable
+from ..quota_text import QuotaLike, as_quotas, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
 from .functions import (
     CostFunction,
@@ -44,8 +44,18 @@ _ANY_PATH = re.compile("")
 # From the mildest to the strictest; `None` leaves it to the store
 STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
 
-# Quotas that are charged, each with the start of its buckets' texts, up to the key
-Charged: TypeAlias = tuple[tuple[Quota, str], ...]
+
+class Charged:
+    """Quotas that are charged under one name, each with the start of its buckets' texts, up to the key."""
+
+    __slots__ = ("name", "quotas")
+
+    def __init__(self, name: str, quotas: Iterable[Quota]) -> None:
+        self.name = name
+        self.quotas = [(quota, bucket_prefix(name, quota.name, quota.kind) + "{") for quota in quotas]
+
+
+NOTHING = Charged("", ())
 
 
 @shows_use('Rule("/login", "5/minute", methods=["POST"])')
@@ -183,7 +193,7 @@ class CompiledRule:
         self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:
             checked_on_error(self.on_error)
-        self.charged = self._charged(self.constant_quotas)
+        self.charged = Charged(self.name, self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
@@ -243,15 +253,15 @@ class CompiledRule:
         if callable(self.quota):
             quota = await called_once(self.quota, connection, results)
             if quota is None:
-                return (), 0.0
-            charged = _charged_by_text(self.name, quota) if type(quota) is str else self._charged(as_quotas(quota))
+                return NOTHING, 0.0
+            charged = _charged_under(self.name, quota if type(quota) is str else as_quotas(quota))
         if callable(cost):
             try:
                 cost = as_units(await called_once(cost, connection, results))
             except Exception as error:  # noqa: BLE001  # as above
                 self.failures.report(self.name, "cost", f"the request costs {self.base_cost:g}", error)
                 cost = self.base_cost
-        return (charged, cost) if cost else ((), 0.0)
+        return (charged, cost) if cost else (NOTHING, 0.0)
 
     def without_quota(self, error: Exception) -> CompiledRule | None:
         """Report that the quota function has failed; the rule that applies instead, ``None`` if the request passes.
@@ -266,9 +276,6 @@ class CompiledRule:
         if not passes and instead is None:
             raise LimitUnavailable from error
         return instead
-
-    def _charged(self, quotas: Iterable[Quota]) -> Charged:
-        return tuple([(quota, _prefix(self.name, quota)) for quota in quotas])
 
     def limiting(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None, **more: Any) -> CompiledRule:
         """A rule with this quota, this penalty and these values, and else with those of this one."""
@@ -304,14 +311,10 @@ class CompiledRule:
             raise
 
 
-def _prefix(name: str, quota: Quota) -> str:
-    return bucket_prefix(name, quota.name, quota.kind) + "{"
-
-
 @lru_cache(maxsize=1024)
-def _charged_by_text(name: str, text: str) -> Charged:
-    """What a rule of this name charges under a quota that a function has returned."""
-    return tuple([(quota, _prefix(name, quota)) for quota in as_quotas(parse_quotas(text))])
+def _charged_under(name: str, quotas: str | tuple[Quota, ...]) -> Charged:
+    """What a rule of this name charges under quotas that a function has returned."""
+    return Charged(name, as_quotas(quotas))
 
 
 def as_units(cost: float) -> float:

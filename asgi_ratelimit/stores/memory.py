@@ -179,7 +179,9 @@ class MemoryStore:
         for charge, state in zip(take.charges, after or states):
             if (after and charge.cost) or is_ahead(values.get(charge.bucket), now):  # or time would stand still
                 self._write(charge, state, now)
-        return Decision(take, bool(after), wait_us, after or states, now, next(self._ids) if after else 0)
+        if after is None:
+            return Decision(take, False, wait_us, states, now)
+        return Decision(take, True, wait_us, after, now, next(self._ids))
 
     def _take_once(self, take: Take, now: float) -> Decision:
         """The decision on a take with an operation, or the one that the operation has had."""
