@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import StoreError
-from ..inbound.functions import require_function
+from ..inbound.user_functions import require_function
 from ..keys import client_ip
 from ..keys.base import called
 from ..limiter import Limiter

@@ -26,10 +26,10 @@ from ..logs import logger
 from ..quota_text import as_quotas
 from ..quotas import Quota
 from .delays import require_waiting
-from .functions import Failures, require_function
 from .penalties import Penalty
 from .plan import USUAL, Options, RuleTable
 from .rules import Rule
+from .user_functions import Failures, require_function
 
 SETTLED_AFTER = 0.1  # seconds for which a file must not change before it is read: somebody may be writing it
 

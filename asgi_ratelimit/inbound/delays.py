@@ -31,7 +31,7 @@ from ..stores import Store, settle_all
 from ..stores.event_loops import keep, running_loop
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import PaceTimeout, SlotWaiter
-from .functions import require_number
+from .user_functions import require_number
 
 MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
 

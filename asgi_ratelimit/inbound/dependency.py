@@ -30,13 +30,13 @@ from ..stores import Store
 from ..stores.base import register
 from .delays import receiving_of
 from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
-from .functions import CostFunction, QuotaFunction, address_key, signature_of
 from .limits import RateLimited, RequestLimits
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refusing_name
 from .routes import place_text, walk, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
+from .user_functions import CostFunction, QuotaFunction, address_key, signature_of
 
 _checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 

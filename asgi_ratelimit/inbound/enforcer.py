@@ -28,11 +28,11 @@ from ..keys import KeyFunction, client_ip
 from ..limiter import as_store
 from ..stores import Decisions, MemoryStore, Store, settle
 from .delays import MAX_WAITING, Receiving, Taken, give_back, see_through, take_one, wait
-from .functions import SETTLE_USE, Failures
 from .penalties import BlockCheck, apply_penalties, is_blocked
 from .plan import Plan
 from .refusals import FINAL, STARTS, AppArguments, OnLimited, own_answer, refusing_name, send_refusal
 from .rules import CompiledRule
+from .user_functions import SETTLE_USE, Failures
 
 Handler: TypeAlias = Callable[[Any, Any], Any]  # an exception handler, as in Starlette and FastAPI
 

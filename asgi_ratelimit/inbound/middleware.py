@@ -25,13 +25,13 @@ from .config import AT_START, LimitsFile
 from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits
 from .enforcer import Enforcer, Settling
-from .functions import CostFunction, QuotaFunction, takes
 from .limits import RateLimited, RequestLimits, find_handler
 from .penalties import ListFunction, Lists, Penalty
 from .plan import SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
 from .routes import find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .user_functions import CostFunction, QuotaFunction, takes
 from .websockets import Throttled
 
 _RIGHT = 'RateLimitMiddleware(app, "5/minute"), app.add_middleware(RateLimitMiddleware, quota="5/minute")'

@@ -30,8 +30,8 @@ from ..logs import logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
 from ..stores import Store, store_of_limits
-from .functions import Failures, connection_of, require_function, require_number
 from .refusals import AccessDenied, LimitUnavailable
+from .user_functions import Failures, connection_of, require_function, require_number
 
 LONGEST: Final = "1 day"  # the longest block by default, unless the first one is longer
 

@@ -25,10 +25,10 @@ from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, require_few
 from .delays import MAX_WAITING
-from .functions import CostFunction, Failures, QuotaFunction, Results, address_key, connection_of
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
 from .rules import STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
+from .user_functions import CostFunction, Failures, QuotaFunction, Results, address_key, connection_of
 
 MAX_CACHED = 4096  # the number of paths whose plans are kept, of sets of rules, and of clients whose charges are kept
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision, is_outage
 from ..headers.header_rendering import Header, violated
 from ..keys.base import called
-from .functions import connection_of, require_function
+from .user_functions import connection_of, require_function
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 

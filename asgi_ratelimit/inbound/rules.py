@@ -22,7 +22,9 @@ from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
-from .functions import (
+from .penalties import BLOCK, Penalty, checked_penalty
+from .refusals import LimitUnavailable, OnLimited, checked_on_limited
+from .user_functions import (
     CostFunction,
     Failures,
     KeyWatch,
@@ -36,8 +38,6 @@ from .functions import (
     require_number,
     takes_bytes,
 )
-from .penalties import BLOCK, Penalty, checked_penalty
-from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 
 _ANY_PATH = re.compile("")
 

@@ -20,11 +20,11 @@ from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound import Rule
 from ..inbound.config import LimitsFile
-from ..inbound.functions import Failures
 from ..inbound.penalties import apply_penalties
 from ..inbound.plan import USUAL, Plan, RuleTable
 from ..inbound.refusals import LimitUnavailable
 from ..inbound.rules import CompiledRule
+from ..inbound.user_functions import Failures
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota

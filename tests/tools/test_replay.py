@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, QuotaError, RateLimitMiddleware, Rule, TokenBucket
-from asgi_ratelimit.inbound.functions import Failures
 from asgi_ratelimit.inbound.plan import USUAL, RuleTable
+from asgi_ratelimit.inbound.user_functions import Failures
 from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.log_lines import LoggedRequest

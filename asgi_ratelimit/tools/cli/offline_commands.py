@@ -18,8 +18,8 @@ from typing import Any
 from ...buckets import as_bytes, digest
 from ...decision import checked_cost
 from ...inbound.config import Tier
-from ...inbound.functions import takes
 from ...inbound.plan import RuleTable
+from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota
 from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
