@@ -186,6 +186,7 @@ def checked_by(by: str | None) -> str | None:
 NO_OVERRIDES: Mapping[str, Override] = {}
 
 ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
+"""Makes quotas from an override."""
 
 
 class Watch(BesideStore):
@@ -287,46 +288,6 @@ _watches: ByStore[Watch] = ByStore()
 def watch_of(store: Store) -> Watch:
     """The one watch of a store."""
     return _watches.get(store) or _watches.made(store, Watch)
-
-
-class LiveQuotas:
-    """The current quotas of one name on one store: those of the program, or those of an override.
-
-    ``own`` are the program's quotas, and ``quotas`` those that apply; ``word`` is ``"shadow"`` or ``"off"``. ``quotas``
-    and ``word`` are replaced when an override begins or ends. ``read`` makes quotas from an override.
-    """
-
-    __slots__ = ("__weakref__", "_name", "_read", "_store", "own", "quotas", "word")
-
-    def __init__(self, store: Store, name: str, own: tuple[Quota, ...], read: ReadQuotas = as_quotas) -> None:
-        self._store = store
-        self._name = name
-        self._read = read
-        self.own = self.quotas = own
-        self.word: str | None = None
-        watch_of(store).subscribe(self)
-
-    def renewed(self, take: Take) -> Take:
-        """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
-        if all(charge.quota in self.quotas for charge in take.charges):
-            return take
-        now = {(quota.name, quota.kind): quota for quota in self.quotas}
-        charges = [
-            replace(charge, quota=now.get((charge.quota.name, charge.quota.kind), charge.quota))
-            for charge in take.charges
-        ]
-        return replace(take, charges=tuple(charges))
-
-    def limit_texts(self) -> Mapping[str, str]:
-        """The program's quotas, as text by name."""
-        return {self._name: limit_text(self.own)}
-
-    def overrides_changed(self) -> None:
-        """Apply the overrides that are live."""
-        override = watch_of(self._store).live.get(self._name)
-        self.word = None if override is None else override.word
-        has_quotas = override is not None and override.word is None
-        self.quotas = quotas_under(override, self.own, self._read) if has_quotas and override else self.own
 
 
 def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as_quotas) -> tuple[Quota, ...]:

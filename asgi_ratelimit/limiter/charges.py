@@ -10,9 +10,9 @@ from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
-from ..overrides import LiveQuotas
 from ..quota_text import as_text
 from ..quotas import Quota
+from .live_quotas import LiveQuotas
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""
