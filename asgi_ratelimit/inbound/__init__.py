@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..headers.header_rendering import HeaderOptions
-from .dependency import RateLimit
-from .enforcer import app_stores
+from .dependency import RateLimit, app_stores
 from .limits import Limits, RateLimited, limits
 from .middleware import RateLimitMiddleware
 from .penalties import Blocks, Penalty

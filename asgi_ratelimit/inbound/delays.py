@@ -1,4 +1,4 @@
-"""Requests that wait for a slot instead of being refused, and what becomes of the charges of a request that ends early.
+"""Requests that wait for a slot instead of being refused.
 
 A refusal says how long each charge would have to wait. The charge with the longest wait is booked, in one call to the
 store, which puts the request into the queue of all processes. When its slot has come, the other charges are taken as
@@ -13,27 +13,23 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from anyio import CancelScope
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive
 
-from ..algorithms import State
-from ..decision import Decision, Take, is_outage, undoing
-from ..errors import StoreError
+from ..decision import Decision, Take, is_outage
 from ..quotas import SECOND_US
-from ..stores import Store, settle_all
+from ..stores import Store
 from ..stores.event_loops import keep, running_loop
-from ..waiting.drivers import GiveBack, run_async
+from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout, SlotWaiter
+from .settling import give_back, take_one
 from .user_functions import require_number
-
-MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
 
 # The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 4
@@ -45,8 +41,6 @@ MESSAGE_BYTES: Final = 256  # how many bytes a message counts for, beside its ow
 
 _GONE = frozenset({"http.disconnect", "websocket.disconnect"})
 
-Taken: TypeAlias = tuple[Store, Decision]  # A decision that allowed a take, and the store that made it
-
 
 def require_waiting(count: int) -> int:
     """A number of requests that may wait, at least 1; ``ConfigurationError`` otherwise."""
@@ -57,45 +51,6 @@ def require_waiting(count: int) -> int:
 def require_asyncio() -> None:
     """Raise ``ConfigurationError`` if requests and messages cannot wait because no event loop of asyncio runs."""
     running_loop("a max_delay or a limit of messages", "leave out max_delay and messages")
-
-
-# Charges of requests that end early
-
-
-async def see_through(stores: Sequence[Store], call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Complete a call to some stores, however often the request is cancelled meanwhile.
-
-    It is not called by a task of the request, unless all stores are in this process.
-    """
-    store = next((store for store in stores if not store.in_process), stores[0])
-    with CancelScope(shield=True):
-        await GiveBack(store, call).in_task()
-
-
-async def take_one(store: Store, take: Take) -> Decision:
-    """The decision on a take; if the request is cancelled meanwhile, what it has taken is given back."""
-    if store.in_process:  # it never waits, nor needs asyncio
-        return (await store.take((take,)))[0]
-    return await run_async(SlotWaiter(store).try_take(take))
-
-
-async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
-    """Give back what was taken for a request that is not admitted; the states of the buckets afterwards.
-
-    What a store cannot take back now stays charged. Nothing is left to settle of these decisions.
-    """
-    states: dict[str, State] = {}
-
-    async def settle() -> None:
-        for store, decision in taken:
-            settlements, decision.id = undoing(decision), 0
-            with suppress(StoreError):  # which the store has logged
-                settled = await settle_all(store, settlements)
-                states.update({each.charge.bucket: now.state for each, now in zip(settlements, settled)})
-
-    if taken:
-        await see_through([store for store, _ in taken], settle)
-    return states
 
 
 # Waits

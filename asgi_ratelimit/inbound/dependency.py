@@ -6,30 +6,32 @@ FastAPI reads them.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from inspect import Parameter, Signature
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..buckets import UNNAMED
+from ..buckets import DEFAULT_NAME, UNNAMED
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError, shows_use
-from ..headers.header_rendering import delay, draft
-from ..keys import Key, KeyFunction
+from ..headers.header_rendering import HeaderOptions, delay, draft
+from ..hooks import Hooks
+from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
 from ..limiter import as_store
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
-from ..stores import Store
+from ..stores import MemoryStore, Store
 from ..stores.base import register
 from .delays import receiving_of
-from .enforcer import INHERITED_KEY, Enforcer, app_stores, enforcer_of
+from .enforcer import Enforcer
 from .limits import RateLimited, RequestLimits
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
@@ -285,6 +287,58 @@ def _report(limits: RequestLimits, response: Response) -> None:
     headers = [*draft(limits.reported), *([delay(limits.waited)] if limits.waited else [])]
     names = {name for name, _ in headers}
     response.raw_headers[:] = [*(each for each in response.raw_headers if each[0] not in names), *headers]
+
+
+# Dependencies that have neither a store of their own nor a middleware around them
+
+
+STATE = "rate_limit_store"  # the attribute of `app.state` that is the store, or its URL, of an app's dependencies
+
+INHERITED_KEY = client_ip()  # the key of a limit that has neither its own key nor one from a middleware
+
+
+def enforcer_of(store: Store) -> Enforcer:
+    """The enforcer for the limits of dependencies in a store of their own."""
+    return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, HeaderOptions(), Hooks(()))
+
+
+class AppStores:
+    """Which store the dependencies of each app use: ``app.state.rate_limit_store``, the default, or its own memory."""
+
+    def __init__(self) -> None:
+        self._default: Store | str | None = None
+        # The store as it is configured for each app, and the enforcer on it; this object stands for no app
+        self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
+        self.replacement: Enforcer | None = None  # the enforcer of all limits without a middleware, in tests
+
+    def set_default(self, store: Store | str | None) -> None:
+        """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
+        self._default = None if store is None else as_store(store)
+        self._enforcers.clear()
+
+    def enforcer_for(self, scope: Scope) -> Enforcer:
+        """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
+        if self.replacement is not None:
+            return self.replacement
+        app = self if scope.get("app") is None else scope["app"]
+        configured = getattr(getattr(app, "state", None), STATE, self._default)
+        before, enforcer = self._enforcers.get(app, (None, None))
+        if enforcer is None or before is not configured:
+            enforcer = enforcer_of(as_store(configured))
+            self._enforcers[app] = configured, enforcer
+        return enforcer
+
+    @contextmanager
+    def replaced(self, store: MemoryStore) -> Iterator[None]:
+        """Within this context, all limits without a middleware are in this store."""
+        before, self.replacement = self.replacement, enforcer_of(store)
+        try:
+            yield
+        finally:
+            self.replacement = before
+
+
+app_stores = AppStores()
 
 
 # All limits of an app

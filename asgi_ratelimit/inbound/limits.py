@@ -23,11 +23,11 @@ from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..logs import warn_once
 from ..overrides import watch_of
 from ..stores import Store, settle
-from .delays import Taken, give_back, see_through
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
 from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding
+from .settling import Taken, give_back, see_through
 
 
 @dataclass(slots=True, eq=False)

@@ -22,15 +22,16 @@ from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.base import register
 from .config import AT_START, LimitsFile
-from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
+from .delays import Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits
-from .enforcer import Enforcer, Settling
+from .enforcer import Enforcer
 from .limits import RateLimited, RequestLimits, find_handler
 from .penalties import ListFunction, Lists, Penalty
-from .plan import SCOPE_KEY, USUAL, Options, RuleTable
+from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
 from .routes import find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .settling import Settling
 from .user_functions import CostFunction, QuotaFunction, takes
 from .websockets import Throttled
 

@@ -155,10 +155,6 @@ async def block(store: Store, name: str | None, key: str, seconds: float) -> Dec
     return (await store.take((take,)))[0]
 
 
-async def _taken(store: Store, *charges: Charge) -> Decision:
-    return (await store.take((Take(charges),)))[0]
-
-
 # Strikes
 
 
@@ -184,7 +180,7 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
     """Count a refusal of a key that is not blocked; the seconds of the block that this has led to, or 0.0."""
     penalty, key, name = check.penalty, check.key, check.name
     if penalty.strikes is not None:
-        strike = await _taken(store, Strike(penalty.strikes, key, 1, name), check)
+        strike = (await store.take((Take((Strike(penalty.strikes, key, 1, name), check)),)))[0]
         if strike.allowed or is_blocked(strike):
             return 0.0
     earlier = Charge(EARLIER_BLOCKS, key, 1, name)
@@ -193,7 +189,7 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
         return 0.0
     logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
     if penalty.growth > 1:
-        await _taken(store, earlier)
+        await store.take((Take((earlier,)),))
     await store.reset([Strike(STRIKES, key, 1, name)])
     return seconds
 

@@ -24,7 +24,6 @@ from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, require_few
-from .delays import MAX_WAITING
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
 from .rules import STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
@@ -37,6 +36,8 @@ LONGEST_CACHED = 256
 
 # A rule, the number of its key, what it charges, and the cost of each charge
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
+
+MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
 
 SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 

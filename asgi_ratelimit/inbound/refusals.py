@@ -99,12 +99,9 @@ async def send_refusal(
     scope, receive, send = connection
     if own is not None:
         await own(scope, receive, adding(more, send))
-    elif is_outage(decision):
-        await _send(_UNAVAILABLE, more, scope, send)
-    elif by_block:
-        await _send(_ABNORMAL_USAGE, more, scope, send)
-    else:
-        await _send(_QUOTA_EXCEEDED, more, scope, send, violated(reported))
+        return
+    kind = _UNAVAILABLE if is_outage(decision) else _ABNORMAL_USAGE if by_block else _QUOTA_EXCEEDED
+    await _send(kind, more, scope, send, violated(reported) if kind is _QUOTA_EXCEEDED else ())
 
 
 async def _send(kind: _Kind, more: list[Header], scope: Scope, send: Send, violated: tuple[str, ...] = ()) -> None:

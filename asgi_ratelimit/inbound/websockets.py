@@ -8,10 +8,10 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Charge, Decision, Take, is_outage
-from .delays import give_back, see_through, take_one
 from .enforcer import Enforcer
 from .plan import RuleTable
 from .rules import STRICTNESS
+from .settling import give_back, see_through, take_one
 from .user_functions import connection_of
 
 MESSAGE_MAX_WAIT = 5.0  # the most seconds for which reading from a WebSocket may pause

@@ -1,0 +1,161 @@
+"""What a request was charged is settled to its actual cost, which its answer determines, or given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from anyio import CancelScope
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..algorithms import State
+from ..decision import Decision, Take, checked_actual, undoing
+from ..errors import StoreError
+from ..stores import Store, settle, settle_all
+from ..waiting.drivers import GiveBack, run_async
+from ..waiting.waiter import SlotWaiter
+from .plan import Plan
+from .refusals import FINAL, STARTS
+from .rules import CompiledRule
+from .user_functions import SETTLE_USE
+
+Taken: TypeAlias = tuple[Store, Decision]  # A decision that allowed a take, and the store that made it
+
+
+# Charges of requests that end early
+
+
+async def see_through(stores: Sequence[Store], call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Complete a call to some stores, however often the request is cancelled meanwhile.
+
+    It is not called by a task of the request, unless all stores are in this process.
+    """
+    store = next((store for store in stores if not store.in_process), stores[0])
+    with CancelScope(shield=True):
+        await GiveBack(store, call).in_task()
+
+
+async def take_one(store: Store, take: Take) -> Decision:
+    """The decision on a take; if the request is cancelled meanwhile, what it has taken is given back."""
+    if store.in_process:  # it never waits, nor needs asyncio
+        return (await store.take((take,)))[0]
+    return await run_async(SlotWaiter(store).try_take(take))
+
+
+async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
+    """Give back what was taken for a request that is not admitted; the states of the buckets afterwards.
+
+    What a store cannot take back now stays charged. Nothing is left to settle of these decisions.
+    """
+    states: dict[str, State] = {}
+
+    async def undo() -> None:
+        for store, decision in taken:
+            settlements, decision.id = undoing(decision), 0
+            with suppress(StoreError):  # which the store has logged
+                settled = await settle_all(store, settlements)
+                states.update({each.charge.bucket: now.state for each, now in zip(settlements, settled)})
+
+    if taken:
+        await see_through([store for store, _ in taken], undo)
+    return states
+
+
+# Charging by outcome
+
+
+_BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
+_FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+_SWITCHING = 101
+_REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
+
+
+@dataclass(slots=True, eq=False)
+class Settling:
+    """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
+
+    The request was charged before, so that a burst of guesses cannot pass between check and charge. A request without
+    an answer stays charged.
+    """
+
+    app: ASGIApp
+    store: Store
+    plan: Plan
+    decisions: Sequence[Decision]
+    _status: int | None = None
+    _raw_headers: Iterable[tuple[bytes, bytes]] = ()
+    _sent: int = 0
+    _is_head: bool = False
+    _is_settled: bool = False
+    _send: Send = field(init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._is_head, self._send = scope.get("method") == "HEAD", send
+        try:
+            await self.app(scope, receive, self._settling_send)
+        except Exception as error:
+            if self._status is None:
+                self._status = error.status_code if isinstance(error, HTTPException) else 500
+            raise
+        finally:
+            if self._status is not None and not self._is_settled:
+                await self._settle()
+
+    async def _settling_send(self, message: Message) -> None:
+        if not self._is_settled and self._note(message):
+            await self._settle()
+        await self._send(message)
+
+    def _note(self, message: Message) -> bool:
+        """Note what settle functions take; return whether this message completes it."""
+        kind = message["type"]
+        if kind in STARTS and message.get("status", FINAL) >= FINAL:
+            self._status = message.get("status", _SWITCHING)
+            self._raw_headers = message.get("headers", ())
+            return not self.plan.settles_by_bytes
+        if kind == "websocket.close" and self._status is None:
+            self._status = _REJECTED
+            return True
+        if kind in _FILES:  # the server reads the file by itself
+            length = self._headers.get("content-length", "")
+            self._sent += message.get("count") or (int(length) if length.isascii() and length.isdigit() else 0)
+        if kind in _BODIES:
+            self._sent += len(message.get("body", b""))
+        return (kind in _BODIES or kind in _FILES) and not message.get("more_body", False)
+
+    @property
+    def _headers(self) -> Headers:
+        return Headers(raw=list(self._raw_headers))
+
+    async def _settle(self) -> None:
+        """Settle every decision, even if the request has been cancelled."""
+        self._is_settled = True
+        if self.store.in_process and self.plan.settles_at_once:
+            await self._settle_decisions()
+        else:
+            await see_through([self.store], self._settle_decisions)
+
+    async def _settle_decisions(self) -> None:
+        """Settle each charge by the rule of its name, whose function is called once."""
+        charged = {charge.name for decision in self.decisions for charge in decision.charges}
+        actual = {name: await self._actual_cost(rule) for name, rule in self.plan.settling.items() if name in charged}
+        for decision in self.decisions:
+            with suppress(StoreError):  # which the store has logged; the charge stands
+                await settle(self.store, decision, [actual.get(charge.name) for charge in decision.charges])
+
+    async def _actual_cost(self, rule: CompiledRule) -> float | None:
+        """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""
+        function: Any = rule.settle
+        sent = (self._sent * (not self._is_head),) if rule.settles_by_bytes else ()
+        try:
+            cost = function(self._status, self._headers, *sent)
+            if hasattr(cost, "__await__"):
+                cost = await cost
+            return None if cost is None else checked_actual(cost, SETTLE_USE)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            rule.failures.report(rule.name, "settle", "requests stay charged as they were", error)
+            return None
