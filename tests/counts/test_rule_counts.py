@@ -32,9 +32,9 @@ def numbers(store: Store, name: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize(("on_error", "counted"), [("local", (2, 1, 0, 3, 0)), ("deny", (0, 3, 0, 3, 0))])
 async def test_what_is_decided_without_the_store(on_error: OnError, counted: tuple[int, ...]) -> None:
-    """It counts as degraded, and as admitted or refused: also where all requests are refused."""
+    """It counts once, as degraded, and as admitted or refused: also where all requests are refused."""
     store = RedisStore("redis://127.0.0.1:1", on_error=on_error)
-    await ask(RateLimitMiddleware(ok, "2/minute", store=store, name="api"), times=3)
+    await ask(RateLimitMiddleware(ok, "2/minute; 9/hour", store=store, name="api"), times=3)
     assert numbers(store, "api") == counted
     await store.aclose()
 

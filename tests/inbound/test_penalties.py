@@ -56,6 +56,13 @@ def kind(problem: dict[str, Any]) -> str:
     return text.partition("#")[2]
 
 
+async def test_a_request_that_costs_nothing_is_not_blocked(store: Store) -> None:
+    rule = Rule("/{any:path}", "2/minute fixed", cost=lambda request: len(request.url.path) - 1, penalty=PENALTY)
+    app = guarded(store, "99/minute", penalty=None, rules=[rule])
+    assert await statuses(app, 6, http("/a")) == [200] * 2 + [429] * 4
+    assert await statuses(app, 1, http("/")) == [200]
+
+
 async def test_a_client_that_is_refused_again_and_again_is_blocked(store: Store) -> None:
     """Two requests pass, two are over the limit, and the third refusal and all later ones are by the block."""
     app = guarded(store)

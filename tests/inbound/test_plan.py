@@ -1,4 +1,4 @@
-"""What is kept of clients: no object for each of them, and no long key."""
+"""What is kept of clients: no long key."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ async def test_a_client_that_makes_no_sense_fails_like_any_key(client: Any, capl
     app = limited(ok, "1/hour")
     assert [(await ask(app, {**http(), "client": client})).status for _ in range(2)] == [200, 429]
     assert "the key function of 'default' failed" in caplog.text
-
-
-# No object for each client
 
 
 async def test_no_long_key_stays_in_memory() -> None:
