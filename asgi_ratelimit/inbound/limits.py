@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from anyio import sleep_forever
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
@@ -20,6 +21,7 @@ from ..algorithms import State
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
+from ..limiter import must_await
 from ..logs import warn_once
 from ..overrides import watch_of
 from ..stores import Store, settle
@@ -146,11 +148,12 @@ def _refused(old: Decision, refusal: Decision) -> Decision:
 
 def find_handler(scope: Scope, app: Any) -> Handler | None:
     """An app's own handler of such errors, which also answers the requests that the middleware refuses."""
-    handler = _handler_of(getattr(scope.get("app"), "exception_handlers", None))
+    apps = [scope.get("app")]
     for _ in range(100):  # more nested middlewares are taken for a cycle
-        handler = handler or _handler_of(getattr(app, "exception_handlers", None))
+        apps.append(app)
         app = getattr(app, "app", None)
-    return handler
+    handlers = [_handler_of(each.exception_handlers) for each in apps if isinstance(each, Starlette)]
+    return next(filter(None, handlers), None)
 
 
 def _handler_of(*handlers: Any) -> Handler | None:
@@ -268,6 +271,7 @@ class Limits:
         """The decision with the least left; ``None`` if no limit applies."""
         return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
 
+    @must_await
     async def charge(self, cost: float = 1, *, name: str | None = None, required: bool = True) -> bool:
         """Take ``cost`` more units of each charge of this request, all or nothing; ``True`` if they were taken.
 

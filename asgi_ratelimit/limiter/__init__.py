@@ -2,7 +2,7 @@
 
 from ..stores import as_store
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, SyncLimiter, UnownedLimiter
+from .limiter import Limiter, SyncLimiter, UnownedLimiter, must_await
 from .tickets import Ticket
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "UnownedLimiter",
     "as_store",
     "checked_name",
+    "must_await",
 ]

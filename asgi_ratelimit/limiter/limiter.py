@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from copy import copy
 from dataclasses import replace
 from functools import wraps
@@ -31,6 +31,45 @@ from .tickets import REDEEMABLE_FOR, Ticket
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Unawaited(Coroutine[Any, Any, T]):
+    """The coroutine of a call that was not awaited yet: it is no boolean, as it would be true for who is refused."""
+
+    __slots__ = ("_coroutine", "_name")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], name: str) -> None:
+        self._coroutine = coroutine
+        self._name = name
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._coroutine.__await__()
+
+    def __bool__(self) -> bool:
+        example = f"if await limiter.{self._name}(key)"
+        raise TypeError(f"{self._name} lacks its await, and would let everybody pass: {example}")
+
+    def send(self, value: Any) -> Any:
+        """As of any coroutine."""
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of any coroutine."""
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """As of any coroutine."""
+        self._coroutine.close()
+
+
+def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same method, whose result refuses to be a boolean as long as nobody awaits it."""
+
+    @wraps(method)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Unawaited[T]:
+        return Unawaited(method(*args, **kwargs), method.__name__)
+
+    return checked
 
 
 class Limiter:
@@ -81,6 +120,7 @@ class Limiter:
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
 
+    @must_await
     async def rate_limit(
         self, key: Key, cost: Cost = 1, *, best_effort: bool = False, operation: str | None = None
     ) -> Decision:
@@ -95,6 +135,7 @@ class Limiter:
         take = Take(self.charges(key, cost), 0.0, best_effort, None, operation)
         return await self._decide(take, self.live.word)
 
+    @must_await
     async def pace(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
     ) -> Decision:
@@ -203,6 +244,7 @@ class Limiter:
                 await self.refund(decision)
             raise
 
+    @must_await
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
@@ -251,6 +293,7 @@ class Limiter:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
         await reset(self.store, self.charges(key, 1))
 
+    @must_await
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead.
 

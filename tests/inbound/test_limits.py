@@ -113,9 +113,13 @@ async def test_a_name_that_no_limit_has_is_logged(verb: str, caplog: pytest.LogC
 
 
 async def test_a_charge_need_not_be_required() -> None:
-    """An endpoint may ask whether it fits, and do less."""
+    """An endpoint may ask whether it fits, and do less; without its ``await``, it is told."""
 
     async def modest(request: Limits) -> str:
+        forgotten = request.charge(100, required=False)
+        with pytest.raises(TypeError, match="charge lacks its await"):
+            bool(forgotten)
+        forgotten.close()
         return "all" if await request.charge(100, required=False) else f"less: {await request.charge(2)}"
 
     peer = await ask(an_app(modest))

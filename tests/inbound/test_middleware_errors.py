@@ -71,12 +71,7 @@ async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
 
     peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
     await RateLimitMiddleware(app, "1/s", store=NotedStore(notes))({"type": "lifespan"}, peer.receive, send)
-    assert notes == [
-        "lifespan.startup.complete",
-        "app shut down",
-        "store closed",
-        f"lifespan.shutdown.{outcome}",
-    ]
+    assert notes == ["lifespan.startup.complete", "app shut down", "store closed", f"lifespan.shutdown.{outcome}"]
 
 
 async def test_a_failed_start_up_passes() -> None:

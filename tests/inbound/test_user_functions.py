@@ -85,10 +85,7 @@ OF_MIDDLEWARE: list[tuple[dict[str, Any], str]] = [
     ({"hooks": [print, 7]}, "not 7"),
     ({"max_waiting": 0}, "max_waiting must be a number of requests, at least 1, not 0: max_waiting=1000"),
     ({"store": MemoryStore}, "store=MemoryStore lacks its call: store=MemoryStore()"),
-    (
-        {"store": redis.asyncio.Redis(password="secret")},
-        "which has no take: store=MemoryStore(), ",
-    ),
+    ({"store": redis.asyncio.Redis(password="secret")}, "which has no take: store=MemoryStore(), "),
 ]
 
 

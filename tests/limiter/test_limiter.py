@@ -177,9 +177,22 @@ def test_a_sync_limiter_is_a_context() -> None:
     assert store.closed == 3
 
 
+@pytest.mark.parametrize("name", ["rate_limit", "pace"])
+def test_a_decision_that_is_not_awaited_is_no_boolean(name: str) -> None:
+    """It would be true, and admit everybody."""
+    unawaited = getattr(Limiter("1/hour"), name)("key")
+    with pytest.raises(TypeError, match=rf"{name} lacks its await, .*: if await limiter.{name}\(key\)"):
+        bool(unawaited)
+    unawaited.close()
+
+
 # Without async
 
-METHODS = [name for name, _ in inspect.getmembers(Limiter, inspect.iscoroutinefunction) if not name.startswith("_")]
+METHODS = [
+    name
+    for name, member in inspect.getmembers(Limiter)
+    if inspect.iscoroutinefunction(inspect.unwrap(member)) and not name.startswith("_")
+]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -69,10 +69,7 @@ def an_inbound_app() -> Starlette:
     store = MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=20.0)
     endpoints = {"/login": login, "/endless": endless, "/kilobytes": hello}
     return Starlette(
-        routes=[
-            *(Route(path, endpoint) for path, endpoint in endpoints.items()),
-            WebSocketRoute("/shut", echo),
-        ],
+        routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), WebSocketRoute("/shut", echo)],
         middleware=[Middleware(RateLimitMiddleware, rules=RULES, store=store, key=header("x-client"))],
     )
 

@@ -54,11 +54,7 @@ class Counted:
 
 
 def a_limited_app() -> Starlette:
-    routes = [
-        Route("/", slot),
-        Route("/digest", digest, methods=["POST"]),
-        Route("/under-way", under_way),
-    ]
+    routes = [Route("/", slot), Route("/digest", digest, methods=["POST"]), Route("/under-way", under_way)]
     app = Starlette(routes=routes)
     app.add_middleware(
         RateLimitMiddleware,

@@ -72,13 +72,7 @@ async def test_a_partition_is_a_hash_of_the_key() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"dialect": "draft-03"},
-        {"near_limit": 2},
-        {"spread": -0.1},
-        {"spread": float("nan")},
-        {"partition_secret": ""},
-    ],
+    [{"dialect": "draft-03"}, {"near_limit": 2}, {"spread": -0.1}, {"spread": float("nan")}, {"partition_secret": ""}],
     ids=repr,
 )
 def test_wrong_values_raise_at_once(wrong: Any) -> None:

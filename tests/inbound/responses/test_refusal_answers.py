@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,14 +160,6 @@ async def test_a_dict_or_list_is_json(own: Any) -> None:
     assert (peer.headers["retry-after"], peer.headers["ratelimit"]) == ("60", '"per-minute";r=0;t=60')
 
 
-@pytest.mark.parametrize("wrong", ["slow down", 429, b"no"])
-async def test_an_own_answer_of_the_wrong_kind_is_logged(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """With a right example; the usual answer is given."""
-    peer = await (await used_up(on_limited=lambda connection, decision: wrong)).refused()
-    assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-minute"])
-    assert f"not {wrong!r}: JSONResponse" in caplog.text
-
-
 async def test_an_outage_is_not_announced_as_a_limit() -> None:
     """A function that answers who is over a limit is not asked then."""
     store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error="deny")
@@ -249,6 +243,16 @@ async def test_a_handlers_answer_to_a_refusal_in_the_app_says_when_to_come_back(
         assert "ratelimit" in peer.headers
 
 
+async def test_handlers_of_other_frameworks_are_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    """Those of Litestar make answers that are not of ASGI: the answer is the usual one, and nothing has failed."""
+    framework = SimpleNamespace(exception_handlers={HTTPException: lambda request, error: "no answer"})
+    for scope in (http(), http(app=framework)):
+        limited = RateLimitMiddleware(partial(ok), "1/day")
+        limited.app.exception_handlers = framework.exception_handlers  # type: ignore[attr-defined]
+        assert [(await ask(limited, {**scope})).status for _ in range(2)] == [200, 429]
+    assert not caplog.records
+
+
 async def test_on_limited_comes_before_a_handler() -> None:
     """What is said of this middleware is more specific."""
     app = FastAPI(exception_handlers={RateLimited: lambda request, error: PlainTextResponse("no", 418)})
@@ -275,18 +279,22 @@ async def test_each_dependency_may_have_its_own_answer() -> None:
         assert set(json.loads(peer.body)) == {"wait"}
 
 
-async def test_an_own_answer_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    """The request is refused as usual, and one log line says why, once."""
+@pytest.mark.parametrize("wrong", ["slow down", 429, LookupError("no template")], ids=repr)
+async def test_an_own_answer_that_fails_is_replaced(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The request is refused as usual, and one log line says why, once: it raises, or returns something else."""
 
-    def broken(connection: HTTPConnection, decision: Decision) -> Response:
-        raise LookupError("no template")
+    def broken(connection: HTTPConnection, decision: Decision) -> Any:
+        if isinstance(wrong, Exception):
+            raise wrong
+        return wrong
 
     limited = await used_up(on_limited=broken)
     for _ in range(3):
         peer = await limited.refused()
         assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
-    assert len(caplog.messages) == 1
-    assert "no template" in caplog.messages[0]
+    (message,) = caplog.messages
+    assert repr(wrong) in message
+    assert isinstance(wrong, Exception) or f"not {wrong!r}: JSONResponse" in message
 
 
 # Limits within limits
