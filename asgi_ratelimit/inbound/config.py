@@ -328,7 +328,10 @@ class LimitsFile(Repeating):
 
     def _read(self) -> str:
         try:
-            with open(os.path.abspath(self._path), encoding="utf-8-sig") as file:
+            path = os.path.abspath(self._path)
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise OSError("it is no file")  # to open a pipe waits for somebody who writes
+            with open(path, encoding="utf-8-sig") as file:
                 content = file.read()
         except (OSError, TypeError, UnicodeDecodeError) as error:
             reason = f"cannot be read in {os.getcwd()}: {getattr(error, 'strerror', None) or error}"

@@ -43,6 +43,9 @@ def route_path(scope: Scope) -> str:
     return below if not below or below.startswith("/") else path
 
 
+_FOREIGN = re.compile(r"[{}*<>?#]|(?<=/):")
+"""What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, or a query."""
+
 _OTHERWISE = re.compile(r"//|/\.|^[^/]")
 """Finds what apps may read in another way than routers do."""
 
@@ -97,8 +100,10 @@ def compile_rule_path(path: str, root: str = "") -> tuple[PathPattern, Convertor
     Raises ``ConfigurationError`` for an invalid path, and for one that cannot be matched in linear time.
     """
     pattern, convertors = compile_path(path)
-    if any(brace in routing.PARAM_REGEX.sub("", path) for brace in "{}"):  # Starlette would match it as it is
-        raise ConfigurationError(f'{path!r} has a brace that is part of no parameter: Rule("/users/{{id}}", ...)')
+    foreign = _FOREIGN.search(routing.PARAM_REGEX.sub("", path))
+    if foreign is not None:  # Starlette would match it as it is
+        problem = f"{path!r} has a {foreign[0]!r} that is part of no parameter, and would stand for itself"
+        raise ConfigurationError(f'{problem}: Rule("/users/{{id}}", ...), Rule("/files/{{rest:path}}", ...)')
     if root and path.startswith(f"{root}/"):
         prefix = f"(?:{re.escape(root)})?"
         below, _ = compile_path(path.removeprefix(root))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """The folder is named, because a relative path begins where the program was started."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
-    problems = {"no.toml": "No such file", "bytes.toml": "'utf-8' codec", ".": "Is a directory", 5: "expected str"}
+    os.mkfifo(tmp_path / "pipe")
+    problems = {"no.toml": "No such", "bytes.toml": "codec", ".": "no file", "pipe": "no file", 5: "expected str"}
     for name, problem in problems.items():
         where = f"{name!r} cannot be read in {tmp_path}: "
         with pytest.raises(ConfigurationError, match=f'{re.escape(where)}.*{problem}.*: config="limits.toml"'):
