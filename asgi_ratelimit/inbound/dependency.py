@@ -25,6 +25,7 @@ from ..headers.header_rendering import HeaderOptions, delay, draft
 from ..hooks import Hooks
 from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
+from ..keys.client_ip import address_key
 from ..limiter import as_store
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
@@ -38,7 +39,7 @@ from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refusing_name
 from .routes import place_text, walk, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
-from .user_functions import CostFunction, QuotaFunction, address_key, signature_of
+from .user_functions import CostFunction, QuotaFunction, signature_of
 
 _checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
@@ -349,10 +350,8 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
 
     Raises ``ConfigurationError`` for ``mistakes``, and for limits that share a name but not their quotas.
     """
-    for mistake in mistakes(app):
+    for mistake in mistakes(app, enforcer):
         raise mistake
-    for limit in names_in(app):
-        limit.register(enforcer)
 
 
 def has_limited_route(app: Any) -> bool:
@@ -387,8 +386,12 @@ def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
     return named
 
 
-def mistakes(app: Any) -> Iterator[ConfigurationError]:
-    """The limits, and keys, of an app that stand where FastAPI never calls them, and the limits that need a name."""
+def mistakes(app: Any, enforcer: Enforcer | None = None) -> Iterator[ConfigurationError]:
+    """The limits, and keys, of an app that stand where FastAPI never calls them, and those that need another name.
+
+    All names are registered, behind the enforcer, if there is one.
+    """
+    enforcer = enforcer or enforcer_of(MemoryStore())
     for route in walk(app):
         for function in (route.endpoint, *route.dependencies):
             name = getattr(function, "__name__", repr(function))
@@ -401,6 +404,10 @@ def mistakes(app: Any) -> Iterator[ConfigurationError]:
     for limit, names in names_in(app).items():
         if limit.unnamed and len(names) > 1:
             yield _needs_name(limit, list(names))
+        try:
+            limit.register(enforcer)
+        except ConfigurationError as error:
+            yield error
 
 
 def _lacks_depends(limit: object, where: str) -> ConfigurationError:

@@ -29,7 +29,7 @@ from .limits import RateLimited, RequestLimits, find_handler
 from .penalties import ListFunction, Lists, Penalty
 from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
-from .routes import find_mistakes, place_of, templates_of, warn_of_workers
+from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
 from .settling import Settling
 from .user_functions import CostFunction, QuotaFunction, takes
@@ -91,6 +91,7 @@ class RateLimitMiddleware:
         self._file = None if config is None else LimitsFile(config, own)
         options = self._options = own if self._file is None else self._file.options
         self._store = as_store(store)
+        self._arguments = None if store is not None else (own, on_limited, hooks, allow, deny, config)
         self._enforcer = Enforcer(
             DEFAULT_NAME if options.name is None else options.name,
             self._store,
@@ -220,6 +221,13 @@ class RateLimitMiddleware:
             place = place_of(self, scope["router"]) or scope.get("root_path", "")
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}"
             self.overrides_changed()
+        if self._arguments is not None and "app" in scope:
+            self.arguments = (scope["app"], self._place, *self._arguments)
+            equal = equal_to(self)  # itself, unless a framework builds several
+            if equal._enforcer is not outer:  # which would charge each request twice
+                self._store, self._enforcer = equal._store, equal._enforcer
+                watch_of(self._store).subscribe(self)
+                self.overrides_changed()
         self._enforcer.handler = find_handler(scope, self.app)
         start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:

@@ -231,9 +231,8 @@ class Blocks:
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
-        text, name = as_key(key), self._name
-        earlier = Charge(EARLIER_BLOCKS, text, 1, name)
-        await self._store.reset([Charge(BLOCK, text, 1, name), Strike(STRIKES, text, 1, name), earlier])
+        charges = [Charge(quota, as_key(key), 1, self._name) for quota in (BLOCK, EARLIER_BLOCKS)]
+        await self._store.reset([*charges, Strike(STRIKES, as_key(key), 1, self._name)])
 
     async def aclose(self) -> None:
         """Close the store."""

@@ -19,6 +19,7 @@ from ..decision import Charge, OnError, Take
 from ..errors import ConfigurationError
 from ..headers.header_rendering import DialectName, HeaderOptions
 from ..keys import KeyFunction, client_ip
+from ..keys.client_ip import address_key
 from ..keys.path_patterns import normalised, readings, route_path
 from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, Override
@@ -27,7 +28,7 @@ from ..quotas import MAX_CHARGES, require_few
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
 from .rules import STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
-from .user_functions import CostFunction, Failures, QuotaFunction, Results, address_key, connection_of
+from .user_functions import CostFunction, Failures, QuotaFunction, Results, connection_of
 
 MAX_CACHED = 4096  # the number of paths whose plans are kept, of sets of rules, and of clients whose charges are kept
 

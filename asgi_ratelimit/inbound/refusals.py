@@ -123,12 +123,8 @@ def _problem(kind: _Kind, violated: tuple[str, ...]) -> tuple[int, bytes, list[H
     policies = {"violated-policies": violated} if violated else {}
     problem = f"https://iana.org/assignments/http-problem-types#{name}"
     body = json.dumps({"type": problem, "title": title, **policies, "status": status}).encode()
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-    ]
-    return status, body, headers
+    content_type, length = (b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))
+    return status, body, [content_type, length, (b"cache-control", b"no-store")]
 
 
 class AccessDenied(Exception):
@@ -150,21 +146,14 @@ class LimitUnavailable(Exception):
 def limited_responses() -> dict[int | str, dict[str, Any]]:
     """The answers of a limited route for OpenAPI: pass ``responses=limited_responses()`` to a route, router or app."""
     integer, text = {"type": "integer"}, {"type": "string"}
-    properties = {
-        "type": {**text, "format": "uri"},
-        "title": text,
-        "status": integer,
-        "violated-policies": {"type": "array", "items": text},
+    properties = {"type": {**text, "format": "uri"}, "title": text, "status": integer}
+    listed = {"violated-policies": {"type": "array", "items": text}}
+    problem = {"title": "Problem", "type": "object", "required": [*properties], "properties": properties | listed}
+    headers = {
+        "Retry-After": {"description": "Seconds to wait", "schema": integer},
+        "RateLimit-Policy": {"description": "The quotas, by name", "schema": text},
+        "RateLimit": {"description": "What is left of them", "schema": text},
     }
-    problem = {"title": "Problem", "type": "object", "required": ["type", "title", "status"], "properties": properties}
-    return {
-        429: {
-            "description": "Too many requests: a quota has been exceeded",
-            "headers": {
-                "Retry-After": {"description": "Seconds to wait", "schema": integer},
-                "RateLimit-Policy": {"description": "The quotas, by name", "schema": text},
-                "RateLimit": {"description": "What is left of them", "schema": text},
-            },
-            "content": {"application/problem+json": {"schema": problem}},
-        }
-    }
+    content = {"application/problem+json": {"schema": problem}}
+    description = "Too many requests: a quota has been exceeded"
+    return {429: {"description": description, "headers": headers, "content": content}}

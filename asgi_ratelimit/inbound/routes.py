@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.convertors import CONVERTOR_TYPES
@@ -212,7 +213,7 @@ _CORS_INSIDE = "scripts in browsers cannot read refusals: add_middleware(CORSMid
 def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
     """The mistakes in valid rules for an app: the section of the docs on warnings, and the text of each."""
     routes = list(walk(app))
-    for number, rule in enumerate(table.rules):
+    for number, rule in enumerate([*table.rules, *[each for each in table.charging if each.source is None]]):
         reason = _why_unused(rule, table.rules[:number], routes)
         if reason is not None:
             yield "a-rule-that-never-applies", f"{rule!r} {reason}"
@@ -230,7 +231,7 @@ def _why_unused(rule: CompiledRule, earlier: Sequence[CompiledRule], routes: Seq
     """Why a rule never applies to any request, if it does not."""
     final = next((each for each in earlier if _precludes(each, rule)), None)
     if final is not None:
-        return f"never applies, because {final!r} decides alone wherever it matches: put it first"
+        return f"never applies, because {final!r} decides alone wherever it matches: put it first, or narrow that path"
     if not any(_may_match(rule, route) for route in routes):
         near = get_close_matches(rule.path, [route.path for route in routes], 1)
         places = [route.place for route in routes if route.path in near]
@@ -275,7 +276,20 @@ def _can_be_invented(key: KeyFunction) -> bool:
     return isinstance(key, (header, cookie)) or any(map(_can_be_invented, getattr(key, "parts", ())))
 
 
-# Memory with several workers
+# Memory that is not shared
+
+
+_in_memory: WeakSet[Any] = WeakSet()  # the middlewares without a store that have started
+
+
+def equal_to(middleware: Any) -> Any:
+    """An earlier middleware of the same app that has no store either, and equal arguments, or else this one.
+
+    Some frameworks build one for each route. They share one memory, because each would let the whole quota pass.
+    """
+    equal = next((each for each in _in_memory if each.arguments == middleware.arguments), middleware)
+    _in_memory.add(middleware)
+    return equal
 
 
 def warn_of_workers(store: Store) -> None:

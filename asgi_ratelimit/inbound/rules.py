@@ -201,7 +201,7 @@ class CompiledRule:
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
     def __repr__(self) -> str:
-        return f"CompiledRule({self.name!r}, {self.quota!r})" if self.source is None else repr(self.source)
+        return f"the quota of {self.name!r}" if self.source is None else repr(self.source)
 
     @property
     def path(self) -> str:
@@ -377,9 +377,8 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
     """
     seen: dict[tuple[str, str], tuple[object, str]] = {}
     for rule in rules:
-        shared: list[tuple[str, str, object, str]] = []
-        for name, quota in (*[(rule.name, quota) for quota in rule.constant_quotas], *message_quotas([rule])):
-            shared.append((name, f"quotas named {quota.name!r}", quota, readable(quota)))
+        quotas = [*[(rule.name, quota) for quota in rule.constant_quotas], *message_quotas([rule])]
+        shared: list[Any] = [(name, f"quotas named {quota.name!r}", quota, readable(quota)) for name, quota in quotas]
         if rule.quota:
             function = rule.quota if callable(rule.quota) else None
             shared.append((rule.name, "quotas", function, limit_text(rule.quota)))

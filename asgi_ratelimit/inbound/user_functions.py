@@ -5,7 +5,7 @@ A wrong one raises an error at once that shows a right one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from inspect import Parameter, Signature, isroutine, signature
 from numbers import Real
@@ -19,7 +19,7 @@ from ..counts import Counts
 from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..hooks import Failure, Hooks
-from ..keys import KeyFunction, client_ip
+from ..keys import KeyFunction
 from ..keys.base import ScopeKey, lacks_its_call
 from ..logs import FailureLog, warn_once
 from ..quota_text import QuotaLike, as_quotas
@@ -31,10 +31,9 @@ QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | No
 CostFunction: TypeAlias = Callable[[Any], "float | Awaitable[float]"]
 """The cost of a connection in units, 0 for nothing."""
 
-SettleFunction: TypeAlias = (
-    Callable[[int, Headers], "float | Awaitable[float | None] | None"]
-    | Callable[[int, Headers, int], "float | Awaitable[float | None] | None"]
-)
+ActualCost: TypeAlias = float | Awaitable[float | None] | None
+
+SettleFunction: TypeAlias = Callable[[int, Headers], ActualCost] | Callable[[int, Headers, int], ActualCost]
 """The actual cost in units, from the status and headers of the answer and the bytes of its body; ``None``: as
 charged."""
 
@@ -55,16 +54,6 @@ def checked_key(key: Any) -> KeyFunction:
     return function
 
 
-def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:
-    """The first ``client_ip`` among these and their parts, which knows the trusted proxies; or else one without any."""
-    ahead: list[Any] = list(keys)
-    for key in ahead:
-        if isinstance(key, client_ip):
-            return key
-        ahead += getattr(key, "parts", ())
-    return client_ip()
-
-
 def checked_quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:
     """The quotas, or a function of the connection; ``QuotaError`` or ``ConfigurationError`` for anything else."""
     if callable(quota):
@@ -79,10 +68,8 @@ def checked_cost_or_function(cost: float | CostFunction) -> float | CostFunction
 
 def takes_bytes(settle: SettleFunction) -> bool:
     """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for anything else."""
-    if callable(settle) and not isinstance(settle, type):
-        for count in (2, 3):
-            if takes(settle, count):
-                return count == 3
+    if callable(settle) and not isinstance(settle, type) and (takes(settle, 2) or takes(settle, 3)):
+        return not takes(settle, 2)
     problem = f"settle is a function of the status and the headers, and perhaps of the bytes, not {settle!r}"
     raise ConfigurationError(f"{problem}: {SETTLE_USE}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from socket import AF_INET, inet_pton
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -11,7 +12,7 @@ from starlette.types import Scope
 from ..errors import ConfigurationError, shows_use
 from ..logs import warn_once
 from .addresses import UNIX, Networks, client_key, forwarded_nodes, host_of, is_wide, listed_addresses, parse_address
-from .base import UNREADABLE, ScopeKey, header_name
+from .base import UNREADABLE, KeyFunction, ScopeKey, header_name
 
 _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
@@ -153,6 +154,16 @@ class Within:
         """
         client = self._key.address(scope)
         return bool(client and (client in self._networks or host_of(client) in self._networks))
+
+
+def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:
+    """The first ``client_ip`` among these and their parts, which knows the trusted proxies; or else one without any."""
+    ahead: list[Any] = list(keys)
+    for key in ahead:
+        if isinstance(key, client_ip):
+            return key
+        ahead += getattr(key, "parts", ())
+    return client_ip()
 
 
 def _networks(texts: Iterable[str], example: str) -> Networks:

@@ -1,10 +1,12 @@
 """The corpus of attacks: whatever a client sends, no more of its requests pass than the limit admits, on both stores.
 
-Add a row for each new idea to get past a limit: the options of a middleware, the requests, and how many of them pass.
+Add a row for each new idea to get past a limit: the options of a middleware, the requests, how many of them pass, and,
+if that matters, at how many awaits clients go, and how many keys a memory store has.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -18,23 +20,25 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
-from asgi_ratelimit import RateLimitMiddleware, Rule, TokenBucket, client_ip
+from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, TokenBucket, client_ip
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param
 from asgi_ratelimit.stores import Store
-from tests.support.asgi import ask, http, ok
+from tests.support.asgi import ask, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
 
 
 class Attack(NamedTuple):
-    """What a client tries, and how many of its requests pass."""
+    """What a client tries, and how many of its requests reach the app."""
 
     about: str
     options: dict[str, Any]
     requests: list[Scope]
     passes: int = 1
+    goes: int = 0  # at how many awaits of the first request a client goes, one after another, before all of these
+    max_keys: int = 100_000  # of the store, if it is memory
 
 
 def rule(path: str, quota: Any = "1/day", **options: Any) -> dict[str, Any]:
@@ -144,36 +148,126 @@ def attacks_by_failure() -> Iterator[Attack]:
             yield Attack("a cost is too large", {"quota": quota, "cost": cost}, two, 0)
 
 
-# Keys that a client makes up
+# Addresses, and forwarding headers
+
+
+def clients(*addresses: str) -> list[Scope]:
+    return [http(client=(address, port)) for port, address in enumerate(addresses)]
 
 
 def named(name: str, *values: str) -> list[Scope]:
-    return [http(headers=[(name.encode(), value.encode())]) for value in values]
+    return [http(headers=[(name.encode(), value.encode("latin-1"))]) for value in values]
+
+
+LONG = "x" * 9000
+ONE_CLIENT = [
+    ("192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::192.0.2.1", "2002:c000:201::7", "2001:0:102:304:8000:63bf:3fff:fdfe"),
+    ("2001:db8::1", "2001:DB8::2:3", "2001:db8:0:0:4::%eth0"),
+    ("testclient", "unknown", "010.0.0.1", "\n", "\udcff", LONG),
+]
+FORWARDED = {
+    "x-forwarded-for": [
+        ["203.0.113.9", "1.1.1.1,203.0.113.9", "[::ffff:203.0.113.9]:80, 192.0.2.1", f"{LONG}, 203.0.113.9"],
+        ["", ",", "unknown", "_hidden", "0300.0.2.1", "3221225985", "1.1.1.1,", "1.1.1.1 2.2.2.2", "\xff", LONG],
+    ],
+    "forwarded": [
+        ["for=203.0.113.9", 'for="6.6.6.6, for=203.0.113.9', 'FOR="203.0.113.9:80";by="a,b"', "for=1,for=203.0.113.9"],
+        ["", "for=_hidden", "203.0.113.9", "for=1.1.1.1;for=2.2.2.2", 'for="1.1.1.1', f"for={LONG}", "for=1.1.1.1,"],
+    ],
+}
+UNTRUSTED = ["x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip", "x-client-ip", "client-ip"]
+
+
+def attacks_by_address() -> Iterator[Attack]:
+    for addresses in ONE_CLIENT:
+        yield Attack("another spelling of an address", {"quota": "1/day"}, clients(*addresses))
+    for name in UNTRUSTED:
+        yield Attack("a forged address", {"quota": "1/day"}, named(name, "1.1.1.1", "2.2.2.2"))
+    for name, rows in FORWARDED.items():
+        behind = {"quota": "1/day", "key": client_ip(trusted_proxies=["192.0.2.1"], forwarded_header=name)}
+        for values in rows:
+            yield Attack("a forged address before a proxy", behind, named(name, *values))
+        others = [http(headers=[(other.encode(), b"1.1.1.1")]) for other in [*UNTRUSTED, *FORWARDED] if other != name]
+        yield Attack("another header than the proxy's", behind, others)
+    instead = {**rule("/", key=breaks), "key": first_of(header("x-key"), client_ip(trusted_proxies=["192.0.2.1"]))}
+    yield Attack("a key fails behind a proxy", instead, named("x-forwarded-for", *["203.0.113.9"] * 2))
+
+
+# Keys that a client makes up
 
 
 def attacks_by_key() -> Iterator[Attack]:
-    limited = {"quota": "1/day"}
-    yield Attack("a forged address", limited, named("x-forwarded-for", "1.1.1.1", "2.2.2.2"))
-    behind = client_ip(trusted_proxies=["192.0.2.1"])
-    forged = named("x-forwarded-for", "1.1.1.1, 203.0.113.9", "2.2.2.2, 203.0.113.9")
-    yield Attack("a forged address before a proxy", {**limited, "key": behind}, forged)
-    instead = {**rule("/", key=breaks), "key": first_of(header("x-key"), behind)}
-    yield Attack("a key fails behind a proxy", instead, named("x-forwarded-for", *["203.0.113.9"] * 2))
-    twice = named("cookie", "a=1; a=x", "a=2; a=x", "a=3; a=x")
-    yield Attack("a cookie with two values", {**limited, "key": first_of(cookie("a"), client_ip())}, twice)
+    for key, values in ((cookie("a"), ("a=1; a=x", "a=2; a=x", "a=x; a=3")), (header("cookie"), ("a", "a ", " a\t"))):
+        keyed = {"quota": "1/day", "key": first_of(key, client_ip())}
+        yield Attack("several values, or spellings of one", keyed, named("cookie", *values))
+    twice = [http(headers=[(b"x-key", value), (b"x-key", b"x")]) for value in (b"a", b"b", b"c")]
+    yield Attack("a header that comes twice", {"quota": "1/day", "key": header("x-key")}, twice)
     yield Attack("invented keys beside an address", beside("/", "9/s", key=header("x-key")), named("x-key", *"abc"))
+    numbers = rule("/items/{id:int}", key=path_param("id"))
+    yield Attack("spellings of a number", numbers, paths("/items/7", "/items/007", "/items/7/"))
+    yield Attack("numbers that nobody reads", numbers, paths(*["/items/" + digit * 8000 for digit in "123"]))
+    yield Attack("a handshake beside requests", {"quota": "1/day"}, [http(), websocket(), http(method="POST")])
 
 
-ATTACKS: Iterable[Attack] = [*attacks_by_path(), *attacks_by_method(), *attacks_by_failure(), *attacks_by_key()]
+# Clients that go, at each await, and memory that is full
+
+
+async def later(connection: HTTPConnection) -> str:
+    await lowlevel.checkpoint()
+    return "3/day"
+
+
+def attacks_by_going() -> Iterator[Attack]:
+    five = [http()] * 5
+    settled = {"settle": lambda status, headers: 1, "cost": 1}
+    for options in ({"quota": "3/day"}, {"quota": later, "key": later}, rule("/", "3/day", **settled)):
+        yield Attack("clients that go", options, five, 3, goes=25)
+    punished = rule("/", "3/day", penalty=Penalty("1 hour", after=2))
+    yield Attack("clients that go before they are blocked", punished, five, 3, goes=25)
+    yield Attack("clients that go beside others", beside("/", "3/day"), five, goes=25)
+
+
+def attacks_by_number() -> Iterator[Attack]:
+    crowd = clients(*[f"198.51.100.{number}" for number in range(40)])
+    yield Attack("a crowd", {"quota": "2/day"}, [*[http()] * 3, *crowd, http()], 42, max_keys=8)
+    made_up = beside("/", "2/day", key=header("x-key"))
+    yield Attack("keys that are made up", made_up, [http(), *named("x-key", *map(str, range(40))), http()], max_keys=8)
+    yield Attack("paths that are made up", {"quota": "1/day"}, paths(*[f"/{each}" for each in range(40)]), max_keys=1)
+
+
+ATTACKS: Iterable[Attack] = [
+    *attacks_by_path(),
+    *attacks_by_method(),
+    *attacks_by_failure(),
+    *attacks_by_address(),
+    *attacks_by_key(),
+    *attacks_by_going(),
+    *attacks_by_number(),
+]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[f"{number}: {each.about}" for number, each in enumerate(ATTACKS)])
 async def test_no_more_requests_pass_than_the_limit_admits(attack: Attack, store: Store) -> None:
-    """Nor fewer."""
-    app = RateLimitMiddleware(ok, store=store, **attack.options)
-    statuses = [(await ask(app, {**request})).status for request in attack.requests]
-    assert statuses.count(200) == attack.passes, statuses
-    assert set(statuses) <= {200, 429, 503}
+    """Nor fewer, unless some are charged and go."""
+    entered = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        entered.append(scope)
+        await lowlevel.checkpoint()
+        await ok(scope, receive, send)
+
+    if isinstance(store, MemoryStore):
+        store = MemoryStore(clock=store.clock, max_keys=attack.max_keys)
+    limited = RateLimitMiddleware(app, store=store, **attack.options)
+    for steps in range(attack.goes):
+        request = asyncio.ensure_future(ask(limited, {**attack.requests[0]}))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.wait([request])
+    answers = [await ask(limited, {**request}) for request in attack.requests]
+    assert len(entered) <= attack.passes if attack.goes else len(entered) == attack.passes
+    assert {start["status"] for answer in answers for start in answer.starts} <= {200, 429, 503}
 
 
 async def test_what_only_looks_like_it_is_charged_nothing(store: Store) -> None:
@@ -220,7 +314,7 @@ async def test_an_app_that_sets_its_root_path(limit: str, key: Any, store: Store
     inside.add_api_route("/login/{account}", lambda account: account, methods=["GET"])
     rules = [Rule(limit, "2/day", key=key), Rule("/health", None)]
     app = RateLimitMiddleware(inside, "5/day", rules=rules, store=store)
-    requests = [http("/api/login/ann"), http("/login/ann"), http("/api/login/ann", root_path="/api")]
+    requests = [http("/api/login/ann"), http("/login/ann"), http("/api/login/ann", root_path="/other")]
     assert [(await ask(app, each)).status for each in requests] == [200, 200, 429]
     assert [(await ask(app, http(path))).headers.get("ratelimit") for path in ("/health", "/api/health")] == [None] * 2
     assert (await ask(app, http("/apilogin/ann"))).status == 404

@@ -201,12 +201,13 @@ async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptur
         (Rule("/users/{id}", None, methods=["GET"]), Rule("/users/{id}", "1/s"), False),
         (Rule("/users/{id}", None, methods=["GET", "POST"]), Rule("/users/{id}", "1/s", methods=["POST"]), True),
         (Rule("/users/{id}", "2/s", only=True, shadow=True), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", "1/s"), Rule("/{rest:path}", None), True),
     ],
 )
 async def test_a_rule_behind_a_final_one(
     first: Rule, second: Rule, expected: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It never applies if an earlier rule matches all of its requests and is ``only`` or exempts."""
+    """It never applies if an earlier rule matches all of its requests and is ``only`` or exempts; nor does a quota."""
     sections = await warned(caplog, limiting(rules=[first, second]))
     assert sections == ["a-rule-that-never-applies"] * expected
 

@@ -96,6 +96,17 @@ async def test_mounts_with_a_middleware_each_do_not_share() -> None:
     assert await statuses(app, "/e/x", "/f/x") == [200, 429]
 
 
+async def test_equal_middlewares_of_one_app_share_their_memory() -> None:
+    """Some frameworks build one for each route. Others do not share, nor does one that is around an equal one."""
+    app, rule = object(), Rule("/", "9/minute", name="r")
+    routes = [RateLimitMiddleware(ok, "2/minute", rules=[rule]) for _ in range(3)]
+    assert [(await ask(each, http(app=app))).status for each in routes] == [200, 200, 429]
+    others = [RateLimitMiddleware(ok, "2/minute", rules=[rule], **more) for more in ({"cost": 2}, {"store": a_store()})]
+    assert [(await ask(each, http(app=app))).status for each in others] == [200, 200]
+    twice = RateLimitMiddleware(RateLimitMiddleware(ok, "2/minute"), "2/minute")
+    assert [(await ask(each, http(app=rule))).status for each in (routes[0], *[twice] * 3)] == [429, 200, 200, 429]
+
+
 # Hosts, and routes of one path
 
 

@@ -46,18 +46,8 @@ def test_every_spelling_of_an_address_is_that_address(address: IPv4Address | IPv
     assert {parse_address(text) for text in texts} == {expected.packed}
 
 
-NO_ADDRESSES = ["", " ", "unknown", "_hidden", "010.0.0.1", "10.0.0", "0x0a000001", "167772161", "256.0.0.1"]
-NO_ADDRESSES += [
-    "10.0.0.1/8",
-    "10.0.0.1 10.0.0.2",
-    "10.0.0.1\x00",
-    "¹0.0.0.1",
-    "2001:db8::1::2",
-    "[",
-    "[]",
-    "%eth0",
-    ":80",
-]
+NO_ADDRESSES = ["", " ", "unknown", "_hidden", "010.0.0.1", "10.0.0", "0x0a000001", "167772161", "256.0.0.1", "[", "[]"]
+NO_ADDRESSES += ["10.0.0.1/8", "10.0.0.1 10.0.0.2", "10.0.0.1\x00", "¹0.0.0.1", "2001:db8::1::2", "%eth0", ":80"]
 
 
 @pytest.mark.parametrize("text", [*NO_ADDRESSES, "10.0.0.1" + " " * MAX_TEXT, "fe80::1%" + "x" * MAX_TEXT], ids=repr)

@@ -72,13 +72,9 @@ def test_trusted_proxies_are_networks_or_addresses(proxy: str) -> None:
         (["203.0.113.9,192.0.2.1,10.0.0.2"], "192.0.2.1"),
         (["203.0.113.9, 192.0.2.1, 10.0.0.3, 2001:db8:ffff::2"], "192.0.2.1"),
         (["203.0.113.9, 192.0.2.1", "10.0.0.2"], "192.0.2.1"),
-        (["  192.0.2.1\t"], "192.0.2.1"),
-        (["[::ffff:192.0.2.1]:4711"], "192.0.2.1"),
         (["192.0.2.1, 10.0.0.2:4711, [2001:db8:ffff::2]:4711"], "192.0.2.1"),
         (["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
         ([], PROXY),
-        (["192.0.2.1,"], PROXY),
-        ([b"\xff\xfe"], PROXY),
         (["192.0.2.1, 10.0.0.3, unknown", "10.0.0.2"], "10.0.0.2"),
     ],
 )
@@ -89,11 +85,6 @@ def test_the_header_is_read_from_the_right(forwarded: list[str | bytes], expecte
     request counts for the proxy that passed it on.
     """
     assert key_of(PROXY, *forwarded, trusted=PROXIES) == expected
-
-
-def test_a_chain_is_followed_up_to_a_limit() -> None:
-    """Of 500 trusted proxies only the nearest are followed: the key is then a proxy's, not the far end's."""
-    assert key_of(PROXY, "203.0.113.9" + ", 10.0.0.2" * 500, trusted=PROXIES) == "10.0.0.2"
 
 
 @pytest.mark.parametrize(
@@ -137,30 +128,6 @@ def forwarded_key(header: str, *values: bytes, peer: str | None = PROXY, trusted
     return client_ip(trusted, forwarded_header=header).of(http(client=client, headers=headers))
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([b"for=203.0.113.9", b"for=192.0.2.1, for=10.0.0.2"], "192.0.2.1"),
-        ([b'for="[2001:db8::1]:4711";proto=https'], "2001:db8::/64"),
-        ([b"for=192.0.2.1, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
-        ([b"192.0.2.1"], PROXY),
-    ],
-)
-def test_a_forwarded_header_may_be_trusted(values: list[bytes], expected: str) -> None:
-    """RFC 7239 is read by the same rule: from the right to the first address that is no trusted proxy."""
-    assert forwarded_key("forwarded", *values) == expected
-
-
-@pytest.mark.parametrize("trusted", ["x-forwarded-for", "forwarded", "x-real-ip"])
-def test_only_one_header_is_trusted(trusted: str) -> None:
-    """What the client writes into the others, which proxies pass on unchanged, has no effect."""
-    honest = [(trusted.encode(), b"for=192.0.2.1" if trusted == "forwarded" else b"192.0.2.1")]
-    others = [b"x-forwarded-for", b"forwarded", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip", b"x-client-ip"]
-    forged = [(name, value) for name in others if name != trusted.encode() for value in (b"6.6.6.6", b"for=6.6.6.6")]
-    key = client_ip(PROXIES, forwarded_header=trusted)
-    assert key.of(http(client=(PROXY, 1), headers=[*forged, *honest, *forged])) == "192.0.2.1"
-
-
 @pytest.mark.parametrize("wrong", ["", "x real ip", "Forwarded:", "x-réal-ip", None, b"x-real-ip"], ids=repr)
 def test_headers_that_cannot_be_are_refused(wrong: Any) -> None:
     """A wrong name is refused at start-up, quoted, with a right example."""
@@ -178,13 +145,6 @@ def test_the_proxy_behind_a_unix_socket_may_be_trusted(client: object, caplog: p
     assert not caplog.records
     assert client_ip(PROXIES).of(scope) is None
     assert len(caplog.records) == 1
-
-
-def test_peers_with_an_invalid_address_share_one_key() -> None:
-    """A server that trusts anybody reports what the client wrote: that never becomes a key that the client can vary."""
-    key = client_ip(PROXIES)
-    forged = ["testclient", "unknown", "a", "b", "x" * 8192, "010.0.0.1", "\n2026 ERROR forged", "\udcff"]
-    assert {key.of(http(client=(text, 0))) for text in forged} == {"unreadable"}
 
 
 @pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip", "true-client-ip"])

@@ -30,13 +30,6 @@ async def test_a_rule_may_be_keyed_by_a_parameter_of_its_path(path: str, status:
     assert (await ask(app, http(path))).status == status
 
 
-@pytest.mark.anyio
-async def test_parameters_that_are_no_number_share_one_bucket() -> None:
-    """Python does not convert a number of 8,000 digits: all such numbers are one item, not one each."""
-    app = limited(ok, None, rules=[ITEMS])
-    assert [(await ask(app, http("/items/" + digit * 8000))).status for digit in "123"] == [200, 429, 429]
-
-
 @pytest.mark.parametrize(
     ("path", "spellings"),
     [

