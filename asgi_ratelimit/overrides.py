@@ -302,6 +302,22 @@ def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as
     return quotas
 
 
+def named_quotas(quotas: Sequence[Quota], *mappings: Mapping[str, Any] | None) -> tuple[Quota, ...]:
+    """The quotas that every mapping names."""
+    return tuple([quota for quota in quotas if all(each is None or quota.name in each for each in mappings)])
+
+
+def not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
+    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
+    own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
+    right = [replace(quota, name=instead.name) for quota, instead in zip(live, own)]
+    return (
+        f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
+        f"the quotas {own_names}: its own are named {live_names}. "
+        f"Name what it is to replace: await overrides.set({name!r}, {right})"
+    )
+
+
 def limit_text(quota: Sequence[Quota] | Callable[..., Any]) -> str:
     """The limit of a program as a log line shows it: quotas, a function of the request, or no limit."""
     if callable(quota):

@@ -43,7 +43,6 @@ from .user_functions import CostFunction, QuotaFunction, signature_of
 
 _checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
-_KEYED = 'RateLimit("5/minute", key=Depends(current_user_id))'
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
@@ -55,7 +54,7 @@ class DependencyKey:
 
     def __init__(self, dependency: Any) -> None:
         if dependency.dependency is None:
-            raise ConfigurationError(f"key={dependency!r} names no dependency: {_KEYED}")
+            raise ConfigurationError(f'key={dependency!r} names no dependency: RateLimit("5/s", key=Depends(user))')
         self.dependency = dependency
 
     def __repr__(self) -> str:

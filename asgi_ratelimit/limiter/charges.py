@@ -10,7 +10,7 @@ from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
-from ..quota_text import as_text
+from ..overrides import named_quotas, not_applied
 from ..quotas import Quota
 from .live_quotas import LiveQuotas
 
@@ -32,21 +32,16 @@ def charges_of(live: LiveQuotas, name: str, key: Key, cost: Cost, failures: Fail
     quotas = live.quotas
     if keys is not None or costs is not None:
         _require_names(live.own, keys, costs)
-        quotas = _named(live.quotas, keys, costs)
+        quotas = named_quotas(live.quotas, keys, costs)
         if not quotas:
-            quotas = _named(live.own, keys, costs)
-            failures.warn("an-override-that-does-not-apply", _not_applied(name, live.quotas, quotas), of=name)
+            quotas = named_quotas(live.own, keys, costs)
+            failures.warn("an-override-that-does-not-apply", not_applied(name, live.quotas, quotas), of=name)
     charges = []
     for quota in quotas:
         own_key: Any = key if keys is None else keys[quota.name]
         own_cost: Any = cost if costs is None else costs[quota.name]
         charges.append(Charge(quota, as_key(own_key), own_cost, name))
     return tuple(charges)
-
-
-def _named(quotas: Sequence[Quota], *mappings: Mapping[str, Any] | None) -> tuple[Quota, ...]:
-    """The quotas that every mapping names."""
-    return tuple([quota for quota in quotas if all(each is None or quota.name in each for each in mappings)])
 
 
 def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:
@@ -65,17 +60,6 @@ def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, cost
     missing = [name for name in names if keys is not None and name not in keys and (costs is None or name in costs)]
     if missing:
         raise ValueError(f"key names {sorted(keys or ())!r}, and lacks {', '.join(map(repr, missing))}")
-
-
-def _not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
-    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
-    own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
-    right = [replace(quota, name=instead.name) for quota, instead in zip(live, own)]
-    return (
-        f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
-        f"the quotas {own_names}: its own are named {live_names}. "
-        f"Name what it is to replace: await overrides.set({name!r}, {right})"
-    )
 
 
 def need_one_key(take: Take, instead: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from copy import copy
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
@@ -33,43 +33,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Unawaited(Coroutine[Any, Any, T]):
+@Coroutine.register
+class Unawaited:
     """The coroutine of a call that was not awaited yet: it is no boolean, as it would be true for who is refused."""
 
-    __slots__ = ("_coroutine", "_name")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T], name: str) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
-        self._name = name
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+    def __await__(self) -> Generator[Any, None, Any]:
         return self._coroutine.__await__()
 
     def __bool__(self) -> bool:
-        example = f"if await limiter.{self._name}(key)"
-        raise TypeError(f"{self._name} lacks its await, and would let everybody pass: {example}")
-
-    def send(self, value: Any) -> Any:
-        """As of any coroutine."""
-        return self._coroutine.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """As of any coroutine."""
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        """As of any coroutine."""
-        self._coroutine.close()
+        name = self.__name__
+        raise TypeError(f"{name} lacks its await, and would let everybody pass: if await limiter.{name}(key)")
 
 
 def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """The same method, whose result refuses to be a boolean as long as nobody awaits it."""
-
-    @wraps(method)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> Unawaited[T]:
-        return Unawaited(method(*args, **kwargs), method.__name__)
-
-    return checked
+    return wraps(method)(lambda *args, **kwargs: cast("Any", Unawaited(method(*args, **kwargs))))
 
 
 class Limiter:
@@ -244,7 +228,6 @@ class Limiter:
                 await self.refund(decision)
             raise
 
-    @must_await
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
@@ -293,7 +276,6 @@ class Limiter:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
         await reset(self.store, self.charges(key, 1))
 
-    @must_await
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead.
 

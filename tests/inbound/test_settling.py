@@ -305,26 +305,6 @@ async def test_settling_is_once_even_if_it_is_slow() -> None:
     assert len(settled) == 1
 
 
-# What users of other limiters rely on
-
-
-async def by_query(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the status in the query."""
-    await answering(int(scope["query_string"]))(scope, receive, send)
-
-
-async def statuses(app: Any, *asked: int, path: str = "/") -> list[int]:
-    return [(await ask(app, http(path, query_string=b"%d" % status))).status for status in asked]
-
-
-async def test_only_failures_count() -> None:
-    """Any number of successes pass before the last failure that may be, with a cost that is held meanwhile as well."""
-    app = SettledApp(failures, "3/minute").app(by_query)
-    assert await statuses(app, *[200] * 9, 400, 200, 500, 404, 200) == [200] * 9 + [400, 200, 500, 404, 429]
-    app = SettledApp(lambda status, headers: 3 * failures(status, headers), cost=5).app(by_query)
-    assert await statuses(app, *[200] * 3, 400, 400, 200) == [200] * 3 + [400, 400, 429]
-
-
 # Files that the server sends by itself
 
 
