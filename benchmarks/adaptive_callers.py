@@ -68,8 +68,7 @@ async def ours(service: str, url: str, redis: str) -> AsyncIterator[Call]:
     from asgi_ratelimit.profiles import aimd
 
     profile = aimd(1, 1000) if service == HIDDEN else service
-    quota = "50/s" if service == "discord" else None
-    options: dict[str, Any] = {"profile": profile, "quota": quota, "store": redis or None}
+    options: dict[str, Any] = {"profile": profile, "store": redis or None}
     if service == HIDDEN:
         options["retries"] = 3
     transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), **options)

@@ -243,7 +243,7 @@ class WakeUp:
     A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
     """
 
-    __slots__ = ("__weakref__", "_changed", "_clock", "_loop", "_now", "_sleeping", "_thread", "_timer", "at_us")
+    __slots__ = ("__weakref__", "_changed", "_clock", "_now", "_sleeping", "_thread", "_timer", "at_us", "loop")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
@@ -251,7 +251,7 @@ class WakeUp:
         self._now = time_of(clock)
         self._thread = get_ident()
         # The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep.
-        self._loop: Any = asyncio._get_running_loop()
+        self.loop: Any = asyncio._get_running_loop()
         self._sleeping: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # What wakes a thread that sleeps.
@@ -267,18 +267,18 @@ class WakeUp:
                 if get_ident() == self._thread:
                     self._look()
                 else:
-                    self._loop.call_soon_threadsafe(self._look)
+                    self.loop.call_soon_threadsafe(self._look)
 
     @property
     def is_dead(self) -> bool:
         """Whether its caller can never go on, because its event loop is closed."""
-        return self._loop is not None and self._loop.is_closed()
+        return self.loop is not None and self.loop.is_closed()
 
     async def in_task(self) -> None:
         """Sleep, with a timer only if a time is set."""
         try:
             while self._now() < self.at_us:
-                self._sleeping = self._loop.create_future()
+                self._sleeping = self.loop.create_future()
                 self._look()
                 await self._sleeping
         finally:
@@ -296,7 +296,7 @@ class WakeUp:
         if left_us <= 0:
             self._sleeping.set_result(None)
         elif left_us < math.inf:
-            self._timer = self._loop.call_later(left_us / 1e6, self._look)
+            self._timer = self.loop.call_later(left_us / 1e6, self._look)
 
     def in_thread(self) -> None:
         """Block this thread."""

@@ -9,7 +9,6 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import parse_quotas
-from benchmarks import adaptive
 from benchmarks.apps.shapes import SHAPES, Case, build
 from benchmarks.calls import Calls, calls_of, row
 from benchmarks.processes.direct_client import DirectClient, address_of, receive, scope_of
@@ -86,12 +85,3 @@ def test_a_visit_sends_one_request_from_each_client() -> None:
     answer = asyncio.run(DirectClient(app, {}).visit(first=5, clients=3, at_once=2, times=2, warm=[1, 2]))
     assert seen == [address_of(client) for client in (1, 2, 5, 6, 7, 5, 6, 7)]
     assert (answer["requests"], answer["statuses"]) == (6, {"RuntimeError: broken": 6})
-
-
-def test_a_row_of_the_adaptive_benchmark() -> None:
-    """A library, a server and a process: what was served, refused, lost and stuck, and the CPU time."""
-    name, permitted, refused, part, lost, stuck, cpu = adaptive.measure("no limiter", "hidden", 1, 1.0)
-    assert name == "no limiter, 1"
-    assert float(permitted) > 0.0
-    assert (refused == lost, float(part) < 100.0, stuck) == (True, True, "0")
-    assert int(cpu) > 0

@@ -23,12 +23,6 @@ def test_requests_go_at_their_quota(client: Client) -> None:
     assert [answer.text for answer in answers] == ["hello"] * 3
 
 
-def test_each_host_has_its_own_bucket(client: Client) -> None:
-    """That is the default key."""
-    client.get(URL, OTHER, URL, OTHER)
-    assert client.service.times == [0.0, 0.0, 0.1, 0.1]
-
-
 @pytest.mark.parametrize(
     ("options", "times"),
     [

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from asgi_ratelimit.headers import parse
-from asgi_ratelimit.outbound.pauses import LONGEST_PAUSE, pause_of
+from asgi_ratelimit.outbound.pauses import pause_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 
@@ -39,19 +36,3 @@ def test_forms_of_retry_after(status: int, headers: dict[str, str], seconds: flo
 def test_invalid_values_are_ignored(text: str) -> None:
     """As are pauses of more than a day, and what only Python takes for a number."""
     assert pause_of(429, {"retry-after": text}, NOW) is None
-
-
-@given(st.from_regex(r"[-+]?[0-9_]{1,4}(\.[0-9_]{1,3})?(e[0-4_])?|[0-9１０٣_]{1,4}", fullmatch=True))
-def test_a_number_of_seconds_is_one_for_every_transport(text: str) -> None:
-    """What an ``AdaptiveTransport`` does not read as a number is none here either."""
-    read = parse(429, {"retry-after": text}, now=NOW, max_delay=LONGEST_PAUSE).retry_after
-    pause = pause_of(429, {"retry-after": text}, NOW)
-    assert pause == read or (pause is None and read == LONGEST_PAUSE)
-
-
-@given(st.text(), st.text(), st.text())
-def test_any_header_gives_a_pause_or_none(after: str, milliseconds: str, date: str) -> None:
-    """No text raises, and no pause is longer than the longest."""
-    headers = {"retry-after": after, "retry-after-ms": milliseconds, "date": date}
-    pause = pause_of(429, headers, NOW)
-    assert pause is None or 0 <= pause <= LONGEST_PAUSE

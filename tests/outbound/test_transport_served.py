@@ -56,15 +56,3 @@ def test_a_stream_that_is_left_early(service: Uvicorn, module: Any) -> None:
     asyncio.run(main())
     assert [len(body) >= 1000 for body in settle.bodies] == [True, True]
     assert left(store) == 900
-
-
-def test_requests_share_redis(service: Uvicorn, module: Any, redis_url: str) -> None:
-    """Many at once, by tasks, over one store in Redis."""
-    transport = PacedTransport(module.AsyncHTTPTransport(), "1000/s burst 20", concurrency=10, store=redis_url)
-
-    async def main() -> list[int]:
-        async with module.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
-            answers = await asyncio.gather(*[client.get(f"{service.url}/usage") for _ in range(100)])
-            return [answer.status_code for answer in answers]
-
-    assert asyncio.run(main()) == [200] * 100

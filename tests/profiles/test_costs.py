@@ -158,12 +158,6 @@ def test_the_formula() -> None:
     assert learned(100, [20], weight=1)("a") == pytest.approx(100 * (0.2 + 0.8))
 
 
-def test_each_group_is_learned_apart() -> None:
-    """One model says nothing about another."""
-    cost = learned(100, [20] * 200)
-    assert (round(cost("a")), cost("b")) == (20, 100)
-
-
 def test_only_the_groups_learned_last_are_kept() -> None:
     """So memory is bounded, whatever the groups are."""
     cost = LearnedEstimate(lambda request: 100, by=lambda request: request, max_groups=2)

@@ -83,10 +83,12 @@ class Service:
 class Caller:
     """A client over one adaptive transport to one service, on a clock that moves with what it waits for."""
 
+    store_on: Callable[[SteppedClock], Any] = staticmethod(lambda clock: MemoryStore(clock=clock))
+
     def __init__(self, script: Script, *, latency: float = 0.1, profile: Any = BUCKETS, **options: Any) -> None:
         self.clock = SteppedClock()
         self.service = Service(self.clock, script, latency)
-        store = options.pop("store", None) or MemoryStore(clock=self.clock)
+        store = options.pop("store", None) or self.store_on(self.clock)
         self.transport = AdaptiveTransport(self.service, profile=profile, store=store, **options)
 
     def run(self, main: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:

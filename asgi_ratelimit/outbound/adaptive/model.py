@@ -16,12 +16,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from ...headers import ServerLimit, ServerLimits
 from ...hooks import ChangeKind
 from ...profiles import Profile
 from ...profiles.definitions import NO_ROUTES
 from ...quotas import SECOND_US
+from ...waiting.drivers import WakeUp
 from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, ReportedBucket
 from .hidden import HiddenBucket, Outcome, hidden_buckets
 
@@ -141,7 +143,7 @@ class Host:
         return self.profile.routes != NO_ROUTES
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Call:
     """A request that waits, or is under way.
 
@@ -177,6 +179,7 @@ class Model:
 
     def __init__(self, profile: Profile, on_change: OnChange, *, has_quota: bool = False) -> None:
         self.hosts: OrderedDict[str, Host] = OrderedDict()
+        self._by_loop: dict[Any, WeakSet[Call]] = {}
         self._profile = profile
         self._on_change = on_change
         self._has_quota = has_quota
@@ -194,6 +197,18 @@ class Model:
         host.routes.move_to_end(key)
         self.hosts.move_to_end(host_name)
         return Call(host, route, path, deadline_us, deadline_us)
+
+    def begin(self, call: Call, wake_up: WakeUp, now_us: float) -> None:
+        """Let a request be woken by this. Requests on event loops that are closed meanwhile can never go on: they end.
+
+        Their tasks may still be referred to, so that nothing else ends them.
+        """
+        call.wake_up = wake_up
+        call.wake(math.inf)
+        self._by_loop.setdefault(wake_up.loop, WeakSet()).add(call)
+        for loop in [each for each in self._by_loop if each is not None and each.is_closed()]:
+            for gone in self._by_loop.pop(loop):
+                (self.died if gone.is_sent else self.left)(gone, now_us)
 
     def ask(self, call: Call, now_us: float, *, is_first: bool = False) -> None:
         """Admit a request, or let it wait behind all others of its route, or, if it ``is_first``, before them."""
@@ -315,7 +330,7 @@ class Model:
 
     def _new_host(self, name: str, now_us: float) -> Host:
         _forget(self.hosts, now_us, MAX_HOSTS)
-        quota = (Bucket("declared quota"),) if self._has_quota else ()
+        quota = (Bucket("declared quota", asking=1.0),) if self._has_quota else ()
         hidden = hidden_buckets(self._profile)
         host = self.hosts[name] = Host(name, self._profile, PioneerBucket(EVERYTHING), hidden, quota)
         if not host.has_routes:

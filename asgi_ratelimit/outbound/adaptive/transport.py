@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -113,8 +112,7 @@ class AdaptiveTransport(WrappingTransport):
         name = url.host if url.port is None else f"{url.host}:{url.port}"
         with self._locked as model:
             call = model.call(name, request.method, url.path, now_us + self._longest_s * SECOND_US, now_us)
-        call.wake_up = WakeUp(self._slots.clock)
-        call.wake(math.inf)
+            model.begin(call, WakeUp(self._slots.clock), now_us)
         attempts, waited_us = 0, 0.0
         while True:
             since_us = self._now_us()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,8 +11,23 @@ import pytest
 
 from asgi_ratelimit import PaceTimeout
 from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
+from tests.support.redis_on_clock import RedisOnClock
 
 OTHER = "/channels/2/messages"
+
+
+@pytest.fixture(autouse=True, params=["memory", "redis"])
+def each_store(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, unwatched: None, unpublished: None
+) -> Iterator[None]:
+    """Callers use each kind of store in turn."""
+    stores: list[RedisOnClock] = []
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        monkeypatch.setattr(Caller, "store_on", lambda _, clock: stores.append(RedisOnClock(url, clock)) or stores[-1])
+    yield
+    for store in stores:
+        store.close()
 
 
 def test_an_unknown_bucket_sends_one_pioneer() -> None:

@@ -169,3 +169,14 @@ def test_equal_processes_get_equal_parts_of_what_is_never_reported() -> None:
     assert processes.served.total() >= 0.95 * 20 * 20
     assert min(processes.served.values()) >= 0.7 * max(processes.served.values())
     assert processes.longest <= 6.0
+
+
+def test_many_routes_under_a_declared_quota() -> None:
+    """They ask in turn, and not all of them for each slot: a request is one take, and its answer another one."""
+    processes = Processes([0.001], Unreported, profile="discord", quota="18/s")
+
+    async def main() -> None:
+        await asyncio.gather(*[processes.clients[0].get(f"/channels/{number}/messages") for number in range(200)])
+
+    processes.clock.run(main())
+    assert processes.stores[0].takes <= 2.1 * 200

@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit.profiles import Ban
+from asgi_ratelimit import MemoryStore
+from asgi_ratelimit.profiles import Ban, Profile, gradient
 from tests.stand_ins.discord_server import Discord
-from tests.support.adaptive_clients import BUCKETS, CHANNEL, Caller, bucket_headers
+from tests.support.adaptive_clients import BUCKETS, CHANNEL, HOST, Caller, bucket_headers
+from tests.support.store_elsewhere import StoreElsewhere
 
 OTHER = "/channels/2/messages"
 
@@ -135,3 +137,24 @@ def test_buckets_are_forgotten() -> None:
         return len(caller.transport.state())
 
     assert caller.run(main) <= 51
+
+
+@pytest.mark.parametrize(
+    ("seconds", "profile"), [(0.5, BUCKETS), (0.05, BUCKETS), (1.1, gradient(1, 2))], ids=["queued", "asking", "sent"]
+)
+def test_requests_on_a_closed_event_loop_hold_nobody_up(seconds: float, profile: Profile) -> None:
+    """Although their tasks are still referred to."""
+
+    class Away(Caller):
+        store_on = staticmethod(lambda clock: StoreElsewhere(MemoryStore(clock=clock), 0.1))
+
+    caller = Away(lambda path, number: (200, bucket_headers(0 if number == 1 else 4, 1)), profile=profile)
+    loop, since = caller.clock.event_loop(), caller.clock.now
+    client = httpx.AsyncClient(transport=caller.transport, base_url=HOST, timeout=None)
+    held = [loop.create_task(client.get(CHANNEL)) for _ in range(4)]
+    loop.run_until_complete(asyncio.sleep(seconds))
+    loop.close()
+    assert caller.get(*[CHANNEL] * 3) == [200] * 3
+    assert caller.clock.now - since < 15
+    for task in held:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -12,17 +11,9 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.adaptive_clients import CHANNEL, HOST, Caller, bucket_headers
+from tests.support.adaptive_clients import CHANNEL, HOST, Caller
 from tests.support.redis_server import RedisServer
 from tests.support.simulated_fleet import Server
-
-OTHER = "/channels/2/messages"
-
-
-def refuses_first(path: str, number: int) -> Any:
-    """A service that refuses its first request, for a bucket of one channel."""
-    refusal = 429, bucket_headers(0, 0.5, retry_after_ms="500", x_ratelimit_scope="user")
-    return refusal if number == 1 else (200, bucket_headers(4, 1))
 
 
 def test_a_slot_of_the_quota_is_not_lost_to_a_pause() -> None:
@@ -61,26 +52,6 @@ def test_a_request_that_leaves_late_moves_those_behind_it() -> None:
     times = caller.service.times
     assert all(later - earlier >= 0.0999 for earlier, later in pairwise(times))
     assert times[-1] > 0.5
-
-
-@pytest.mark.anyio
-async def test_a_pause_is_shared_over_redis(redis_url: str) -> None:
-    """By transports with connections of their own, as in two processes."""
-    times: list[float] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        times.append(time.monotonic())
-        status, headers = refuses_first(request.url.path, len(times) - 1)
-        return httpx.Response(status, headers=headers)
-
-    transports = [
-        AdaptiveTransport(httpx.MockTransport(answer), profile="discord", store=redis_url, retries=0) for _ in range(2)
-    ]
-    async with httpx.AsyncClient(transport=transports[0]) as one, httpx.AsyncClient(transport=transports[1]) as two:
-        await two.get(HOST + CHANNEL)
-        assert (await one.get(HOST + CHANNEL)).status_code == 429
-        assert (await two.get(HOST + CHANNEL)).status_code == 200
-    assert times[2] - times[1] >= 0.49
 
 
 @pytest.mark.anyio

@@ -16,8 +16,6 @@ import httpx2
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport
-from asgi_ratelimit.profiles import aimd
-from tests.stand_ins.counting_server import counting_server
 from tests.stand_ins.discord_server import discord_server
 from tests.stand_ins.reporting.github_server import github_server
 from tests.stand_ins.reporting.ietf_server import ietf_server
@@ -97,14 +95,6 @@ def test_a_secondary_limit_is_waited_for(module: Any, with_async: bool) -> None:
     """No header shows it. Whoever is refused waits as long as the answer says, and is served then."""
     with github_server(points=10, points_period=1, limit=1000) as server:
         assert send(module, with_async, server.url, CALLS["github"], 12, profile="github", retries=5) >= 1
-
-
-@CLIENTS
-def test_a_hidden_rate_is_searched_for(module: Any, with_async: bool) -> None:
-    """All are served in the end, although the server says nothing."""
-    with counting_server("bucket", 40, burst=5, unit="never") as server:
-        profile = aimd(1, 200, start=80)
-        assert send(module, with_async, server.url, CALLS["ietf"], 30, profile=profile, retries=20) <= 30
 
 
 class InThreads(httpx.AsyncBaseTransport):
