@@ -47,8 +47,7 @@ class Unawaited:
         return self._coroutine.__await__()
 
     def __bool__(self) -> bool:
-        name = self.__name__
-        raise TypeError(f"{name} lacks its await, and would let everybody pass: if await limiter.{name}(key)")
+        raise TypeError(f"{self.__name__} lacks its await, so everybody passes: if await limiter.{self.__name__}(key)")
 
 
 def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -316,7 +315,7 @@ class Limiter:
         It is counted, and passed to hooks.
         """
         if self.live.word is not None:
-            return (yield self.let_pass(take, self.live.word))  # type: ignore[no-any-return]  # a step has any result
+            return (yield CallStore(self.store, self._decide(take, self.live.word)))  # type: ignore[no-any-return]
         decision, since_ns = None, monotonic_ns()
         self.hooks.queued(self.name, 1)
         try:
@@ -327,14 +326,10 @@ class Limiter:
         finally:
             self.hooks.queued(self.name, -1)
             if decision is not None:
-                self.count(decision)
+                self._counts.count((decision,))
                 if self._is_observed:
                     self.hooks(Event(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS))
         return decision
-
-    def let_pass(self, take: Take, word: str) -> CallStore:
-        """The step whose result is the decision of a take under this word of an override."""
-        return CallStore(self.store, self._decide(take, word))
 
     async def _decide(self, take: Take, word: str | None = None) -> Decision:
         """The decision of the store, which is counted and passed to hooks; a ``word`` of an override lets it pass."""
@@ -347,14 +342,10 @@ class Limiter:
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
             decision = replace(decision, shadow=True)
-        self.count(decision)
+        self._counts.count((decision,))
         if self._is_observed:
             self.hooks(Event(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS))
         return decision if word is None else counted(decision)
-
-    def count(self, decision: Decision) -> None:
-        """Count a decision for the names of its charges."""
-        self._counts.count((decision,))
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
         return Take(self.charges(key, cost), max_wait_of(max_delay), operation=operation)
