@@ -157,7 +157,7 @@ function showKeys() {
   const rows = some.map((key) => {
     const button = element("button", { type: "button", className: "small", "data-id": key.id, "data-rule": key.rule, "aria-label": `Actions for ${nameOf(key)} of ${key.rule}` }, "Actions");
     return element("tr", {},
-      keyCell(key, key.since ? `${key.rule}, refused since ${minute(key.since)}` : key.rule),
+      keyCell(key, key.since ? `${key.rule}, ${isShadow(key.rule) ? "would be refused" : "refused"} since ${minute(key.since)}` : key.rule),
       element("td", { className: "number" }, count(key.requests)),
       element("td", { className: key.refused ? "number refused" : "number none" }, count(key.refused)),
       element("td", { className: "actions" }, button));
@@ -189,6 +189,7 @@ async function search() {
   if (state) showKeys();
 }
 
+const isShadow = (name) => state.rules.some((rule) => rule.name === name && rule.shadowed && !rule.refused);
 const nameOf = (key) => key.key ?? key.id;
 
 // A key and what stands below it; a key that is not shown has a stand-in, which is the same everywhere.
