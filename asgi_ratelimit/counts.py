@@ -4,7 +4,8 @@ Requests add to the counts, and once a second they are written into the store, s
 A store in memory is read in this process alone, so a decision in a new second, or a reader, has them written. For a
 store on a server, the background loop does so, because an event loop of the program may end early.
 
-The document of a minute has a part for each process. A part holds recordings too: how many requests some clients sent
+The document of a minute has a part for each process, and so has that of an hour, whose parts are written once a minute.
+A part of a minute holds recordings too: how many requests some clients sent
 in each second, so that another limit can be tried on it. Clients are recorded whole or not at all: those whose checksum
 is below a bound, which is the same in every process. A rule with too many of them lowers the bound, and forgets the
 others. No key is recorded, only its checksum.
@@ -39,7 +40,7 @@ from .logs import FailureLog
 from .quota_text import RESERVED_NAMES, as_text
 from .quotas import SECOND_US
 from .stores import ByStore, Store
-from .stores.base import owned
+from .stores.base import Documents, owned
 from .stores.documents import MAX_BYTES, shared_time
 from .stores.event_loops import keep
 from .waiting.drivers import background_loop, reset_in_child, run_in_place
@@ -150,8 +151,8 @@ class BesideStore(Repeating):
 # The version of what is written; a reader leaves out what has another one.
 FORMAT = 3
 
-# The number of minutes that can be read back.
-MINUTES = 60
+# The number of minutes and of hours that can be read back.
+MINUTES, HOURS = 60, 24
 
 # The number of requests of a rule that are remembered until they are collected.
 LATEST = 1024
@@ -182,9 +183,9 @@ def added(numbers: Numbers, more: Numbers) -> Numbers:
     return tuple(map(add, numbers, more))
 
 
-def document_of(minute: int) -> str:
-    """The name of the document of a minute since the epoch."""
-    return f"counts:{minute}"
+def document_of(number: int) -> str:
+    """The name of the document of a minute since the epoch, or of an hour: no number belongs to both before 5000."""
+    return f"counts:{number}"
 
 
 class RuleCounts:
@@ -206,6 +207,12 @@ class RuleCounts:
         """What was counted since the last call; other threads may count meanwhile."""
         before, self._collected = self._collected, tuple(self.numbers)
         return tuple(map(sub, self._collected, before))
+
+    def latest(self, numbers: Numbers) -> tuple[Counter[str], Counter[str]]:
+        """The requests and the refusals by bucket among so many that were collected; they are forgotten then."""
+        admitted, refused, shadowed, *_ = numbers
+        refusals = _emptied(self.refusals, refused + shadowed)
+        return _emptied(self.requests, admitted + refused + shadowed), refusals
 
 
 @dataclass(slots=True)
@@ -254,14 +261,15 @@ class Recording:
 
 
 @dataclass(slots=True)
-class Minute:
-    """Everything that one process has counted in a minute since the epoch.
+class Span:
+    """Everything that one process has counted in a minute or an hour since the epoch; what is written lasts ``lasts``.
 
-    ``seconds`` are the counts of requests, each of which counts once, however many rules it has. ``keys`` are the
-    refusals and requests of rules by bucket.
+    ``seconds`` are the counts of requests, each of which counts once, however many rules it has; in an hour, they are
+    those of its minutes. ``keys`` are the refusals and requests of rules by bucket. Only a minute has recordings.
     """
 
     number: int
+    lasts: float
     rules: dict[str, Numbers] = field(default_factory=dict)
     seconds: dict[int, Numbers] = field(default_factory=dict)
     keys: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -271,26 +279,25 @@ class Minute:
     # Whether it is to be written.
     has_news: bool = False
 
-    def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
-        """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
-        admitted, refused, shadowed, *_ = numbers
-        refusals = _emptied(counts.refusals, refused + shadowed)
-        requests = _emptied(counts.requests, admitted + refused + shadowed)
+    def add(self, name: str, numbers: Numbers, requests: Counter[str], refusals: Counter[str]) -> None:
+        """Add the counts of a rule, and its requests and refusals by bucket."""
         self.rules[name] = added(self.rules.get(name, NONE), numbers)
-        recording = self.recordings.setdefault(name, Recording())
-        recording.add(second, requests, MOST_CELLS // len(self.rules))
         for bucket in requests | refusals:
             before = self.keys.get((name, bucket), (0, 0))
             self.keys[name, bucket] = before[0] + refusals[bucket], before[1] + requests[bucket]
         if len(self.keys) > MOST_KEYS:
             self.keys = dict(self._worst(LEFT_KEYS))
 
+    def record(self, name: str, second: int, requests: Counter[str]) -> None:
+        """Record the requests of a rule in one second of a minute."""
+        self.recordings.setdefault(name, Recording()).add(second, requests, MOST_CELLS // len(self.rules))
+
     def _worst(self, most: int) -> list[tuple[tuple[str, str], tuple[int, int]]]:
         """The keys with the most refusals, and of equal ones those with the most requests."""
         return sorted(self.keys.items(), key=itemgetter(1), reverse=True)[:most]
 
     def content(self, values: Mapping[str, Any]) -> bytes:
-        """This minute as the part of a document, with other ``values``: JSON, and the recordings after a line break.
+        """This span as the part of a document, with other ``values``: JSON, and the recordings after a line break.
 
         All recordings are written once the minute is over or if they are small, otherwise none.
         """
@@ -335,7 +342,7 @@ def recording_in(content: bytes, name: str) -> Recording | None:
     return Recording(read[0], Counter({(client, second): count for client, second, count in read[1]}))
 
 
-# What one process has counted in one minute, read back: the values of ``Minute.content``.
+# What one process has counted in one minute or hour, read back: the values of ``Span.content``.
 # Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
 Part: TypeAlias = dict[str, Any]
 
@@ -357,8 +364,8 @@ _VALUES = {
 _QUEUE, _LEARNED = (str, int), (str, str, float, float, int, int, int)
 
 
-def part_of(content: bytes, minute: int) -> Part | None:
-    """The part in these bytes; ``None`` unless it belongs to that minute, and holds all that readers rely on.
+def part_of(content: bytes, number: int) -> Part | None:
+    """The part in these bytes; ``None`` unless it belongs to that minute or hour, and holds all that readers rely on.
 
     Of the rows of queues and servers, those that are not right are left out.
     """
@@ -366,7 +373,7 @@ def part_of(content: bytes, minute: int) -> Part | None:
     try:
         part = json.loads(head)
         json.dumps(part, ensure_ascii=False).encode()  # half a character is no text
-        if part["format"] != FORMAT or part["minute"] != minute:
+        if part["format"] != FORMAT or part["minute"] != number:
             return None
         if not all(_fits(part[name], shape) for name, shape in _VALUES.items()):
             return None
@@ -377,6 +384,12 @@ def part_of(content: bytes, minute: int) -> Part | None:
     queues = [row for row in part["outbound"] if _fits(row, _QUEUE)]
     learned = [row for row in part["outbound"] if _fits(row, _LEARNED)]
     return {**part, "queues": queues, "learned": learned, "recordings": recordings}
+
+
+async def parts_of(documents: Documents, number: int) -> dict[str, Part]:
+    """The parts of all processes of a minute or an hour. Raises ``StoreError``."""
+    contents = await documents.read_parts(document_of(number))
+    return {process: part for process, content in contents.items() if (part := part_of(content, number))}
 
 
 def _fits(value: Any, shape: Any) -> bool:
@@ -399,8 +412,8 @@ def _fits(value: Any, shape: Any) -> bool:
 # The places of the counts in ``Numbers``.
 ADMITTED, REFUSED, SHADOWED, DEGRADED, FAILED = range(5)
 
-# Seconds after which a written minute is gone.
-LASTS = 3900.0
+# Seconds after which a written minute, or an hour, is gone.
+LASTS, HOUR_LASTS = 3900.0, 90_000.0
 
 # The most rows of queues and servers, and the longest text in one: servers invent names of limits.
 MOST_ROWS, LONGEST_TEXT = 200, 200
@@ -425,10 +438,10 @@ class Counts(BesideStore):
         self._due_us = 0.0 if is_written_here else math.inf
         # When that came which is still to be collected.
         self._second = 0
-        # The current minute, and before it those that are over, and whose last write has not succeeded yet.
-        self._minutes = [Minute(0)]
+        # The current hour and minute, and before them those that are over, and whose last write has not succeeded yet.
+        self._spans = [Span(0, HOUR_LASTS), Span(0, LASTS)]
         # The waits for the store in the current minute.
-        self.waits = self._minutes[0].waits
+        self.waits = self._spans[-1].waits
         self._outbound: list[list[Any]] = []
         self._is_writing = Lock()
 
@@ -494,36 +507,43 @@ class Counts(BesideStore):
         for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
             self._collect(*divmod(second, 60))
         self._second = int(now)
+        is_last = not (self.is_running or self.in_process)
         with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer
-            for minute in self._minutes:
-                if minute.has_news:
-                    await self._write(minute)
+            for span in self._spans:
+                if span.has_news or (is_last and span.seconds):
+                    await self._write(span)
         return max(1 - self.time.now_us() % SECOND_US / SECOND_US, 0.1)
 
     def _collect(self, number: int, second: int) -> None:
-        """Add what was counted since the last call to a minute.
+        """Add what was counted since the last call to a minute and its hour.
 
-        The minute before is written once more, now that it is over: with all of its recordings.
+        Both are written once the minute is over: the minute once more, with all of its recordings.
         """
-        minute = self._minutes[-1]
+        hour, minute = self._spans[-2:]
         if number != minute.number:
             minute.is_over = minute.has_news = bool(minute.seconds)
-            minute = Minute(number)
-            unwritten = [each for each in self._minutes if each.has_news]
-            self._minutes, self.waits = [*unwritten, minute][-MINUTES:], minute.waits
+            hour.has_news = hour.has_news or minute.has_news
+            current = hour if number // 60 == hour.number else Span(number // 60, HOUR_LASTS)
+            unwritten = [each for each in self._spans if each.has_news and each is not current]
+            hour, minute = current, Span(number, LASTS)
+            self._spans, self.waits = [*unwritten, hour, minute][-MINUTES:], minute.waits
         requests = self._requests.collect()
         if any(requests):
-            minute.seconds[second] = added(minute.seconds.get(second, NONE), requests)
+            for span, place in ((minute, second), (hour, number % 60)):
+                span.seconds[place] = added(span.seconds.get(place, NONE), requests)
             minute.has_news = True
         for name, rule in list(self.rules.items()):
             numbers = rule.collect()
             if any(numbers):
-                minute.add(name, second, numbers, rule)
+                sent, refused = rule.latest(numbers)
+                for span in (minute, hour):
+                    span.add(name, numbers, sent, refused)
+                minute.record(name, second, sent)
         outbound = _outbound_rows()
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True
 
-    async def _write(self, minute: Minute) -> None:
+    async def _write(self, span: Span) -> None:
         quotas: defaultdict[str, list[str]] = defaultdict(list)
         penalties = []
         for name, quota in owned(self._owner()):
@@ -532,9 +552,9 @@ class Counts(BesideStore):
             else:
                 quotas[name].append(as_text(quota))
         values = {**self._process, "quotas": quotas, "penalties": penalties, "outbound": self._outbound}
-        part = str(self._process["process"]), minute.content(values)
-        await self.documents.write_part(document_of(minute.number), *part, seconds=LASTS)
-        minute.has_news = False
+        part = str(self._process["process"]), span.content(values)
+        await self.documents.write_part(document_of(span.number), *part, seconds=span.lasts)
+        span.has_news = False
 
 
 def _outbound_rows() -> list[list[Any]]:

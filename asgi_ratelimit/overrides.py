@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from threading import RLock
+from types import NoneType
 from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
@@ -83,13 +84,18 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of what applies under a name: ``before`` and ``after`` are overrides, or ``None`` for none."""
+    """A change of what applies under a name: ``before`` and ``after`` are overrides, or ``None`` for none.
+
+    For an action on a ``key`` they are the same, and ``action`` says what was done: ``"blocked for 1 hour"``.
+    """
 
     name: str
     at: float
     by: str | None
     before: Override | None
     after: Override | None
+    key: str | None = None
+    action: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +106,17 @@ class Document:
     overrides: Mapping[str, Override]
     history: tuple[Change, ...]
 
-    def changed(self, name: str, override: Override | None, by: str | None, now: float) -> Document:
-        """The document with another override, or none, under a name; those that have ended are left out."""
+    def changed(self, name: str, override: Override | None, by: str | None, now: float, *action: str) -> Document:
+        """The document with another override, or none, under a name; those that have ended are left out.
+
+        With an ``action``, which is a key and what was done to it, the override stays.
+        """
         overrides = {each: old for each, old in self.overrides.items() if old.lives(now)}
         before = overrides.pop(name, None)
-        if override is not None:
-            overrides[name] = override
-        history = (*self.history, Change(name, now, by, before, override))[-LATEST_CHANGES:]
+        after = before if action else override
+        if after is not None:
+            overrides[name] = after
+        history = (*self.history, Change(name, now, by, before, after, *action))[-LATEST_CHANGES:]
         return Document(self.version + 1, overrides, history)
 
     def packed(self) -> bytes:
@@ -145,9 +155,11 @@ def _override(quota: Any, until: Any, by: Any, at: Any) -> Override:
     return Override(checked_quota(quotas), None if until is None else _time(until), checked_by(by), _time(at))
 
 
-def _change(name: Any, at: Any, by: Any, before: Any, after: Any) -> Change:
-    both = [None if each is None else _override(**each) for each in (before, after)]
-    return Change(checked_name(name), _time(at), checked_by(by), *both)
+def _change(name: Any, at: Any, by: Any, before: Any, after: Any, key: Any = None, action: Any = None) -> Change:
+    old, new = [None if each is None else _override(**each) for each in (before, after)]
+    if not isinstance(key, (str, NoneType)):
+        raise ValueError(f"{key!r} is not a key")
+    return Change(checked_name(name), _time(at), checked_by(by), old, new, key, checked_by(action))
 
 
 def _time(value: Any) -> float:
@@ -266,7 +278,7 @@ class Watch(BesideStore):
             return
         before, self.live = self.live, live
         self._notify(list(self._subscribers))
-        latest = {change.name: change for change in self._document.history}
+        latest = {change.name: change for change in self._document.history if change.action is None}
         for name, own in self.limit_texts().items():
             old, new = before.get(name), live.get(name)
             if old != new:
@@ -379,6 +391,11 @@ class Overrides:
         """Let the limits of the programs apply again, and return whether an override applied."""
         return await self._change(checked_name(name), None, checked_by(by))
 
+    async def note(self, name: str, key: str, action: str, *, by: str | None = None) -> None:
+        """Add an action on a key to the history, such as ``"blocked for 1 hour"``; no limit changes."""
+        action = checked_name(action, 'action="reset"')
+        await self._change(checked_name(name), None, checked_by(by), key[:LONGEST_TEXT], action)
+
     async def all(self) -> dict[str, Override]:
         """The overrides that apply now, by name."""
         _, document = await self._read()
@@ -408,16 +425,16 @@ class Overrides:
         except ValueError as error:
             raise StoreError(f"{error}: delete it, its key ends in :documents:{NAME}") from error
 
-    async def _change(self, name: str, override: Override | None, by: str | None) -> bool:
+    async def _change(self, name: str, override: Override | None, by: str | None, *action: str) -> bool:
         """Change the document, which others may also change; return whether there was an override before."""
         for _ in range(_ATTEMPTS):
             content, document = await self._read()
             now = self._watch.now
             before = document.overrides.get(name)
             had_one = before is not None and before.lives(now)
-            if override is None and not had_one:
+            if override is None and not had_one and not action:
                 return False
-            packed = document.changed(name, override, by, now).packed()
+            packed = document.changed(name, override, by, now, *action).packed()
             if await self._documents.replace(NAME, content, packed):
                 self._watch.received(packed)
                 return had_one

@@ -12,6 +12,7 @@ is never changed. Every kind is a queue: slots are booked in order, so what fits
 from .common import NEVER, NEVER_US, Booked
 from .fixed_window import FixedWindowState
 from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
+from .replaying import refused_at
 from .rolling_window import RollingWindowState
 from .take import (
     ALGORITHMS,
@@ -49,6 +50,7 @@ __all__ = [
     "place_of",
     "read",
     "read_own",
+    "refused_at",
     "reset_us",
     "settle",
     "stamp_of",

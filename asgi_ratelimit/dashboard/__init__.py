@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from importlib.resources import files
 from urllib.parse import parse_qsl
 
@@ -62,7 +61,6 @@ TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8
 """Their types, by the ends of their names."""
 
 
-@cache
 def content(name: str) -> bytes:
     """The content of a file of the page."""
     return files(__package__).joinpath("assets", name).read_bytes()
@@ -74,9 +72,9 @@ def dashboard(store: Store | str, *, allow: Allow, show_keys: bool = False, by: 
 
     ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
     page, and change limits; anything but ``True`` is answered with 403. Keys are shown as hashes, or as they are with
-    ``show_keys``. ``by(request)``, sync or async, returns the name that the history of changes shows, ``"page"`` by
-    default; if it fails, the failure is logged, and the history shows no name. Requests to the page are limited like
-    any others: exempt them with ``Rule("/limits/{path:path}", None)``.
+    ``show_keys``. ``by(request)``, sync or async, returns the name that the history of changes shows, by default that
+    of Basic authentication, or ``"page"``; if it fails, the failure is logged, and the history shows no name. Requests
+    to the page are limited like any others: exempt them with ``Rule("/limits/{path:path}", None)``.
     Raises ``ConfigurationError`` for invalid arguments, and for a store without documents.
     """
     given = store_of_limits(store, "dashboard(store, allow=is_admin)")
@@ -116,6 +114,8 @@ class Dashboard:
                 return await self._show(request, path.removeprefix("/"))
         except StoreError as error:
             return JSONResponse({"error": f"The store does not answer: {error}"}, 503)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, 400)
         return PlainTextResponse("Method Not Allowed", 405, headers={"allow": "GET, HEAD, POST"})
 
     async def _show(self, request: Request, name: str) -> Response:
@@ -126,19 +126,14 @@ class Dashboard:
             return response
         if name == "state":
             return Response(json.dumps(await self._state.read()), media_type="application/json")
+        asked = request.query_params
+        if name == "keys":
+            return JSONResponse(await self._state.search(asked.get("search", "")))
         if name == "what-if":
-            return await self._what_if(request)
+            return JSONResponse(await self._state.what_if(asked.get("rule", ""), as_quotas(asked.get("quota", ""))))
         if name in FILES:
             return Response(content(name), media_type=TYPES[name.rpartition(".")[2]])
         return PlainTextResponse("Not Found", 404)
-
-    async def _what_if(self, request: Request) -> Response:
-        name, text = request.query_params.get("rule", ""), request.query_params.get("quota", "")
-        try:
-            quotas = as_quotas(text)
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, 400)
-        return JSONResponse(await self._state.what_if(name, quotas))
 
     async def _change(self, request: Request, name: str) -> Response:
         """Carry out a form, if it was sent from the page."""
@@ -147,10 +142,7 @@ class Dashboard:
             return JSONResponse({"error": "This form was not sent from the page, or from one too old: reload it."}, 403)
         if action is None:
             return PlainTextResponse("Not Found", 404)
-        try:
-            done = await action(await _fields(request), await self._access.author(request))
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, 400)
+        done = await action(await _fields(request), await self._access.author(request))
         await self._state.read(is_fresh=True)
         return JSONResponse({"done": done})
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import hmac
 import math
 import secrets
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..buckets import escaped
 from ..errors import StoreError
 from ..inbound.user_functions import require_function
 from ..keys import client_ip
@@ -83,7 +84,7 @@ class Access:
     async def author(self, request: Request) -> str | None:
         """The name for the history. A failure gives no name: it must not keep an admin from a change."""
         try:
-            name = await called(self._by, request) if self._by else "page"
+            name = await called(self._by, request) if self._by else _basic_user(request) or "page"
             return checked_by(None if name is None else str(name))
         except HTTPException:
             raise
@@ -121,9 +122,16 @@ class Tokens:
             return False
         return hmac.compare_digest(_token(await self.secret(), session).encode(), token.encode())
 
-    async def name_of(self, bucket: str) -> str:
-        """A name for a bucket that reveals nothing of its key."""
-        return hmac.new(await self.secret(), b"bucket:" + bucket.encode(), sha256).hexdigest()[:12]
+    async def name_of(self, rule: str, bucket: str) -> str:
+        """A name for a key of a rule, which one of its buckets holds, that reveals nothing of the key."""
+        text = f"bucket:{escaped(rule)}:{bucket[bucket.index('{') :]}"
+        return hmac.new(await self.secret(), text.encode(), sha256).hexdigest()[:12]
+
+
+def _basic_user(request: Request) -> str:
+    """The user by whose password ``allow`` has let somebody in, if it is one of HTTP's Basic authentication."""
+    kind, _, credentials = request.headers.get("authorization", "").partition(" ")
+    return b64decode(credentials).decode().partition(":")[0] if kind.lower() == "basic" else ""
 
 
 def _token(secret: bytes, session: str) -> str:
@@ -135,10 +143,7 @@ def is_same_origin(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    try:
-        origin = urlsplit(request.headers.get("origin", "")).netloc
-    except ValueError:  # no browser sends this
-        return False
+    origin = request.headers.get("origin", "").partition("://")[2]
     return bool(origin) and origin == request.headers.get("host")
 
 

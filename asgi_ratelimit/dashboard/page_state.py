@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 
+from ..buckets import bucket
 from ..clock import monotonic_us
-from ..counts import recording_in
 from ..decision import Charge
 from ..inbound import Blocks
 from ..overrides import Change, Override, Overrides, quotas_under
@@ -19,25 +19,21 @@ from ..quotas import Quota
 from ..stores import Store, reset
 from ..stores.base import owned
 from .access import Tokens
-from .summaries import KeyCounts, RuleSummary, Summaries, Summary, estimate
+from .summaries import KeyCounts, Summaries, Summary, estimate
 
-SHOWN_KEYS = 20
-SHOWN_CHANGES = 20
+SHOWN = 20
+"""The most keys, and the most changes, that are shown."""
+
+MOST_BLOCKS = 64
+"""The most keys that are looked at for a block: those of actions, and the most refused ones."""
 REREAD_US = 250_000.0
 """The state is read again once it is older than this, however many pages show it."""
 
 Fields: TypeAlias = Mapping[str, str]
-Action: TypeAlias = Callable[[Fields, str | None], Awaitable[str]]
-"""Takes the fields of a form and who sent it, and returns a sentence that says what was done.
-
-It raises ``ValueError`` for invalid fields, and may raise ``StoreError``.
-"""
-
 ACTIONS = ("set", "unset", "reset", "block", "lift")
 """The names of the forms."""
 
-_NO_RULE = "no process on this store has a rule of this name"
-_NO_PENALTY = 'the rule has no Penalty, and checks for no blocks, Rule(..., penalty=Penalty("10 minutes", after=5))'
+_NO_PENALTY = 'has no Penalty, and so checks for no blocks: Rule(..., penalty=Penalty("10 minutes", after=5))'
 
 
 class PageState:
@@ -70,35 +66,60 @@ class PageState:
     async def what_if(self, name: str, quotas: Sequence[Quota]) -> dict[str, Any]:
         """What quotas would have refused of the requests of a rule in the last hour, as far as they are recorded."""
         await self._read()
-        parts = list(self._summaries.parts())
+        found = await run_in_threadpool(lambda: estimate(self._summaries.recordings(name), quotas))  # it takes long
+        return asdict(found)
 
-        def estimated() -> dict[str, Any]:  # reading the recordings takes long as well
-            recordings = [(minute, recording_in(part["recordings"], name)) for minute, part in parts]
-            return asdict(estimate([(minute, each) for minute, each in recordings if each is not None], quotas))
+    async def search(self, text: str) -> list[dict[str, Any]]:
+        """The keys of the last hour that contain a text; where keys are not shown, the one that is typed whole."""
+        keys = (await self._read()).keys
+        return await self._keys([key for key in keys if text == key.key or (self._show_keys and text in str(key.key))])
 
-        return await run_in_threadpool(estimated)
+    async def _keys(self, keys: Sequence[KeyCounts]) -> list[dict[str, Any]]:
+        return [{**asdict(key), **await self._named(key.rule, key.bucket, key.key)} for key in keys[:SHOWN]]
+
+    async def _named(self, name: str, bucket: str, key: str | None) -> dict[str, Any]:
+        """The id of a key of a rule, and the key itself if keys are shown."""
+        identity = await self._tokens.name_of(name, bucket)
+        return {"rule": name, "id": identity, "key": key if self._show_keys else None, "bucket": None}
 
     async def _as_json(self, read: Summary) -> dict[str, Any]:
         overrides, history, waits = await self._overrides.all(), await self._overrides.history(), read.waits
-        keys = [{**asdict(key), "id": await self._tokens.name_of(key.bucket)} for key in read.keys[:SHOWN_KEYS]]
-        for key in keys:
-            del key["bucket"]
-            key["key"] = key["key"] if self._show_keys else None
         times = {"takes": waits.count, "p50": waits.quantile(0.5), "p99": waits.quantile(0.99)}
         return {
             "now": read.now,
             "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
             "seconds": [[at, *numbers] for at, numbers in read.seconds.items()],
-            "store": {"kind": "memory" if self._store.in_process else "redis", **times},
-            "keys": keys,
-            "history": [_change(each) for each in history[:SHOWN_CHANGES]],
+            "store": {"kind": "memory" if self._store.in_process else "redis", "name": repr(self._store), **times},
+            "keys": await self._keys(read.keys),
+            "blocks": await self._blocks(read, history),
+            "history": [await self._change(each) for each in history[:SHOWN]],
+            "minutes": read.minutes,
+            "hours": read.hours,
             **{name: [asdict(row) for row in getattr(read, name)] for name in ("queues", "learned", "processes")},
         }
 
+    async def _change(self, change: Change) -> dict[str, Any]:
+        ends = {"before": _override(change.before), "after": _override(change.after)}
+        key = {} if change.key is None else await self._named(change.name, bucket("", change.key), change.key)
+        return {**asdict(change), **ends, "key": key or None}
+
+    async def _blocks(self, read: Summary, history: Sequence[Change]) -> list[dict[str, Any]]:
+        """The blocks that hold, as far as the last hour and the actions tell whom to look at."""
+        names, refused = _with_penalties(read), [(key.rule, key.key) for key in read.keys if key.refused]
+        keys = dict.fromkeys([*[(each.name, each.key) for each in history], *refused])
+        asked = [(name, key) for name, key in keys if key is not None and name in names]
+        looks = [Blocks(store=self._store, name=name).blocked_for(key) for name, key in asked[:MOST_BLOCKS]]
+        blocks = [each for each in zip(asked, await asyncio.gather(*looks)) if each[1] > 0]
+        return [{**await self._named(name, bucket("", key), key), "left": left} for (name, key), left in blocks]
+
     # The actions of the forms
 
-    def action(self, name: str) -> Action | None:
-        """The action of a form; ``None`` if there is no such form."""
+    def action(self, name: str) -> Callable[[Fields, str | None], Awaitable[str]] | None:
+        """The action of a form; ``None`` if there is no such form.
+
+        It takes the fields of the form and who sent it, and returns a sentence that says what was done. It raises
+        ``ValueError`` for invalid fields, and may raise ``StoreError``.
+        """
         return getattr(self, f"_{name}") if name in ACTIONS else None
 
     async def _set(self, fields: Fields, by: str | None) -> str:
@@ -114,31 +135,32 @@ class PageState:
         had_one = await self._overrides.unset(name, by=by)
         return f"{name} is as the program says" + ("" if had_one else ", as before")
 
-    async def _reset(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
+    async def _reset(self, fields: Fields, by: str | None) -> str:
         """Forget what a key has used of a rule."""
         name, key, row = await self._key(fields)
         buckets: list[Any] = [Charge(quota, key, 1, name) for quota in await self._quotas(name)]
-        buckets += [] if row is None else [row]  # a store needs no more than the bucket
-        if not buckets:
+        if not buckets and row is None:
             raise ValueError(f"no process on this store has a rule named {name!r}")
-        await reset(self._store, buckets)
+        await reset(self._store, buckets or [row])  # a store needs no more than the bucket
+        await self._overrides.note(name, key, "reset", by=by)
         return f"{_shown(fields)} has used nothing of {name} now"
 
-    async def _block(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
+    async def _block(self, fields: Fields, by: str | None) -> str:
         """Block a key of a rule for a while."""
         name, key, _ = await self._key(fields)
         lasts = _field(fields, "for")
-        is_new = await Blocks(store=self._store, name=name).block(key, lasts)
-        done = f"is blocked by {name} for {lasts}" if is_new else "was blocked already"
-        rule = await self._rule(name)
-        if rule is None or not rule.has_penalty:
-            done += f", but it can still send requests: {_NO_PENALTY if rule else _NO_RULE}"
-        return f"{_shown(fields)} {done}"
+        if name not in _with_penalties(await self._read()):
+            raise ValueError(f"{name} {_NO_PENALTY}")
+        if not await Blocks(store=self._store, name=name).block(key, lasts):
+            return f"{_shown(fields)} was blocked by {name} already"
+        await self._overrides.note(name, key, f"blocked for {lasts}", by=by)
+        return f"{_shown(fields)} is blocked by {name} for {lasts}"
 
-    async def _lift(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
+    async def _lift(self, fields: Fields, by: str | None) -> str:
         """Let a blocked key pass again."""
         name, key, _ = await self._key(fields)
         await Blocks(store=self._store, name=name).lift(key)
+        await self._overrides.note(name, key, "unblocked", by=by)
         return f"{_shown(fields)} is not blocked by {name}"
 
     async def _key(self, fields: Fields) -> tuple[str, str, KeyCounts | None]:
@@ -146,20 +168,20 @@ class PageState:
         identity = fields.get("id")
         if not identity:
             return _field(fields, "rule"), _field(fields, "key"), None
-        names = {await self._tokens.name_of(key.bucket): key for key in (await self._read()).keys}
+        names = {await self._tokens.name_of(key.rule, key.bucket): key for key in (await self._read()).keys}
         row = names.get(identity)
+        for change in [] if row else await self._overrides.history():
+            if change.key and identity == await self._tokens.name_of(change.name, bucket("", change.key)):
+                return change.name, change.key, None
         if row is None:
-            raise ValueError("this key is not among those of the last hour any more: type it")
+            raise ValueError("this key is not among those that the page knows any more: type it")
         if row.key is None:
             raise ValueError("the store holds only a hash of this key: type the key itself")
         return row.rule, row.key, row
 
-    async def _rule(self, name: str) -> RuleSummary | None:
-        return next((rule for rule in (await self._read()).rules if rule.name == name), None)
-
     async def _quotas(self, name: str) -> list[Quota]:
         """The quotas that a key of a rule may have used: those of the program, and those of an override."""
-        rule = await self._rule(name)
+        rule = next((rule for rule in (await self._read()).rules if rule.name == name), None)
         own = [quota for owner, quota in owned(self._store) if owner == name and quota.name not in RESERVED_NAMES]
         if not own and rule is not None and rule.quotas:
             own = list(as_quotas(rule.quotas))
@@ -168,8 +190,8 @@ class PageState:
         return list({(quota.name, quota.kind): quota for quota in [*own, *others]}.values())
 
 
-def _change(change: Change) -> dict[str, Any]:
-    return {**asdict(change), "before": _override(change.before), "after": _override(change.after)}
+def _with_penalties(read: Summary) -> set[str]:
+    return {rule.name for rule in read.rules if rule.has_penalty}
 
 
 def _override(override: Override | None) -> dict[str, Any] | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..algorithms import State, decide, most_at_once, unused
+from ..algorithms import refused_at
 from ..buckets import key_in
-from ..counts import ALL, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, document_of, part_of
-from ..decision import Charge
-from ..quotas import SECOND_US, Quota
+from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
+from ..quotas import Quota
 from ..stores import Store
 from ..stores.documents import documents, shared_time
 
@@ -20,7 +19,10 @@ RECENT_MINUTES = 5
 """The minutes whose waits for the store are summed up."""
 
 _FRESH = 2
-"""The newest minutes, which are read every time; of the others, one is read each time."""
+"""The newest minutes and hours, which are read every time; of the others, one is read each time."""
+
+Spans = Mapping[int, Mapping[str, Part]]
+"""What processes have counted, by minute or hour since the epoch, and by process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class RuleSummary:
     ``shadowed`` would have been refused without ``shadow``. ``degraded`` were decided without the store, and are among
     the others. ``failed`` are failures of a function of the program. ``quotas`` are the quotas of the programs, as
     text, and empty if they come from a function. ``minutes`` are the counts of each of the 60 minutes, the current one
-    last. ``has_penalty`` says whether the rule has a ``Penalty``: only such a rule checks for blocks.
+    last, and ``hours`` those of the 24 hours. ``has_penalty`` says whether the rule has a ``Penalty``: only such a rule
+    checks for blocks.
     """
 
     name: str
@@ -41,6 +44,7 @@ class RuleSummary:
     degraded: int
     failed: int
     minutes: tuple[Numbers, ...]
+    hours: tuple[Numbers, ...]
     has_penalty: bool = False
 
 
@@ -48,7 +52,8 @@ class RuleSummary:
 class KeyCounts:
     """A key of a rule, and about how many requests it sent in the last hour and how many of these were refused.
 
-    ``key`` is ``None`` if the store holds only a hash of it; ``bucket`` identifies it in any case.
+    ``key`` is ``None`` if the store holds only a hash of it; ``bucket`` is one of its buckets. ``since`` is the Unix
+    time of the first minute of the hour in which it was refused, or ``None``.
     """
 
     rule: str
@@ -56,6 +61,7 @@ class KeyCounts:
     key: str | None
     requests: int
     refused: int
+    since: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,8 @@ class ProcessSummary:
 class Summary:
     """All processes on a store, added up. ``now`` is the Unix time; ``waits`` are those of the last five minutes.
 
-    ``seconds`` are the counts of requests in each second of the last two minutes, by Unix time: each counts once.
+    A request counts once, however many rules it has, in ``seconds``, those of the last two minutes by Unix time, in
+    ``minutes`` and in ``hours``.
     """
 
     now: float
@@ -102,13 +109,15 @@ class Summary:
     keys: tuple[KeyCounts, ...]
     waits: WaitTimes
     seconds: Mapping[int, Numbers]
+    minutes: tuple[Numbers, ...]
+    hours: tuple[Numbers, ...]
     queues: tuple[QueueRow, ...]
     learned: tuple[LearnedRow, ...]
     processes: tuple[ProcessSummary, ...]
 
 
 class Summaries:
-    """Reads summaries of one store repeatedly; each one after the first costs three documents.
+    """Reads summaries of one store repeatedly; each one after the first costs six documents.
 
     Raises ``ConfigurationError`` for a store without documents.
     """
@@ -118,6 +127,7 @@ class Summaries:
         self._documents = documents(store)
         self._time = shared_time(store)
         self._minutes: dict[int, dict[str, Part]] = {}
+        self._hours: dict[int, dict[str, Part]] = {}
         self._reread = 0
 
     async def read(self) -> Summary:
@@ -125,21 +135,23 @@ class Summaries:
         counts_of(self._store).write_here()
         await self._time.look()
         now = self._time.now_us() / 1e6
-        wanted = range(int(now) // 60 - MINUTES + 1, int(now) // 60 + 1)
-        self._reread = (self._reread + 1) % MINUTES
-        again = {*wanted[-_FRESH:], wanted[self._reread]}
-        stale = [minute for minute in wanted if minute in again or minute not in self._minutes]
-        read = dict(zip(stale, await asyncio.gather(*map(self._read, stale))))
-        self._minutes = {minute: read.get(minute, self._minutes.get(minute, {})) for minute in wanted}
-        return _summed(now, self._minutes)
+        self._reread += 1
+        self._minutes = await self._renewed(self._minutes, int(now) // 60, MINUTES)
+        self._hours = await self._renewed(self._hours, int(now) // 3600, HOURS)
+        return _summed(now, self._minutes, self._hours)
 
-    def parts(self) -> Iterator[tuple[int, Part]]:
-        """The parts that were read last, each with its minute since the epoch."""
-        return ((minute, part) for minute, parts in self._minutes.items() for part in parts.values())
+    async def _renewed(self, known: dict[int, dict[str, Part]], latest: int, count: int) -> dict[int, dict[str, Part]]:
+        wanted = range(latest - count + 1, latest + 1)
+        again = {*wanted[-_FRESH:], wanted[self._reread % count]}
+        stale = [number for number in wanted if number in again or number not in known]
+        read = dict(zip(stale, await asyncio.gather(*[parts_of(self._documents, each) for each in stale])))
+        return {number: read.get(number, known.get(number, {})) for number in wanted}
 
-    async def _read(self, minute: int) -> dict[str, Part]:
-        contents = await self._documents.read_parts(document_of(minute))
-        return {process: part for process, content in contents.items() if (part := part_of(content, minute))}
+    def recordings(self, name: str) -> list[tuple[int, Recording]]:
+        """What was recorded of a rule in the minutes that were read last, each with its minute since the epoch."""
+        parts = [(minute, part) for minute, parts in self._minutes.items() for part in parts.values()]
+        found = [(minute, recording_in(part["recordings"], name)) for minute, part in parts]
+        return [(minute, recording) for minute, recording in found if recording is not None]
 
 
 async def summary(store: Store) -> Summary:
@@ -147,59 +159,71 @@ async def summary(store: Store) -> Summary:
     return await Summaries(store).read()
 
 
-def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
-    rows: defaultdict[str, list[Numbers]] = defaultdict(lambda: [NONE] * len(minutes))
+def _summed(now: float, minutes: Spans, hours: Spans) -> Summary:
     seconds = dict.fromkeys(range(int(now) - 120, int(now) + 1), NONE)
-    requests: Counter[tuple[str, str]] = Counter()
-    refused: Counter[tuple[str, str]] = Counter()
+    keys: dict[tuple[str, str], KeyCounts] = {}
     newest, waits = dict[str, dict[str, Any]](), WaitTimes()
     for place, (minute, parts) in enumerate(minutes.items()):
         for process, values in parts.items():
             newest[process] = values
-            for name, numbers in values["rules"].items():
-                rows[name][place] = added(rows[name][place], numbers)
             for second, *counts in values["seconds"]:
                 if minute * 60 + second in seconds:
                     seconds[minute * 60 + second] = added(seconds[minute * 60 + second], counts)
-            for name, bucket, sent, refusals in values["keys"]:
-                requests[name, bucket] += sent
-                refused[name, bucket] += refusals
+            for name, bucket, sent, refused in values["keys"]:  # the quotas of a rule have a bucket of a key each
+                whose = name, bucket[bucket.index("{") :]
+                old = keys.get(whose) or KeyCounts(name, bucket, key_in(bucket), 0, 0, None)
+                since = old.since or (minute * 60.0 if refused else None)
+                keys[whose] = replace(old, requests=old.requests + sent, refused=old.refused + refused, since=since)
             if place >= len(minutes) - RECENT_MINUTES:
                 waits.add_all(values["waits"])
+    latest = sorted(newest.items())
     fresh = [values for values in newest.values() if now - values["minute"] * 60 < 60 * _FRESH]
-    latest = [newest[process] for process in sorted(newest)]
-    worst = sorted(requests, key=lambda key: (-refused[key], -requests[key]))
+    by_minute, by_hour = _rows(minutes), _rows(hours)
+    for name in {*by_minute, None}:  # the current hour has not been written
+        by_hour[name][-1] = tuple(map(sum, zip(*by_minute[name][-1 - int(now) // 60 % 60 :])))
     return Summary(
         now=now,
-        rules=tuple(_rules(rows, newest.values())),
-        keys=tuple([KeyCounts(*key, key_in(key[1]), requests[key], refused[key]) for key in worst]),
+        rules=tuple(_rules(by_minute, by_hour, newest.values())),
+        keys=tuple(sorted(keys.values(), key=lambda key: (-key.refused, -key.requests))),
         waits=waits,
         seconds=seconds,
+        minutes=tuple(by_minute[None]),
+        hours=tuple(by_hour[None]),
         queues=tuple([QueueRow(values["process"], *row) for values in fresh for row in values["queues"]]),
         learned=tuple([LearnedRow(values["process"], *row) for values in fresh for row in values["learned"]]),
-        processes=tuple([ProcessSummary(each["process"], each["started"], each["minute"] * 60.0) for each in latest]),
+        processes=tuple([ProcessSummary(name, one["started"], one["minute"] * 60.0) for name, one in latest]),
     )
 
 
-def _rules(rows: defaultdict[str, list[Numbers]], newest: Iterable[Mapping[str, Any]]) -> Iterator[RuleSummary]:
+Rows = defaultdict[str | None, list[Numbers]]
+"""The counts in each minute or hour, by rule; under ``None``, those of requests."""
+
+
+def _rows(spans: Spans) -> Rows:
+    rows: Rows = defaultdict(lambda: [NONE] * len(spans))
+    for place, parts in enumerate(spans.values()):
+        for values in parts.values():
+            for name, numbers in [*values["rules"].items(), *[(None, numbers) for _, *numbers in values["seconds"]]]:
+                rows[name][place] = added(rows[name][place], numbers)
+    return rows
+
+
+def _rules(minutes: Rows, hours: Rows, newest: Iterable[Mapping[str, Any]]) -> Iterator[RuleSummary]:
     quotas: dict[str, list[str]] = {}
     penalties: set[str] = set()
     for values in newest:
         quotas.update(values["quotas"])
         penalties.update(values["penalties"])
-    for name in sorted({*rows, *quotas, *penalties}):
-        admitted, refused, shadowed, degraded, failed = map(sum, zip(*rows[name]))
-        text, minutes = "; ".join(quotas.get(name, [])), tuple(rows[name])
-        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, minutes, name in penalties)
+    for name in sorted({name for name in minutes if name is not None} | {*quotas, *penalties}):
+        admitted, refused, shadowed, degraded, failed = map(sum, zip(*minutes[name]))
+        text, rows = "; ".join(quotas.get(name, [])), (tuple(minutes[name]), tuple(hours[name]))
+        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, *rows, name in penalties)
 
 
 # What another limit would have refused
 
 MOST_CELLS = 20_000
 """The most seconds with requests that are replayed, over all clients."""
-
-_STEPS = 4
-"""The requests of one second are assumed to come in this many steps."""
 
 Seconds = Counter[int]
 """How many requests came in each second since the epoch."""
@@ -222,14 +246,14 @@ class Estimate:
 def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota]) -> Estimate:
     """What these quotas would have refused of the recordings, each of which comes with its minute since the epoch."""
     clients, below = _joined(list(recordings))
-    refused = [_refused(seconds, quotas) for seconds in clients.values()]
+    refused = [refused_at(seconds, quotas) for seconds in clients.values()]
     requests = sum(sum(seconds.values()) for seconds in clients.values())
-    return Estimate(len(clients), requests, sum(each > 0 for each in refused), sum(refused), below / ALL)
+    return Estimate(len(clients), requests, sum(each > 0 for each in refused), sum(refused), below / Recording().below)
 
 
 def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seconds], int]:
     """The requests of each client that all recordings are sure to contain, and the bound of their checksums."""
-    below = min([ALL, *[recording.below for _, recording in recordings]])
+    below = min([Recording().below, *[recording.below for _, recording in recordings]])
     while True:
         clients: dict[int, Seconds] = {}
         for minute, recording in recordings:
@@ -239,19 +263,3 @@ def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seco
         if below == 1 or sum(map(len, clients.values())) <= MOST_CELLS:
             return clients, below
         below >>= 1
-
-
-def _refused(seconds: Seconds, quotas: Sequence[Quota]) -> int:
-    """How many of these requests of one client the quotas would have refused."""
-    states, refused = list[State](), 0
-    for second, count in sorted(seconds.items()):
-        steps = min(count, _STEPS)
-        for step in range(steps):
-            sent = count // steps + (step < count % steps)
-            now, charges = (second + step / steps) * SECOND_US, [Charge(quota, "key", sent) for quota in quotas]
-            states = states or [unused(quota, now) for quota in quotas]
-            granted = most_at_once(charges, states, now)
-            _, after = decide([Charge(quota, "key", granted) for quota in quotas], states, now, 0.0)
-            states = after or states
-            refused += sent - int(granted) if after else sent
-    return refused

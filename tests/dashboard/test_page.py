@@ -49,12 +49,14 @@ async def test_the_state(clock: Any, show_keys: bool) -> None:
         for _ in range(3):
             await client.get("/login")
         state = await state_of(client, store)
+        searches = [(await client.get("/limits/keys", params={"search": text})).json() for text in ("192.0.2.1", "0.2")]
     rules = {rule["name"]: rule for rule in state["rules"]}
     assert (rules["login"]["admitted"], rules["login"]["refused"], rules["login"]["quotas"]) == (2, 1, "2/minute")
     assert (rules["api"]["admitted"], rules["api"]["quotas"]) == (2, "100/minute")
     assert state["store"]["kind"] == "memory"
     assert ("192.0.2.1" in json.dumps(state)) is show_keys
     assert {key["rule"] for key in state["keys"]} == {"api", "login"}
+    assert searches == [state["keys"], state["keys"] if show_keys else []]
     assert [process["latest"] <= clock.now for process in state["processes"]] == [True]
 
 
@@ -67,11 +69,3 @@ async def test_an_outage_is_told() -> None:
             answer = await client.get("/limits/state")
     assert answer.status_code == 503
     assert "no answer in 1 s" in answer.json()["error"]
-
-
-async def test_what_another_limit_would_have_refused() -> None:
-    """By what was recorded in the last hour."""
-    async with visitor(app_with_page(MemoryStore())) as client:
-        await client.get("/")
-        effect = (await client.get("/limits/what-if", params={"rule": "api", "quota": "1/hour"})).json()
-    assert effect["requests"] == 1

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, parse_quotas
-from asgi_ratelimit.counts import ALL, MINUTES, Recording, counts_of
+from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store, parse_quotas
+from asgi_ratelimit.counts import ALL, HOURS, MINUTES, Recording, counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.dashboard.summaries import estimate
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ask, ok
 from tests.support.clocks import wrong_clock
 from tests.support.replaying import admitted_at
 
@@ -53,18 +54,37 @@ async def test_processes_are_added_up(processes: list[Store]) -> None:
         assert sum(map(sum, read.seconds.values())) == 6
 
 
-async def test_an_hour_later_all_is_forgotten(clock: SteppedClock) -> None:
-    """Minutes leave the summary one by one, also of a process that is gone."""
+async def test_an_hour_and_a_day_later(clock: SteppedClock) -> None:
+    """Minutes leave the summary one by one, and hours a day later, also of a process that is gone."""
     store = MemoryStore(clock=clock)
     clock.advance(10)
     summaries = Summaries(store)
-    await take(store)
-    seen = []
-    for _ in range(MINUTES + 1):
+    await take(store, times=4)
+    minutes, hours = [], []
+    for minute in range(HOURS * 60 + 1):
         read = await summaries.read()
-        seen.append([sum(minute) for rule in read.rules for minute in rule.minutes].count(1))
+        if minute <= MINUTES:
+            minutes.append([numbers[:2] for rule in read.rules for numbers in rule.minutes].count((3, 1)))
+        hours.append(list(read.hours).count((3, 1, 0, 0, 0)))
         clock.advance(60)
-    assert seen == [1] * MINUTES + [0]
+    assert minutes == [1] * MINUTES + [0]
+    assert hours == [1] * HOURS * 60 + [0]
+
+
+async def test_requests_and_keys_under_several_rules(clock: SteppedClock) -> None:
+    """A request counts once, and once for each rule; a key of a rule has one row, whichever of its quotas refuse."""
+    store = MemoryStore(clock=clock)
+    app = RateLimitMiddleware(ok, "100/minute", rules=[Rule("/", "1/second; 2/minute", name="slow")], store=store)
+    for _ in range(4):
+        await ask(app)
+        clock.advance(20)
+    await ask(app)
+    await ask(app)
+    read = await summary(store)
+    assert [sum(column) for column in zip(*read.minutes)] == [sum(column) for column in zip(*read.hours)]
+    assert sum(map(sum, read.minutes)) == 6
+    assert {(key.rule, key.requests) for key in read.keys} == {("slow", 6), ("default", 6 - read.keys[0].refused)}
+    assert read.keys[0].since == clock.now // 60 * 60
 
 
 @pytest.mark.parametrize("hours", [-30, -1, 1, 30])

@@ -1,8 +1,15 @@
 // The large chart, drawn by uPlot, and the small ones of the rules.
 
-import { RESULTS, count, minute, second, sum } from "./format.js";
+import { RESULTS, ZONE, count, element, minute, second, sum } from "./format.js";
 
 const SHOWN = [0, 1, 2]; // admitted, refused and shadowed, stacked in this order
+// The ranges of time: their names, and the seconds and the unit of a bar.
+const SPANS = {
+  now: ["2 minutes", 1, "second"],
+  quarter: ["15 minutes", 60, "minute"],
+  hour: ["hour", 60, "minute"],
+  day: ["24 hours", 3600, "hour"],
+};
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Chart {
@@ -12,16 +19,17 @@ export class Chart {
     this.key = "";
     this.times = [];
     this.rows = [];
+    this.changes = [];
     new ResizeObserver(() => this.resize()).observe(place);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.build());
   }
 
-  // rows: [time, admitted, refused, shadowed, ...] each; span: "hour" or "now".
-  show(rows, span) {
-    const key = JSON.stringify([rows, span]);
+  // rows: [time, admitted, refused, shadowed, ...] each; span: one of SPANS; changes: [time, text] each.
+  show(rows, span, changes) {
+    const key = JSON.stringify([rows, span, changes]);
     if (key === this.key) return;
     const isNew = span !== this.span || !this.plot;
-    Object.assign(this, { key, span, rows, times: rows.map((row) => row[0]) });
+    Object.assign(this, { key, span, rows, changes, times: rows.map((row) => row[0]) });
     if (isNew) this.build();
     else this.plot.setData(this.stacked());
     this.describe();
@@ -35,7 +43,7 @@ export class Chart {
 
   describe() {
     const totals = RESULTS.map((_, each) => sum(this.rows.map((row) => row[each + 1])));
-    const span = this.span === "hour" ? "the last hour, by minute" : "the last two minutes, by second";
+    const span = `the last ${SPANS[this.span][0]}, by ${SPANS[this.span][2]}`;
     const parts = SHOWN.map((each) => `${count(totals[each])} ${RESULTS[each]}`);
     this.place.setAttribute("aria-label", `Requests in ${span}: ${parts.join(", ")}`);
   }
@@ -44,13 +52,15 @@ export class Chart {
   point(index) {
     const row = index === null ? null : this.rows[index];
     const numbers = RESULTS.map((_, each) => (row ? row[each + 1] : sum(this.rows.map((one) => one[each + 1]))));
-    const when = row ? (this.span === "hour" ? minute(row[0]) : second(row[0])) : this.span === "hour" ? "Last hour" : "Last 2 minutes";
+    const when = row ? this.label(row[0]) : `Last ${SPANS[this.span][0]}`;
     const items = SHOWN.filter((each) => each < 2 || numbers[each]).map((each) => {
       const item = document.createElement("span");
       item.className = `legend-item ${RESULTS[each]}`;
       item.textContent = `${count(numbers[each])} ${RESULTS[each]}`;
       return item;
     });
+    const changes = this.changes.filter(([at]) => row && at >= row[0] && at < row[0] + this.step);
+    for (const [, text] of changes) items.push(element("span", { className: "legend-item changed" }, text));
     const time = document.createElement("span");
     time.className = "legend-time";
     time.textContent = when;
@@ -61,9 +71,9 @@ export class Chart {
     if (this.plot) this.plot.destroy();
     if (!this.rows.length) return;
     const axis = { stroke: style("--muted"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: `12px ${style("--font")}` };
-    const bars = uPlot.paths.bars({ size: [0.8, 22], radius: 0.15, gap: 0 });
+    const bars = uPlot.paths.bars({ size: [0.8, 44], radius: 0.15, gap: 0 });
     const colours = [...SHOWN].reverse().map((each) => style(`--${RESULTS[each]}`));
-    const label = this.span === "hour" ? minute : second;
+    const labels = { labelSize: 18, labelGap: 0, labelFont: axis.font };
     const options = {
       ...this.size(),
       padding: [12, 24, 0, 0],
@@ -71,17 +81,39 @@ export class Chart {
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       scales: { x: { time: true, range: (plot, low, high) => [low - 30 * (this.step / 60), high + 30 * (this.step / 60)] }, y: { range: (plot, low, high) => [0, Math.max(4, high * 1.05)] } },
       axes: [
-        { ...axis, size: 30, grid: { show: false }, values: (plot, times) => times.map(label), space: 80 },
-        { ...axis, size: 44, values: (plot, numbers) => numbers.map((number) => (Number.isInteger(number) ? short(number) : "")) },
+        { ...axis, ...labels, label: `Time (${ZONE})`, size: 26, grid: { show: false }, values: (plot, times) => times.map((at) => this.label(at)), space: 80 },
+        { ...axis, ...labels, label: `Requests per ${SPANS[this.span][2]}`, size: 44, values: (plot, numbers) => numbers.map((number) => (Number.isInteger(number) ? short(number) : "")) },
       ],
       series: [{}, ...colours.map((fill) => ({ fill, stroke: fill, width: 0, paths: bars, points: { show: false } }))],
-      hooks: { setCursor: [(plot) => this.point(plot.cursor.idx ?? null)] },
+      hooks: { setCursor: [(plot) => this.point(plot.cursor.idx ?? null)], draw: [(plot) => this.mark(plot)] },
     };
     this.plot = new uPlot(options, this.stacked(), this.place);
   }
 
+  // A dashed line at the time of each change.
+  mark(plot) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = style("--accent");
+    ctx.lineWidth = 1.5 * devicePixelRatio;
+    ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const [at] of this.changes) {
+      const x = plot.valToPos(at - this.step / 2, "x", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  label(at) {
+    return this.step === 1 ? second(at) : minute(at);
+  }
+
   get step() {
-    return this.span === "hour" ? 60 : 1;
+    return SPANS[this.span][1];
   }
 
   size() {

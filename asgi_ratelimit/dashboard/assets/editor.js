@@ -58,6 +58,7 @@ export class RuleEditor {
     this.reset();
     this.slider.addEventListener("input", () => this.slide());
     this.input.addEventListener("input", () => this.ask());
+    this.apply = form.querySelector("button[value=set]");
     form.addEventListener("submit", (event) => this.submit(event));
   }
 
@@ -93,17 +94,22 @@ export class RuleEditor {
 
   ask() {
     clearTimeout(this.timer);
+    this.apply.disabled = false; // it is tried before it is applied
     this.timer = setTimeout(() => this.estimate(), WAIT_MS);
   }
 
+  // Tries the limit that is written; returns whether it is one. Apply waits for that.
   async estimate() {
+    clearTimeout(this.timer);
     const quota = this.input.value;
     const answer = await fetch(`what-if?${new URLSearchParams({ rule: this.rule.name, quota })}`).catch(() => null);
-    if (quota !== this.input.value) return;
+    if (quota !== this.input.value) return false;
     const found = answer && (await answer.json().catch(() => null));
     if (!found) this.tell("The server does not answer.");
     else if (found.error) this.tell(found.error.split("\n")[0], "error");
     else this.explain(quota, found);
+    this.apply.disabled = Boolean(found?.error);
+    return Boolean(found && !found.error);
   }
 
   explain(quota, found) {
@@ -136,14 +142,18 @@ export class RuleEditor {
     if (chosen === "off") {
       if (!(await ask(document.getElementById("switch-off"), name))) return;
     }
+    if (chosen === "set" && !(await this.estimate())) return;
     const quota = chosen === "set" ? this.input.value : chosen;
     await send("set", { rule: name, quota, for: this.form.elements.for.value });
   }
 }
 
 // Asks what to do with a key, and does it; the fields name it, and the text is how the page calls it.
-export async function changeKey(fields, shown) {
+// Block is off where the rule has no penalty, which looks for blocks.
+export async function changeKey(fields, shown, hasPenalty) {
   const dialog = document.getElementById("change-key");
+  dialog.querySelector("button[value=block]").disabled = !hasPenalty;
+  dialog.querySelector("#no-block").hidden = hasPenalty;
   const action = await ask(dialog, shown);
   if (action) await send(action, { ...fields, for: dialog.querySelector("select").value });
 }

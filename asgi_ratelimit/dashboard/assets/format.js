@@ -2,6 +2,8 @@
 
 export const RESULTS = ["admitted", "refused", "shadowed", "degraded", "failed"];
 
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
 const whole = new Intl.NumberFormat();
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const clockWithSeconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });

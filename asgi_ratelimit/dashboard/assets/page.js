@@ -8,7 +8,9 @@ const $ = (id) => document.getElementById(id);
 const chart = new Chart($("chart"), $("chart-legend"));
 const shown = new Map();
 const FEW_KEYS = 6;
+const FEW_ROWS = 20;
 let allKeys = false;
+let found = null;
 let state = null;
 const EVERY_MS = 700;
 const PATIENT_MS = 3000;
@@ -42,6 +44,7 @@ function show(next) {
   showChart();
   showRules();
   showKeys();
+  showBlocks();
   showOutbound();
   showChanges();
   showProcesses();
@@ -50,22 +53,25 @@ function show(next) {
 function showStatus() {
   const living = state.processes.filter((process) => state.now - process.latest < 120).length;
   status("live", living ? `Live, ${living === 1 ? "1 process" : `${living} processes`}` : "Live, no requests");
+  const store = state.store.kind === "memory" ? "in the memory of this process" : `on ${state.store.name}`;
+  setText($("where"), `${location.host}${location.pathname} ${store}`);
 }
 
 function showTotals() {
-  const total = (name) => sum(state.rules.map((rule) => rule[name]));
+  const total = (name) => sum(state.minutes.map((numbers) => numbers[RESULTS.indexOf(name)]));
   const decided = total("admitted") + total("refused") + total("shadowed");
-  const latest = state.seconds.slice(-11, -1);
+  const latest = state.seconds.slice(-12, -2);
   const rate = sum(latest.map((row) => row[1] + row[2] + row[3])) / Math.max(latest.length, 1);
   const { kind, takes, p50, p99 } = state.store;
-  const waits = takes ? [duration(p99), `99 % of takes, half within ${duration(p50)}`] : ["–", kind === "memory" ? "in this process" : "no takes yet"];
+  const isMemory = kind === "memory";
+  const waits = takes ? [duration(p99), `99 % of takes, half within ${duration(p50)}`] : ["–", isMemory ? "of this process alone" : "no takes yet"];
   const tiles = [
     ["Admitted", count(total("admitted")), `${rate < 10 ? rate.toFixed(1) : count(rate)} requests/s now`, "admitted"],
     ["Refused", count(total("refused")), share(total("refused"), decided), "refused"],
     ["Shadowed", count(total("shadowed")), "would be refused", "shadowed"],
     ["Degraded", count(total("degraded")), "without the store", "degraded"],
-    ["Failed", count(total("failed")), "key or cost functions", "failed"],
-    ["Store", ...waits, "store"],
+    ["Errors in your functions", count(total("failed")), "for keys, quotas, costs", "failed"],
+    [isMemory ? "Memory" : "Store", ...waits, "store"],
   ];
   setChildren($("totals"), tiles.map(tile));
 }
@@ -83,20 +89,21 @@ function showChart() {
     select.replaceChildren(...names.map((name) => new Option(name || "All rules", name)));
     select.value = names.includes(chosen) ? chosen : "";
   }
-  const span = document.querySelector("input[name=span]:checked").value;
   const radio = document.querySelector("input[name=span][value=now]");
   radio.disabled = Boolean(select.value);
-  const isNow = span === "now" && !select.value;
-  chart.show(isNow ? state.seconds : perMinute(select.value), isNow ? "now" : "hour");
+  if (radio.disabled && radio.checked) document.querySelector("input[name=span][value=quarter]").checked = true;
+  const span = document.querySelector("input[name=span]:checked").value;
+  const of = state.rules.find((rule) => rule.name === select.value) ?? state;
+  const minutes = timed(of.minutes, 60);
+  const rows = { now: state.seconds, quarter: minutes.slice(-15), hour: minutes, day: timed(of.hours, 3600) }[span];
+  const changes = state.history.filter((change) => !select.value || change.name === select.value);
+  chart.show(rows, span, changes.map((change) => [change.at, `${change.name}: ${whatChanged(change)}${change.by ? `, ${change.by}` : ""}`]));
 }
 
-function perMinute(name) {
-  const rules = state.rules.filter((rule) => !name || rule.name === name);
-  const latest = Math.floor(state.now / 60);
-  return Array.from({ length: 60 }, (_, place) => [
-    (latest - 59 + place) * 60,
-    ...RESULTS.map((_, each) => sum(rules.map((rule) => rule.minutes[place][each]))),
-  ]);
+// Counts, each with the time at which its minute or hour began.
+function timed(counts, step) {
+  const latest = Math.floor(state.now / step);
+  return counts.map((numbers, place) => [(latest + 1 - counts.length + place) * step, ...numbers]);
 }
 
 function showRules() {
@@ -119,12 +126,13 @@ function showRules() {
     }
   }
   $("no-rules").hidden = state.rules.length > 0;
+  setText($("no-rules"), `No request was counted in the last hour. Is this the store of your limits? It is ${state.store.name}.`);
 }
 
 function showRule(item, rule) {
   const override = rule.override;
   setText(item.querySelector(".rule-name"), rule.name);
-  const limit = override ? { shadow: "counted only", off: "off" }[override.word] ?? override.quota : rule.quotas || "set by a function";
+  const limit = override ? { shadow: "shadow mode", off: "off" }[override.word] ?? override.quota : rule.quotas || "set by a function";
   const badge = override && element("span", { className: "badge" }, override.until ? `changed, ${duration(override.until - state.now)} left` : "changed");
   setChildren(item.querySelector(".rule-limit"), badge ? [limit, " ", badge] : [limit]);
   const paths = spark(rule.minutes);
@@ -132,24 +140,24 @@ function showRule(item, rule) {
   item.querySelector(".spark-refused").setAttribute("d", paths.refused);
   const decided = rule.admitted + rule.refused + rule.shadowed;
   const parts = [element("span", {}, element("b", {}, count(rule.admitted)), " admitted")];
+  const first = timed(rule.minutes, 60).find((row) => row[2] > 0);
+  const texts = { failed: "errors in your functions" };
   for (const name of RESULTS.slice(1)) {
-    const note = name === "refused" && rule.refused ? ` (${share(rule.refused, decided)})` : "";
-    if (rule[name] || name === "refused") parts.push(element("span", { className: rule[name] ? name : "none" }, element("b", {}, count(rule[name])), ` ${name}${note}`));
+    const note = name === "refused" && first ? ` (${share(rule.refused, decided)}, since ${minute(first[0])})` : "";
+    if (rule[name] || name === "refused") parts.push(element("span", { className: rule[name] ? name : "none" }, element("b", {}, count(rule[name])), ` ${texts[name] ?? name}${note}`));
   }
   setChildren(item.querySelector(".rule-counts"), parts);
 }
 
 function showKeys() {
-  const some = allKeys ? state.keys : state.keys.slice(0, FEW_KEYS);
-  $("all-keys").hidden = state.keys.length <= FEW_KEYS;
+  const some = found ?? (allKeys ? state.keys : state.keys.slice(0, FEW_KEYS));
+  $("all-keys").hidden = Boolean(found) || state.keys.length <= FEW_KEYS;
   setText($("all-keys"), allKeys ? `Show ${FEW_KEYS} of them` : `Show all ${state.keys.length}`);
   $("all-keys").setAttribute("aria-expanded", String(allKeys));
   const rows = some.map((key) => {
-    const name = key.key ?? key.id;
-    const button = element("button", { type: "button", className: "small", "data-id": key.id, "aria-label": `Change ${name} of ${key.rule}` }, "Change");
-    const shownName = element("span", { className: key.key === null ? "key hashed" : "key", title: key.key === null ? "A stand-in for the key, which is not shown" : "" }, name);
+    const button = element("button", { type: "button", className: "small", "data-id": key.id, "data-rule": key.rule, "aria-label": `Actions for ${nameOf(key)} of ${key.rule}` }, "Actions");
     return element("tr", {},
-      element("th", { scope: "row" }, shownName, element("span", { className: "key-rule" }, key.rule)),
+      keyCell(key, key.since ? `${key.rule}, ${isShadow(key.rule) ? "would be refused" : "refused"} since ${minute(key.since)}` : key.rule),
       element("td", { className: "number" }, count(key.requests)),
       element("td", { className: key.refused ? "number refused" : "number none" }, count(key.refused)),
       element("td", { className: "actions" }, button));
@@ -157,16 +165,54 @@ function showKeys() {
   setChildren($("keys").tBodies[0], rows);
   $("keys").hidden = !rows.length;
   $("no-keys").hidden = rows.length > 0;
+  setText($("no-keys"), found ? "No such key has sent a request in the last hour." : "Nobody has sent a request yet.");
   const select = $("key-form").elements.rule;
   const names = state.rules.map((rule) => rule.name);
   if (names.join("\n") !== [...select.options].map((option) => option.value).join("\n")) select.replaceChildren(...names.map((name) => new Option(name, name)));
 }
 
-$("keys").addEventListener("click", (event) => {
+for (const table of [$("keys"), $("blocks")]) table.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   const row = button?.closest("tr");
-  if (row) changeKey({ id: button.dataset.id }, `${row.querySelector(".key").textContent} of ${row.querySelector(".key-rule").textContent}`);
+  if (row) change({ id: button.dataset.id }, row.querySelector(".key").textContent, button.dataset.rule);
 });
+
+$("search").addEventListener("input", search);
+
+// The keys of the last hour that contain what is typed.
+async function search() {
+  const text = $("search").value.trim();
+  const answer = text && (await fetch(`keys?${new URLSearchParams({ search: text })}`).catch(() => null));
+  const keys = (answer && answer.ok && (await answer.json().catch(() => null))) || null;
+  if (text !== $("search").value.trim()) return;
+  found = keys;
+  if (state) showKeys();
+}
+
+const isShadow = (name) => state.rules.some((rule) => rule.name === name && rule.shadowed && !rule.refused);
+const nameOf = (key) => key.key ?? key.id;
+
+// A key and what stands below it; a key that is not shown has a stand-in, which is the same everywhere.
+function keyCell(key, text) {
+  const isHidden = key.key === null;
+  const name = element("span", { className: isHidden ? "key hashed" : "key", title: isHidden ? "A stand-in for the key, which is not shown" : "" }, nameOf(key));
+  return element("th", { scope: "row" }, name, element("span", { className: "key-rule" }, text));
+}
+
+function change(fields, name, rule) {
+  const hasPenalty = state.rules.some((each) => each.name === rule && each.has_penalty);
+  return changeKey(fields, `${name} of ${rule}`, hasPenalty);
+}
+
+function showBlocks() {
+  const rows = state.blocks.map((block) => element("tr", {},
+    keyCell(block, block.rule),
+    element("td", { className: "number" }, duration(block.left)),
+    element("td", { className: "actions" }, element("button", { type: "button", className: "small", "data-id": block.id, "data-rule": block.rule, "aria-label": `Actions for ${nameOf(block)} of ${block.rule}` }, "Actions"))));
+  setChildren($("blocks").tBodies[0], rows);
+  $("blocks").hidden = !rows.length;
+  $("no-blocks").hidden = rows.length > 0;
+}
 
 $("all-keys").addEventListener("click", () => {
   allKeys = !allKeys;
@@ -176,27 +222,35 @@ $("all-keys").addEventListener("click", () => {
 $("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const { rule, key } = event.target.elements;
-  changeKey({ rule: rule.value, key: key.value }, `${key.value} of ${rule.value}`);
+  change({ rule: rule.value, key: key.value }, key.value, rule.value);
 });
 
 function showOutbound() {
   const number = (value) => element("td", { className: "number" }, value === null ? "–" : count(value));
   const queues = new Map();
   for (const { name, waiting } of state.queues) queues.set(name, (queues.get(name) ?? 0) + waiting);
-  setChildren($("queues").tBodies[0], [...queues].map(([name, waiting]) => element("tr", {}, element("th", { scope: "row" }, name), number(waiting))));
-  const learned = state.learned.map((row) => element("tr", {},
+  setChildren($("queues").tBodies[0], [...queues].slice(0, FEW_ROWS).map(([name, waiting]) => element("tr", {}, element("th", { scope: "row" }, name), number(waiting))));
+  const learned = state.learned.slice(0, FEW_ROWS).map((row) => element("tr", {},
     element("th", { scope: "row" }, element("span", { className: "key" }, row.host), element("span", { className: "key-rule" }, row.paused_for > 0 ? `${row.name}, paused for ${duration(row.paused_for)}` : row.name)),
     number(row.remaining), number(row.limit), number(row.waiting)));
   setChildren($("learned").tBodies[0], learned);
   $("queues").hidden = !queues.size;
   $("learned").hidden = !learned.length;
+  const more = Math.max(queues.size - FEW_ROWS, 0) + Math.max(state.learned.length - FEW_ROWS, 0);
+  $("more-outbound").hidden = !more;
+  setText($("more-outbound"), `And ${count(more)} more.`);
   $("no-outbound").hidden = queues.size + learned.length > 0;
 }
 
+// What somebody has done to a limit, or to a key of it.
+function whatChanged(change) {
+  const text = (override) => (override ? { shadow: "shadow mode" }[override.word] ?? override.quota : "what the program says");
+  return change.action ? `${nameOf(change.key)} ${change.action}` : `${text(change.before)} → ${text(change.after)}`;
+}
+
 function showChanges() {
-  const text = (override) => (override ? override.quota : "what the program says");
   const items = state.history.map((change) => element("li", {},
-    element("span", { className: "change" }, element("b", {}, change.name), ` ${text(change.before)} → ${text(change.after)}`),
+    element("span", { className: "change" }, element("b", {}, change.name), ` ${whatChanged(change)}`),
     element("span", { className: "muted" }, `${moment(change.at, state.now)}${change.by ? `, ${change.by}` : ""}`)));
   setChildren($("changes"), items);
   $("no-changes").hidden = items.length > 0;

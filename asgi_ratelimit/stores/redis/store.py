@@ -90,7 +90,7 @@ class RedisStore:
         self._commands.clear()
 
     def __repr__(self) -> str:
-        return f"RedisStore(prefix={self._context.prefix!r}, timeout={self._context.timeout})"
+        return f"RedisStore({self._context.server.name}, prefix={self._context.prefix!r})"
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""

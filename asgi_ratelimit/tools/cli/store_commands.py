@@ -32,10 +32,7 @@ MOST = 1_000_000
 SHOWN = 20
 
 _STORE = "--store redis://localhost:6379/0"
-_NO_PROGRAM = (
-    "no program has reported a request on this store in the last hour: none has had one yet, or has ended before its "
-    "first report without closing its store, or programs use another URL or prefix"
-)
+_NO_PROGRAM = "no program has reported a request on this store in the last hour: is it that of your limits?"
 
 Command: TypeAlias = Callable[[RedisStore, argparse.Namespace], Awaitable[bool]]
 """Returns whether there was something to do or to show; the exit code is 1 if there was nothing."""
@@ -68,7 +65,7 @@ def add_commands(commands: Any) -> None:
             parser.add_argument("quota", help='"10/minute"; or shadow, which enforces nothing; or off, for no limit')
         if "--for" in arguments:
             parser.add_argument("--for", dest="lasting", required=run is block, help='how long, such as "1 hour"')
-        if run in (set_limit, unset):
+        if run not in (peek, buckets, history):
             parser.add_argument("--by", default=os.environ.get("USER"), help="whom the history names (default: you)")
     parser = commands.choices["buckets"]
     parser.add_argument("--name", help="only those of this rule or limiter")
@@ -87,6 +84,8 @@ def _run(command: Command, options: argparse.Namespace) -> int:
         store = RedisStore(options.store, prefix=options.prefix, timeout=TIMEOUT, on_error="deny")
         try:
             is_done = await command(store, options)
+            if is_done and command in _ACTIONS:
+                await Overrides(store).note(options.name, options.key, _ACTIONS[command].format(options), by=options.by)
             if not is_done or command in (set_limit, block):
                 _warn(await summary(store), options, is_block=command is block)
             return 0 if is_done else 1
@@ -147,8 +146,9 @@ async def history(store: RedisStore, options: argparse.Namespace) -> bool:
     rows: list[Row] = [(name, each.text, until, each.by) for (name, each), until in zip(overrides.items(), untils)]
     print_table(("name", "is now", "until", "by"), rows)
     print()
-    texts = [["(the program's)" if end is None else end.text for end in (each.before, each.after)] for each in changes]
-    rows = [(moment(each.at), each.name, *ends, each.by) for each, ends in zip(changes, texts)]
+    ends = [(each.key, each.action) if each.action else (each.before, each.after) for each in changes]
+    texts = [["(the program's)" if end is None else getattr(end, "text", end) for end in both] for both in ends]
+    rows = [(moment(each.at), each.name, *both, each.by) for each, both in zip(changes, texts)]
     print_table(("changed", "name", "from", "to", "by"), rows)
     return True
 
@@ -240,3 +240,7 @@ _COLUMNS = ("name", "key", "quota", ">used", "full again in")
 
 def _row(each: StoredBucket) -> Row:
     return each.name, each.key, each.quota, round(each.used, 3), duration(each.reset_after)
+
+
+_ACTIONS = {reset: "reset", block: "blocked for {0.lasting}", unblock: "unblocked"}
+"""What the history says of the commands that change a key."""

@@ -16,7 +16,7 @@ from tests.support.chromium import path
 from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
 
-SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
+SIZES = {"phone": (390, 844), "desktop": (1440, 900)}
 PATIENT_MS = 30_000
 
 

@@ -44,7 +44,7 @@ def test_it_is_accessible(site: Site, size: str, scheme: str) -> None:
         page.locator(".rule summary").last.click()
         expect(page.locator(".rule[class] details[open] .what-if")).not_to_be_empty()
         assert axe.run(page).response["violations"] == []
-        page.get_by_role("button", name=re.compile("Change .*")).first.click()
+        page.get_by_role("button", name=re.compile("Actions for .*")).first.click()
         expect(page.locator("#change-key")).to_be_visible()
         assert axe.run(page).response["violations"] == []
         page.keyboard.press("Escape")
@@ -58,7 +58,7 @@ def test_it_keeps_to_its_own_policy_and_server(site: Site) -> None:
     with site.page("desktop") as page:
         page.locator(".rule summary").first.click()
         page.get_by_label("2 minutes").check()
-        page.get_by_label("Hour", exact=True).check()
+        page.get_by_label("24 hours").check()
         page.locator("#chart").hover()
         expect(page.locator(".chart canvas")).to_be_visible()
     assert site.problems == []

@@ -99,8 +99,9 @@ def test_block_and_unblock(redis_url: str, run: Callable[..., Any]) -> None:
     assert 3500 < on(redis_url, blocked_for) <= 3600
     code, out = run("peek", "/login", KEY)
     assert (code, out.startswith("blocked for ")) == (0, True)
-    assert run("unblock", "/login", KEY) == (0, f"{KEY!r} may pass again\n")
+    assert run("unblock", "/login", KEY, "--by", "ann") == (0, f"{KEY!r} may pass again\n")
     assert on(redis_url, blocked_for) == 0
+    assert run("history")[1].splitlines()[3].split()[2:] == ["/login", KEY, "unblocked", "ann"]
 
 
 def test_the_value_of_a_header_is_hashed(redis_url: str, run: Callable[..., Any]) -> None:
