@@ -5,10 +5,10 @@ A store in memory is read in this process alone, so a decision in a new second, 
 store on a server, the background loop does so, because an event loop of the program may end early.
 
 The document of a minute has a part for each process, and so has that of an hour, whose parts are written once a minute.
-A part of a minute holds recordings too: how many requests some clients sent
-in each second, so that another limit can be tried on it. Clients are recorded whole or not at all: those whose checksum
-is below a bound, which is the same in every process. A rule with too many of them lowers the bound, and forgets the
-others. No key is recorded, only its checksum.
+A part of a minute holds recordings too: how many requests some clients sent in each second, so that another limit can
+be tried on it. Clients are recorded whole or not at all: those whose checksum is below a bound, which is the same in
+every process. A rule with too many of them lowers the bound, and forgets the others. No key is recorded, only its
+checksum.
 """
 
 from __future__ import annotations
@@ -288,10 +288,6 @@ class Span:
         if len(self.keys) > MOST_KEYS:
             self.keys = dict(self._worst(LEFT_KEYS))
 
-    def record(self, name: str, second: int, requests: Counter[str]) -> None:
-        """Record the requests of a rule in one second of a minute."""
-        self.recordings.setdefault(name, Recording()).add(second, requests, MOST_CELLS // len(self.rules))
-
     def _worst(self, most: int) -> list[tuple[tuple[str, str], tuple[int, int]]]:
         """The keys with the most refusals, and of equal ones those with the most requests."""
         return sorted(self.keys.items(), key=itemgetter(1), reverse=True)[:most]
@@ -507,10 +503,9 @@ class Counts(BesideStore):
         for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
             self._collect(*divmod(second, 60))
         self._second = int(now)
-        is_last = not (self.is_running or self.in_process)
         with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer
             for span in self._spans:
-                if span.has_news or (is_last and span.seconds):
+                if span.has_news or (span.seconds and not (self.is_running or self.in_process)):  # it is the last write
                     await self._write(span)
         return max(1 - self.time.now_us() % SECOND_US / SECOND_US, 0.1)
 
@@ -538,7 +533,7 @@ class Counts(BesideStore):
                 sent, refused = rule.latest(numbers)
                 for span in (minute, hour):
                     span.add(name, numbers, sent, refused)
-                minute.record(name, second, sent)
+                minute.recordings.setdefault(name, Recording()).add(second, sent, MOST_CELLS // len(minute.rules))
         outbound = _outbound_rows()
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True

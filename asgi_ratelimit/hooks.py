@@ -255,12 +255,10 @@ class log_refusals:  # noqa: N801  # a function to its users
             "method": event.method,
             "retry_after": None if retry_after == math.inf else round(retry_after, 3),
             "unlogged": unlogged,
+            **({"key": event.key} if self._keys else {}),
         }
-        if self._keys:
-            fields["key"] = event.key
-        why = ", because the store is out" if is_out else ""
         text = " ".join([f"{name}={value!r}" for name, value in fields.items() if value is not None])
-        logger.log(self._level, "refused%s: %s", why, text, extra=fields)
+        logger.log(self._level, "refused%s: %s", ", because the store is out" if is_out else "", text, extra=fields)
 
 
 # Calling hooks

@@ -323,11 +323,10 @@ def not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
     """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
     own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
     right = [replace(quota, name=instead.name) for quota, instead in zip(live, own)]
-    return (
-        f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
-        f"the quotas {own_names}: its own are named {live_names}. "
-        f"Name what it is to replace: await overrides.set({name!r}, {right})"
+    problem = (
+        f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call for the quotas {own_names}'
     )
+    return f"{problem}: its own are named {live_names}. Name those: await overrides.set({name!r}, {right})"
 
 
 def limit_text(quota: Sequence[Quota] | Callable[..., Any]) -> str:
@@ -380,8 +379,7 @@ class Overrides:
         ``ValueError`` for invalid arguments, and then changes nothing.
         """
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST_LIFE):
-            text = f"a number above 0, at most 100 years, or None, not {seconds!r}"
-            raise ValueError(f"seconds must be {text}: seconds=3600")
+            raise ValueError(f"seconds must be above 0 and at most 100 years, or None, not {seconds!r}: seconds=3600")
         name, override = checked_name(name), Override(checked_quota(quota), None, checked_by(by))
         await self._watch.time.look()
         now = self._watch.now
@@ -393,8 +391,8 @@ class Overrides:
 
     async def note(self, name: str, key: str, action: str, *, by: str | None = None) -> None:
         """Add an action on a key to the history, such as ``"blocked for 1 hour"``; no limit changes."""
-        action = checked_name(action, 'action="reset"')
-        await self._change(checked_name(name), None, checked_by(by), key[:LONGEST_TEXT], action)
+        done = checked_name(action, 'action="reset"')
+        await self._change(checked_name(name), None, checked_by(by), key[:LONGEST_TEXT], done)
 
     async def all(self) -> dict[str, Override]:
         """The overrides that apply now, by name."""

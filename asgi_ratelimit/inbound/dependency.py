@@ -161,7 +161,7 @@ class RateLimit:
             scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
         limits: RequestLimits = scope.get(SCOPE_KEY) or _started(scope)
         enforcer = self._own or limits.enforcer
-        if limits.server_send is None and app_stores.replacement is not None:
+        if (self._own or limits.server_send is None) and app_stores.replacement is not None:
             enforcer = app_stores.replacement
         if self.unnamed and scope.get("router") is not self._router:
             self._follow(scope.get("router"))

@@ -27,7 +27,7 @@ from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, require_few
 from .penalties import BLOCK, BlockCheck, Penalty, block_check
 from .refusals import LimitUnavailable
-from .rules import STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
+from .rules import NOTHING, STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
 from .user_functions import CostFunction, Failures, QuotaFunction, Results, connection_of
 
 MAX_CACHED = 4096  # the number of paths whose plans are kept, of sets of rules, and of clients whose charges are kept
@@ -74,7 +74,7 @@ class Plan:
         # The numbers of the key functions, by their identities
         self._numbers = {function: number for number, function in enumerate(first)}
         self._rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
-        self._watched = list(rules)  # the rules of which no key has come yet
+        self._watched = list(rules)  # the rules that have charged nobody yet
         # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
         weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
@@ -139,7 +139,7 @@ class Plan:
     def _takes(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> list[Take]:
         """The enforced take, if there is one, and one for each rule in shadow."""
         if self._watched:
-            self._watch(keys)
+            self._watch(keys, rows)
         charges: tuple[Charge, ...] = ()
         checks: list[Charge] = []
         shadows: list[Take] = []
@@ -177,11 +177,11 @@ class Plan:
         take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
         return [take, *shadows]
 
-    def _watch(self, keys: Sequence[str | None]) -> None:
-        """Watch the key of each rule until it has come once, or until a warning."""
-        for rule in self._watched:
+    def _watch(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> None:
+        """Watch each rule until it has charged somebody once, or until a warning."""
+        for rule, number, charged, _ in rows:
             if not rule.key_watch.is_over:
-                rule.key_watch.see(keys[self._numbers[id(rule.key)]], rule.name, rule.key)
+                rule.key_watch.see(None if charged is NOTHING else keys[number], rule.name, rule.key)
         self._watched = [rule for rule in self._watched if not rule.key_watch.is_over]
 
     def max_delays(self, take: Take) -> list[float]:

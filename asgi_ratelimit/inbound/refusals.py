@@ -50,8 +50,7 @@ def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
     """A function that answers refused requests, or ``None``; ``ConfigurationError`` for anything else."""
     if on_limited is None:
         return None
-    example = "on_limited=lambda request, decision: ..."
-    return cast("OnLimited", require_function("on_limited", on_limited, 2, example))
+    return cast("OnLimited", require_function("on_limited", on_limited, 2, "on_limited=lambda request, decision: ..."))
 
 
 def refusing_name(decision: Decision) -> str | None:

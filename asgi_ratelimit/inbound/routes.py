@@ -219,12 +219,17 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
             yield "a-rule-that-never-applies", f"{rule!r} {reason}"
     if any(isinstance(each.app, CORSMiddleware) for route in routes for each in route.middlewares):
         yield "a-cors-middleware-inside-of-the-limit", _CORS_INSIDE
-    alone = [[rule] for rule in table.charging if rule.is_final and rule.quota]
-    for rules in (*alone, [rule for rule in table.charging if not rule.is_final]):
-        if rules and all(map(_is_evaded, rules)):
-            problem = f"clients who leave out or invent {rules[0].key!r}, as of {rules[0].name!r}, have no limit at all"
-            example = 'Rule("/{path:path}", "300/minute", key=client_ip())'
-            yield "a-key-that-clients-leave-out", f"{problem}: add one by address, {example}, and leave out only=True"
+    evaded: dict[str, CompiledRule] = {}
+    for route in routes:
+        matching = [rule for rule in table.charging if _may_match(rule, route)]
+        limits = next(([rule] for rule in matching if rule.is_final), matching)
+        limits += [rule for each in route.dependencies for rule in getattr(each, "rules", ())]
+        if limits and all(map(_is_evaded, limits)):
+            evaded.setdefault(limits[0].name, limits[0])
+    for name, rule in evaded.items():
+        problem = f"clients who leave out or invent {rule.key!r}, as of {name!r}, have no limit at all"
+        example = 'Rule("/{path:path}", "300/minute", key=client_ip())'
+        yield "a-key-that-clients-leave-out", f"{problem}: add one by address, {example}, and leave out only=True"
 
 
 def _why_unused(rule: CompiledRule, earlier: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> str | None:

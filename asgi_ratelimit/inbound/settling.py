@@ -70,7 +70,6 @@ async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
 
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
-_SWITCHING = 101
 _REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
 
 
@@ -114,22 +113,18 @@ class Settling:
         """Note what settle functions take; return whether this message completes it."""
         kind = message["type"]
         if kind in STARTS and message.get("status", FINAL) >= FINAL:
-            self._status = message.get("status", _SWITCHING)
+            self._status = message.get("status", 101)  # a handshake that is accepted has none
             self._raw_headers = message.get("headers", ())
             return not self.plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
             self._status = _REJECTED
             return True
         if kind in _FILES:  # the server reads the file by itself
-            length = self._headers.get("content-length", "")
+            length = Headers(raw=list(self._raw_headers)).get("content-length", "")
             self._sent += message.get("count") or (int(length) if length.isascii() and length.isdigit() else 0)
         if kind in _BODIES:
             self._sent += len(message.get("body", b""))
         return (kind in _BODIES or kind in _FILES) and not message.get("more_body", False)
-
-    @property
-    def _headers(self) -> Headers:
-        return Headers(raw=list(self._raw_headers))
 
     async def _settle(self) -> None:
         """Settle every decision, even if the request has been cancelled."""
@@ -152,7 +147,7 @@ class Settling:
         function: Any = rule.settle
         sent = (self._sent * (not self._is_head),) if rule.settles_by_bytes else ()
         try:
-            cost = function(self._status, self._headers, *sent)
+            cost = function(self._status, Headers(raw=list(self._raw_headers)), *sent)
             if hasattr(cost, "__await__"):
                 cost = await cost
             return None if cost is None else checked_actual(cost, SETTLE_USE)

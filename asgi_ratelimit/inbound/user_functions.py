@@ -181,19 +181,19 @@ WATCHED = 100  # how many requests without a key are enough to warn
 
 
 class KeyWatch:
-    """Watches the keys of a rule until the first one comes, or until enough requests had none: it limits nobody."""
+    """Watches a rule until it charges a request, or until it has charged none of many: it limits nobody, it seems."""
 
-    missing = 0  # how many requests in a row had no key
-    is_over = False  # whether the keys need not be watched any longer
-    is_silent = False  # whether the key was `None` for all of the first requests
+    missing = 0  # how many requests in a row were not charged
+    is_over = False  # whether it need not be watched any longer
+    is_silent = False  # whether it has charged none of the first requests
 
     def see(self, key: str | None, name: str, function: KeyFunction) -> None:
-        """Take note of the key of a request, as the ``function`` of the rule ``name`` returned it."""
+        """Take note of the key that the rule ``name`` charges, of its ``function``; ``None`` if it charges nothing."""
         self.missing = self.missing + 1 if key is None else 0
         self.is_silent = self.missing >= WATCHED
         self.is_over = key is not None or self.is_silent
         if self.is_silent:
-            problem = f"the key of {name!r}, {function!r}, was None for all of the first {WATCHED} requests"
+            problem = f"the key of {name!r}, {function!r}, or quota was None or cost 0 for the first {WATCHED} requests"
             mend = "is its name right, do clients send it, and is it set before the limit runs, as by"
             example = 'RateLimit("5/minute", key=Depends(current_user_id))'
             warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend} {example}?")

@@ -18,7 +18,7 @@ _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 
 _CHECKS = 100
-"""How many requests are checked for a forwarding header, if no proxy is trusted."""
+"""How many requests are checked for a forwarding header, until one comes from a proxy that is trusted."""
 
 _FORWARDING = frozenset([b"x-forwarded-for", b"forwarded", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"])
 """The headers that show that there is a proxy."""
@@ -57,7 +57,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         self._prefix = ipv6_prefix
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
         self._addresses_in = forwarded_nodes if self._header == b"forwarded" else listed_addresses
-        self._checks_left = 0 if self._trusted.texts else _CHECKS
+        self._checks_left = _CHECKS
         for text in filter(is_wide, self._trusted.texts):
             warn_once("everybody-is-a-trusted-proxy", _EVERYBODY.format(text))
 
@@ -99,7 +99,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
                 return b""
             is_trusted = self._trusted.texts and client in self._trusted
             if self._checks_left:
-                self._check_headers(text, scope)
+                self._checks_left = 0 if is_trusted else self._checks_left - 1
+                self._check_headers(text, () if is_trusted else scope["headers"])
         else:
             client, is_trusted = None, UNIX in self._trusted.texts
         if is_trusted:
@@ -120,10 +121,9 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
                 break
         return client
 
-    def _check_headers(self, text: str, scope: Scope) -> None:
-        """Warn about a forwarding header that names another address, while no proxy is trusted."""
-        self._checks_left -= 1
-        for name, value in scope["headers"]:
+    def _check_headers(self, text: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Warn about a forwarding header that names another address than that of its sender, who is not trusted."""
+        for name, value in headers:
             if name in _FORWARDING and text.encode() not in value:  # else the server has taken the address from there
                 self._checks_left = 0
                 warn_once("a-peer-that-is-not-trusted", _NOT_TRUSTED.format(text, name.decode()))

@@ -143,7 +143,9 @@ class SpendWaiter(SlotWaiter):
             self._turns.leave(place)
 
     def _try_to_spend(self, take: Take) -> Flow[Decision]:
-        return (yield from self.try_take(_at_once(self._renewed(take))))
+        """Only a take that may wait gets a cost above the burst, from an empty bucket."""
+        max_wait = MOMENT if any(each.cost > each.quota.most for each in take.charges) else 0.0
+        return (yield from self.try_take(replace(self._renewed(take), max_wait=max_wait)))
 
     def _require_time(self, take: Take, decision: Decision, now_us: float, deadline_us: float) -> None:
         """Raise ``PaceTimeout`` for a refused take, if its time is over, or is certainly too short."""
@@ -160,11 +162,6 @@ def units_ahead(decision: Decision) -> list[float]:
     charged = zip(decision.charges, decision.stored)
     ahead = [(booked_ahead(charge.quota, state, decision.now_us), charge.quota.slack) for charge, state in charged]
     return [units for units, slack in ahead if units > slack]
-
-
-def _at_once(take: Take) -> Take:
-    """The take without a wait; but only one that may wait gets a cost above the burst, from an empty bucket."""
-    return replace(take, max_wait=MOMENT if any(each.cost > each.quota.most for each in take.charges) else 0.0)
 
 
 def _buckets_of(take: Take) -> tuple[str, ...]:

@@ -232,11 +232,12 @@ ONLY, BESIDE = "default /", "default"
         ({"key": header("x-api-key")}, BESIDE),
         ({"key": first_of(header("x-api-key"), client_ip())}, BESIDE),
         ({"key": cookie("a"), "rules": [Rule("/", "9/s", key=header("b"))]}, BESIDE),
-        ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, None),
+        ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, BESIDE),
+        ({"key": header("a"), "rules": [Rule("/{any:path}", "9/s", key=client_ip())]}, None),
         ({"key": user()}, None),
         ({"key": lambda connection: "a"}, None),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 async def test_a_key_that_clients_leave_out(
     options: dict[str, Any], name: str | None, caplog: pytest.LogCaptureFixture

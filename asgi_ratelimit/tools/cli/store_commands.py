@@ -32,7 +32,6 @@ MOST = 1_000_000
 SHOWN = 20
 
 _STORE = "--store redis://localhost:6379/0"
-_NO_PROGRAM = "no program has reported a request on this store in the last hour: is it that of your limits?"
 
 Command: TypeAlias = Callable[[RedisStore, argparse.Namespace], Awaitable[bool]]
 """Returns whether there was something to do or to show; the exit code is 1 if there was nothing."""
@@ -99,16 +98,14 @@ def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool) -> No
     """Warn of what programs have not used in the last hour: the store, the name, or a block."""
     name, names = getattr(options, "name", None), sorted({rule.name for rule in recent.rules})
     if not names:
-        warn(_NO_PROGRAM)
+        warn("no program has reported a request on this store in the last hour: is it that of your limits?")
     elif name is not None and name not in names:
         near = get_close_matches(name, names, 1)
         hint = f": did you mean {near[0]!r}?" if near else ""
         warn(f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}{hint}")
     elif is_block and not any(rule.has_penalty for rule in recent.rules if rule.name == name):
-        warn(
-            f"{name!r} has no Penalty, so it does not check for blocks, and lets the key pass: "
-            'Rule(..., penalty=Penalty("10 minutes", after=5))'
-        )
+        right = 'Rule(..., penalty=Penalty("10 minutes", after=5))'
+        warn(f"{name!r} has no Penalty, so it does not check for blocks, and lets the key pass: {right}")
 
 
 def _answer(options: argparse.Namespace, text: str, **values: Any) -> None:
