@@ -20,9 +20,10 @@ from starlette.responses import Response
 
 from ..buckets import escaped
 from ..errors import StoreError
+from ..inbound.plan import SCOPE_KEY
 from ..inbound.user_functions import require_function
-from ..keys import client_ip
 from ..keys.base import called
+from ..keys.client_ip import address_key
 from ..limiter import Limiter
 from ..logs import FailureLog
 from ..overrides import checked_by
@@ -63,9 +64,11 @@ class Access:
     async def permits(self, request: Request) -> bool:
         """Whether ``allow`` returns ``True``. A failure or a value that is not a bool permits nothing.
 
-        Raises an ``HTTPException`` for an address that was denied too often; ``allow`` is then not called.
+        Raises an ``HTTPException`` for an address that was denied too often; ``allow`` is then not called. The proxies
+        that are trusted are those of the middleware around the page, if there is one.
         """
-        attempt = await self._attempts.rate_limit(client_ip().of(request.scope) or "")
+        key = address_key([request.scope[SCOPE_KEY].enforcer.key] if SCOPE_KEY in request.scope else [])
+        attempt = await self._attempts.rate_limit(key.of(request.scope) or "")
         if not attempt.allowed:
             raise HTTPException(429, headers={"retry-after": str(math.ceil(attempt.retry_after))})
         try:
@@ -152,5 +155,4 @@ def set_cookie(response: Response, request: Request, session: str) -> None:
 
     The browser derives the path from the address of the page, which a proxy may have changed.
     """
-    is_secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, session, path=None, secure=is_secure, httponly=True, samesite="strict")
+    response.set_cookie(COOKIE, session, path=None, secure=request.url.is_secure, httponly=True, samesite="strict")

@@ -66,8 +66,8 @@ class PageState:
     async def what_if(self, name: str, quotas: Sequence[Quota]) -> dict[str, Any]:
         """What quotas would have refused of the requests of a rule in the last hour, as far as they are recorded."""
         await self._read()
-        found = await run_in_threadpool(lambda: estimate(self._summaries.recordings(name), quotas))  # it takes long
-        return asdict(found)
+        # It takes long, and so does reading what was recorded
+        return asdict(await run_in_threadpool(lambda: estimate(self._summaries.recordings(name), quotas)))
 
     async def search(self, text: str) -> list[dict[str, Any]]:
         """The keys of the last hour that contain a text; where keys are not shown, the one that is typed whole."""

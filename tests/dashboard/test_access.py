@@ -12,8 +12,9 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RedisStore
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.dashboard import dashboard
+from asgi_ratelimit.keys import client_ip
 from asgi_ratelimit.overrides import Overrides
 from tests.support.dashboards import ORIGIN, app_with_page, token_of, visitor
 
@@ -166,7 +167,8 @@ async def test_passwords_cannot_be_tried_at_will() -> None:
             return True
         raise HTTPException(401)
 
-    async with visitor(app_with_page(MemoryStore(), allow=allow)) as client:
+    app = RateLimitMiddleware(app_with_page(MemoryStore(), allow=allow), key=client_ip(["192.0.2.1"]))
+    async with visitor(app) as client:
 
         async def statuses(*passwords: str) -> list[int]:
             answers = [await client.get("/limits/", headers={"authorization": each}) for each in passwords]
@@ -175,6 +177,8 @@ async def test_passwords_cannot_be_tried_at_will() -> None:
         assert await statuses(*["right"] * 50) == [200] * 50
         assert await statuses(*map(str, range(30))) == [401] * 20 + [429] * 10
         assert await statuses("right") == [429]
+        client.headers["x-forwarded-for"] = "192.0.2.2"  # of another address behind a proxy
+        assert await statuses("right") == [200]
 
 
 async def test_a_token_is_of_one_browser() -> None:

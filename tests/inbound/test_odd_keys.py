@@ -1,13 +1,14 @@
-"""Keys that never come: a rule that limits nobody is warned of, whatever its key."""
+"""Keys that never come, which are warned of whatever they are; that make no sense; and that are very long."""
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI, Request
 
-from asgi_ratelimit import MemoryStore, RateLimit, Rule
+from asgi_ratelimit import Charge, MemoryStore, RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.keys import combine, cookie, first_of, header, state, user
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock
@@ -138,3 +139,25 @@ def test_a_dependency_is_no_key_of_a_rule() -> None:
         limited(ok, rules=[Rule("/", "1/s", key=Depends(no_key))])
     with pytest.raises(ValueError, match="names no dependency"):
         RateLimit("1/s", key=Depends())
+
+
+# Keys that make no sense, or are very long
+
+
+@pytest.mark.parametrize("client", [5, (["192.0.2.1"], 1)], ids=["no pair", "no text"])
+async def test_a_client_that_makes_no_sense_fails_like_any_key(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """All such requests share one bucket, and the log says so."""
+    app = limited(ok, "1/hour")
+    assert [(await ask(app, {**http(), "client": client})).status for _ in range(2)] == [200, 429]
+    assert "the key function of 'default' failed" in caplog.text
+
+
+async def test_no_long_key_stays_in_memory() -> None:
+    """A client that sends long keys cannot fill the memory with them."""
+    app = RateLimitMiddleware(
+        ok, "10/minute", store=MemoryStore(clock=SteppedClock()), key=lambda each: each.headers["x-key"]
+    )
+    peers = [await ask(app, http(headers=[(b"x-key", b"k" * 8192)])) for _ in range(2)]
+    assert peers[1].headers["ratelimit"] == '"per-minute";r=8;t=6'
+    gc.collect()
+    assert not [each for each in gc.get_objects() if type(each) is Charge and len(each.key) > 8000]
