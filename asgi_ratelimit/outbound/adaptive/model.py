@@ -427,9 +427,11 @@ class Model:
         if wait_us is None and host.hidden and not exhausted and not any(each.is_closed for each in host.hidden):
             return ()
         for bucket in paused:
+            before_us = bucket.paused_us(now_us)
             bucket.refuse(now_us, wait_us)
-            seconds = bucket.paused_us(now_us) / SECOND_US
-            self._on_change(host.name, bucket, "paused", f"refused, paused for {seconds:.3g} s")
+            paused_us = bucket.paused_us(now_us)
+            if paused_us > 1.1 * before_us:  # else another request of the same moment has told of it
+                self._on_change(host.name, bucket, "paused", f"refused, paused for {paused_us / SECOND_US:.3g} s")
         return paused
 
     def _judge(self, call: Call, status: int, report: ServerLimits, now_us: float) -> None:
