@@ -40,8 +40,8 @@ async def take(store: Store, key: str = "ann", times: int = 1, name: str = "mail
     await counts_of(store).end()
 
 
-async def test_processes_are_added_up(processes: list[Store]) -> None:
-    """Every process sees the sums of all of them."""
+async def test_processes_are_added_up(processes: list[Store], clock: SteppedClock) -> None:
+    """Every process sees the sums of all of them; an hour later as well, although they have ended."""
     for store, times in zip(processes, (1, 2, 3)):
         await take(store, times=times)
     for store in processes:
@@ -51,6 +51,8 @@ async def test_processes_are_added_up(processes: list[Store]) -> None:
         assert len(read.processes) == 3
         assert [(key.key, key.requests, key.refused) for key in read.keys] == [("ann", 6, 3)]
         assert sum(map(sum, read.seconds.values())) == 6
+    clock.advance(3600)
+    assert (await summary(processes[0])).hours[-2] == (3, 3, 0, 0, 0)
 
 
 async def test_an_hour_and_a_day_later(clock: SteppedClock) -> None:
