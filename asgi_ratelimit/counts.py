@@ -265,7 +265,7 @@ class Span:
     """Everything that one process has counted in a minute or an hour since the epoch; what is written lasts ``lasts``.
 
     ``seconds`` are the counts of requests, each of which counts once, however many rules it has; in an hour, they are
-    those of its minutes. ``keys`` are the refusals and requests of rules by bucket. Only a minute has recordings.
+    those of its minutes. Only a minute has recordings, and ``keys``: refusals and requests of rules by bucket.
     """
 
     number: int
@@ -279,9 +279,13 @@ class Span:
     # Whether it is to be written.
     has_news: bool = False
 
-    def add(self, name: str, numbers: Numbers, requests: Counter[str], refusals: Counter[str]) -> None:
-        """Add the counts of a rule, and its requests and refusals by bucket."""
+    def add(self, name: str, numbers: Numbers) -> None:
+        """Add the counts of a rule."""
         self.rules[name] = added(self.rules.get(name, NONE), numbers)
+
+    def record(self, name: str, second: int, requests: Counter[str], refusals: Counter[str]) -> None:
+        """Record the requests of a rule in one second of a minute, and its refusals among them, by bucket."""
+        self.recordings.setdefault(name, Recording()).add(second, requests, MOST_CELLS // len(self.rules))
         for bucket in requests | refusals:
             before = self.keys.get((name, bucket), (0, 0))
             self.keys[name, bucket] = before[0] + refusals[bucket], before[1] + requests[bucket]
@@ -530,10 +534,9 @@ class Counts(BesideStore):
         for name, rule in list(self.rules.items()):
             numbers = rule.collect()
             if any(numbers):
-                sent, refused = rule.latest(numbers)
                 for span in (minute, hour):
-                    span.add(name, numbers, sent, refused)
-                minute.recordings.setdefault(name, Recording()).add(second, sent, MOST_CELLS // len(minute.rules))
+                    span.add(name, numbers)
+                minute.record(name, second, *rule.latest(numbers))
         outbound = _outbound_rows()
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True

@@ -143,7 +143,7 @@ class PageState:
             raise ValueError(f"no process on this store has a rule named {name!r}")
         await reset(self._store, buckets or [row])  # a store needs no more than the bucket
         await self._overrides.note(name, key, "reset", by=by)
-        return f"{_shown(fields)} has used nothing of {name} now"
+        return f"{self._shown(fields, key)} has used nothing of {name} now"
 
     async def _block(self, fields: Fields, by: str | None) -> str:
         """Block a key of a rule for a while."""
@@ -152,16 +152,19 @@ class PageState:
         if name not in _with_penalties(await self._read()):
             raise ValueError(f"{name} {_NO_PENALTY}")
         if not await Blocks(store=self._store, name=name).block(key, lasts):
-            return f"{_shown(fields)} was blocked by {name} already"
+            return f"{self._shown(fields, key)} was blocked by {name} already"
         await self._overrides.note(name, key, f"blocked for {lasts}", by=by)
-        return f"{_shown(fields)} is blocked by {name} for {lasts}"
+        return f"{self._shown(fields, key)} is blocked by {name} for {lasts}"
 
     async def _lift(self, fields: Fields, by: str | None) -> str:
         """Let a blocked key pass again."""
         name, key, _ = await self._key(fields)
         await Blocks(store=self._store, name=name).lift(key)
         await self._overrides.note(name, key, "unblocked", by=by)
-        return f"{_shown(fields)} is not blocked by {name}"
+        return f"{self._shown(fields, key)} is not blocked by {name}"
+
+    def _shown(self, fields: Fields, key: str) -> str:
+        return key if self._show_keys or fields.get("key") else f"key {fields.get('id')}"
 
     async def _key(self, fields: Fields) -> tuple[str, str, KeyCounts | None]:
         """The rule and the key that a form names, and the row of the page that it was sent from, if any."""
@@ -206,7 +209,3 @@ def _field(fields: Fields, name: str) -> str:
     if not value:
         raise ValueError(f"the field {name!r} is empty")
     return value
-
-
-def _shown(fields: Fields) -> str:
-    return fields.get("key") or f"key {fields.get('id')}"

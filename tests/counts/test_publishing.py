@@ -99,6 +99,7 @@ async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None
         "candidate": (2, 0, 3, 0, 0),
     }
     assert [numbers for numbers in read.seconds.values() if any(numbers)] == [(2, 2, 1, 0, 0)]
+    assert read.minutes[-1] == read.hours[-1] == (2, 2, 1, 0, 0)
 
 
 async def test_in_memory_each_second_is_known_without_a_reader(clock: SteppedClock) -> None:

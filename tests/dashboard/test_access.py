@@ -20,7 +20,7 @@ from tests.support.dashboards import ORIGIN, app_with_page, token_of, visitor
 
 pytestmark = pytest.mark.anyio
 
-PATHS = ["/", "/state", "/what-if?rule=api&quota=1/s", "/page.js", "/uPlot.min.css", "/nothing"]
+PATHS = ["/", "/state", "/keys", "/what-if?rule=api&quota=1/s", "/page.js", "/uPlot.min.css", "/nothing"]
 
 
 def of_fastapi(user: Annotated[str, Depends(print)]) -> bool:

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store, parse_quotas
+from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, parse_quotas
 from asgi_ratelimit.counts import ALL, HOURS, MINUTES, Recording, counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.dashboard.summaries import estimate
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import ask, ok
 from tests.support.clocks import wrong_clock
 from tests.support.replaying import admitted_at
 
@@ -41,8 +40,8 @@ async def take(store: Store, key: str = "ann", times: int = 1, name: str = "mail
     await counts_of(store).end()
 
 
-async def test_processes_are_added_up(processes: list[Store]) -> None:
-    """Every process sees the sums of all of them."""
+async def test_processes_are_added_up(processes: list[Store], clock: SteppedClock) -> None:
+    """Every process sees the sums of all of them; an hour later as well, although they have ended."""
     for store, times in zip(processes, (1, 2, 3)):
         await take(store, times=times)
     for store in processes:
@@ -52,6 +51,8 @@ async def test_processes_are_added_up(processes: list[Store]) -> None:
         assert len(read.processes) == 3
         assert [(key.key, key.requests, key.refused) for key in read.keys] == [("ann", 6, 3)]
         assert sum(map(sum, read.seconds.values())) == 6
+    clock.advance(3600)
+    assert (await summary(processes[0])).hours[-2] == (3, 3, 0, 0, 0)
 
 
 async def test_an_hour_and_a_day_later(clock: SteppedClock) -> None:
@@ -71,20 +72,15 @@ async def test_an_hour_and_a_day_later(clock: SteppedClock) -> None:
     assert hours == [1] * HOURS * 60 + [0]
 
 
-async def test_requests_and_keys_under_several_rules(clock: SteppedClock) -> None:
-    """A request counts once, and once for each rule; a key of a rule has one row, whichever of its quotas refuse."""
+async def test_a_key_of_several_quotas(clock: SteppedClock) -> None:
+    """It has one row, whichever of them refuses, which says since when."""
     store = MemoryStore(clock=clock)
-    app = RateLimitMiddleware(ok, "100/minute", rules=[Rule("/", "1/second; 2/minute", name="slow")], store=store)
-    for _ in range(4):
-        await ask(app)
-        clock.advance(20)
-    await ask(app)
-    await ask(app)
-    read = await summary(store)
-    assert [sum(column) for column in zip(*read.minutes)] == [sum(column) for column in zip(*read.hours)]
-    assert sum(map(sum, read.minutes)) == 6
-    assert {(key.rule, key.requests) for key in read.keys} == {("slow", 6), ("default", 6 - read.keys[0].refused)}
-    assert read.keys[0].since == clock.now // 60 * 60
+    limiter = Limiter("1/second; 2/minute", store=store, name="mails")
+    for _ in range(6):
+        await limiter.rate_limit("ann")
+        clock.advance(10)
+    (key,) = (await summary(store)).keys
+    assert (key.requests, key.refused, key.since) == (6, 3, clock.now - 60)
 
 
 @pytest.mark.parametrize("hours", [-30, -1, 1, 30])

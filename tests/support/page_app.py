@@ -7,4 +7,4 @@ import os
 from asgi_ratelimit import open_store
 from tests.support.dashboards import app_with_page
 
-app = app_with_page(open_store(os.environ["STORE"]), show_keys=True)
+app = app_with_page(open_store(os.environ["STORE"]), show_keys=True, by=lambda request: "ann" * 80)
