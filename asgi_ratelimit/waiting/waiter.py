@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -115,8 +115,7 @@ class SlotWaiter:
         self.clock = None if isinstance(store.clock, SystemClock) else store.clock
         self._waiters = waiters_of(store)
         self._queues, self._turns, self.units = self._waiters.slots, self._waiters.turns, self._waiters.units
-        self._margin = margin
-        self._renewed = renewed
+        self._margin, self._renewed = margin, renewed
 
     def wait(self, take: Take, priority: float = 0.0, deadline_us: float | None = None) -> Flow[Decision]:
         """Book a slot for ``take``, and wait until the call may leave; return the decision whose slot is used.
@@ -265,9 +264,9 @@ class SlotWaiter:
     async def _return(self) -> None:
         """Give the slots back that are not used, all that there are by now together."""
         slots = self._queues.take_unused()
-        settlements = [undoing(slot.decision) for slot in slots]
         try:
-            await settle_all(self.store, list(chain.from_iterable(settlements)), is_unused=True)
+            undone = chain.from_iterable([undoing(slot.decision) for slot in slots])
+            await settle_all(self.store, list(undone), is_unused=True)
         except asyncio.CancelledError:
             self._queues.unused += slots
             raise
@@ -372,6 +371,16 @@ class CallSpacing:
                 if isinstance(state, TokenBucketState) and units < state.used:
                     self._states[bucket] = quota, state._replace(used=state.used - units)
 
+    def leaves_us(self, decision: Decision) -> float:
+        """When about another call may leave behind the one of this slot, which is about to."""
+        next_us = 0.0
+        for charge in decision.take.charges:
+            quota, state = self._states.get(charge.bucket, (None, None))
+            if isinstance(quota, TokenBucket) and isinstance(state, TokenBucketState) and charge.cost:
+                units = state.used + charge.cost + min(charge.cost - quota.burst, 0.0)
+                next_us = max(next_us, state.at + units / quota.rate - AT_ONCE_US / 2.0)
+        return next_us
+
     def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
@@ -431,23 +440,18 @@ class Waiters:
 
     def __init__(self, store: Store) -> None:
         self.spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
-        self.slots = Queues()
+        self.slots = Queues(leaves_us=self.spacing.leaves_us)
         # To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it.
         self.turns = ConcurrencyLimit(1)
         self.units = ReturningUnits()
         when_units_come_back(store, self.units_came_back)
-        outbound_sources.add(self)
+        outbound_sources.add(self.slots)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""
         for charge, units in came_back:
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
-
-    def outbound_rows(self) -> Iterator[dict[str, Any]]:
-        """How many callers of this process wait for slots, by the name of their limiter."""
-        for name, waiting in sorted(self.slots.counts().items()):
-            yield {"name": name, "waiting": waiting}
 
 
 _waiters: ByStore[Waiters] = ByStore()
