@@ -131,7 +131,7 @@ class Queues:
     Thread-safe; its lock is held for a few instructions, never during a wait.
     """
 
-    def __init__(self, places: int = 0, leaves_us: Callable[[Any], float] | None = None) -> None:
+    def __init__(self, places: int = 0, leaves_us: Callable[[Any], float] = lambda _: 0.0) -> None:
         self.places, self._leaves_us = places, leaves_us
         self.reset()
         reset_in_child(self)
@@ -146,6 +146,9 @@ class Queues:
 
     def __len__(self) -> int:
         return len(self._queues)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._queues
 
     def outbound_rows(self) -> Iterator[dict[str, Any]]:
         """How many callers of this process wait, by the name in the key of their queue."""
@@ -215,16 +218,14 @@ class Queues:
                 waiter.wake_at(math.inf)
                 return None
             late_us = queue.ready_us + LATE_US
-            missed = next((at for at, slot in enumerate(slots) if now_us <= max(slot.until_us, late_us)), len(slots))
-            self.unused += slots[:missed]
-            del slots[:missed]
+            while slots and now_us > max(slots[0].until_us, late_us):
+                self.unused.append(slots.pop(0))
             if not slots or max(slots[0].at_us, min(queue.ready_us, waiter.deadline_us)) > now_us:
                 waiter.wake_at(queue.next_us())
                 return None
             queue.waiters.pop(0)
             slot = slots.pop(0)
-            if self._leaves_us is not None:
-                queue.ready_us = self._leaves_us(slot.decision)
+            queue.ready_us = self._leaves_us(slot.decision)
             self._changed(queue)
             return slot
 

@@ -28,7 +28,7 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, run_in_place, sleep
+from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
@@ -164,7 +164,7 @@ class SlotWaiter:
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
         turn, leave = ("departure", charges[0].bucket), self._waiters.spacing.depart
-        if not (self._turns.ahead(turn) or leave(charges, self.now_us(), self._margin)):
+        if not (turn in self._turns or leave(charges, self.now_us(), self._margin)):
             return
         place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:
@@ -189,16 +189,23 @@ class SlotWaiter:
         booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
         if take.operation is not None:
             return (yield from self._book_operation(booked, deadline_us))
-        key = key_of(take)
+        key, decision, sent_us = key_of(take), None, self.now_us()
+        if self.store.in_process and not priority:  # it answers at once, so nobody else comes in between
+            (decision,) = yield CallStore(self.store, self.store.take((booked,)))
+            if not decision.allowed or (decision.wait_us <= 0.0 and key not in self._queues):
+                return decision  # type: ignore[no-any-return]  # a step has any result
         waiter = self._queues.join(key, self.clock, priority, books=True)
         overtakes = bool(priority) and waiter.queue.waiters[-1] is not waiter
         try:
-            # The slot at the end of the queue is not for one that overtakes others.
-            decision = yield from self._book(waiter, replace(take, max_wait=math.inf) if overtakes else booked)
+            if decision is not None:
+                self._queues.add(key, slot_of(key, decision, sent_us, self.now_us()), waiter)
+            else:  # the slot at the end of the queue is not for one that overtakes others
+                booked = replace(take, max_wait=math.inf) if overtakes else booked
+                decision = yield Finish(self.store, partial(self._booked, waiter, booked))
             if decision.allowed:
-                if not overtakes:  # it is near enough, however late the store has answered
-                    deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
-                waiter.deadline_us = deadline_us
+                # What others have not overtaken is near enough, however late the store has answered.
+                near_us = 0.0 if overtakes else self.now_us() + decision.wait_us + GRACE_US
+                waiter.deadline_us = max(deadline_us, near_us)
                 decision = yield from self._sleep(waiter, take, decision)
         except INTERRUPTED:
             self._queues.give_up(waiter)
@@ -217,7 +224,7 @@ class SlotWaiter:
                 return slot.decision  # type: ignore[no-any-return]  # it was booked
             yield from self._give_back()
             if self._queues.books_anew(waiter):
-                decision = yield from self._book(waiter, replace(take, max_wait=math.inf))
+                decision = yield Finish(self.store, partial(self._booked, waiter, replace(take, max_wait=math.inf)))
                 if not decision.allowed:
                     raise pace_timeout(take, decision)
             elif now_us >= waiter.deadline_us:
@@ -225,12 +232,6 @@ class SlotWaiter:
                 raise too_late(take, replace(decision, take=replace(take, max_wait=0.0)), last_us - now_us)
             else:
                 yield waiter.wake_up
-
-    def _book(self, waiter: Waiter, take: Take) -> Flow[Decision]:
-        """Book a slot for a queue that expects it."""
-        if self.store.in_process:
-            return run_in_place(self._booked(waiter, take))
-        return (yield Finish(self.store, partial(self._booked, waiter, take)))  # type: ignore[no-any-return]
 
     async def _booked(self, waiter: Waiter, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
@@ -395,7 +396,7 @@ class CallSpacing:
                     if isinstance(quota, RollingWindow) and self._is_real:
                         at_us += self._ahead_us + quota.part_us // 2.0
                     last_quota, state = self._states.get(charge.bucket, (None, None))
-                    state = state if last_quota == quota else unused(quota, at_us)
+                    state = state if last_quota is quota or last_quota == quota else unused(quota, at_us)
                     wait_us: float
                     after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
                     if wait_us > 0.0:
