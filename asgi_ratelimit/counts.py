@@ -85,7 +85,7 @@ class Repeating:
     async def end(self) -> None:
         """Return when the work was done once more, and has closed what it opened; it can be started again."""
         if self.is_running:
-            await asyncio.wrap_future(background_loop.start(self._end()))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), background_loop.loop()))
 
     def reset(self) -> None:
         """Start afresh in a forked child, which has this object, but not the thread that does the work."""

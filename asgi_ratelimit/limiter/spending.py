@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
 from ..stores import settle
-from ..waiting.drivers import Flow, GiveBack, run_async, run_sync
+from ..waiting.drivers import Flow, GiveBack, WakeUp, run_async, run_sync
 from ..waiting.waiter import SlotWaiter, pace_timeout, too_late
 from .charges import Cost, actual_units, charged_units, settled_units
 
@@ -118,28 +118,30 @@ class SpendWaiter(SlotWaiter):
         """The decision that lets the take go; ``None`` if others have outrun it for too long, so that it books."""
         place = yield from self._enter(("spending", *buckets), take, deadline_us)
         patience_us = 0.0  # until when it lets others outrun it; 0 before it was refused
-
-        def attempt() -> Flow[Decision | float | None]:
-            """The decision if it is allowed, or the time of the next attempt."""
-            nonlocal patience_us
-            sent_us = self.now_us()
-            decision = yield from self._try_to_spend(take)
-            if decision.allowed:
-                return decision
-            now_us, wait_us = self.now_us(), decision.wait_us
-            self._require_time(take, decision, now_us, deadline_us)
-            if not patience_us or units_ahead(decision):  # one at a time books ahead: nothing comes back then
-                patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
-            if now_us > patience_us:
-                return None
-            wait_us = min(wait_us, LONGEST_SLEEP_US)
-            if not self.store.in_process:  # so processes far from the store and near to it ask there at one time
-                wait_us += random() * SPREAD_US - (now_us - sent_us)
-            return min(now_us + max(wait_us, 0.0), deadline_us)
-
+        wake_up = WakeUp(self.clock)
+        self.units.add(wake_up, buckets)
         try:
-            return (yield from self.units.retry(buckets, self.clock, attempt))
+            while True:
+                wake_up.set(math.inf)
+                sent_us = self.now_us()
+                decision = yield from self._try_to_spend(take)
+                if decision.allowed:
+                    return decision
+                now_us, wait_us = self.now_us(), decision.wait_us
+                self._require_time(take, decision, now_us, deadline_us)
+                if not patience_us or units_ahead(decision):  # one at a time books ahead: nothing comes back then
+                    patience_us = now_us + wait_us + PATIENCE_US * (1.0 + random())
+                if now_us > patience_us:
+                    return None
+                wait_us = min(wait_us, LONGEST_SLEEP_US)
+                if not self.store.in_process:  # so processes far from the store and near to it ask there at one time
+                    wait_us += random() * SPREAD_US - (now_us - sent_us)
+                with self.units.lock:
+                    if wake_up.at_us == math.inf:  # no units have come back since it asked
+                        wake_up.set(min(now_us + max(wait_us, 0.0), deadline_us))
+                yield wake_up
         finally:
+            self.units.discard(wake_up, buckets)
             self._turns.leave(place)
 
     def _try_to_spend(self, take: Take) -> Flow[Decision]:

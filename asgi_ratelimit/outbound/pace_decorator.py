@@ -194,8 +194,12 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: given
     signature = inspect.signature(function)
     names = _parameters(given, signature, what)
+    parameters = list(signature.parameters)
+    is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())
 
     def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if is_simple and not kwargs and len(args) == len(parameters):  # the usual call, for a tenth of the time
+            return given(**{name: args[parameters.index(name)] for name in names})
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
         return given(**{name: call.arguments[name] for name in names})

@@ -14,7 +14,8 @@ from ..waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
 from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
-from .pauses import THROTTLED, Pauses, Refusals
+from .pauses import Pauses
+from .refusals import THROTTLED, Refusals
 from .request_values import PacedRequest, Settler
 
 

@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock, Thread, get_ident
@@ -20,7 +19,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
 from ..clock import Clock, time_of, wait_for
-from ..decision import Decision, Take
 from ..errors import ConfigurationError, StoreError
 from ..logs import warn_once
 from ..stores import Store
@@ -68,10 +66,6 @@ class BackgroundLoop:
                 self._thread = thread.ident
             return self._loop
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine without waiting for it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop())
-
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, block this thread until it ends, and return its result.
 
@@ -83,7 +77,7 @@ class BackgroundLoop:
                 "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
                 "asynchronous hook, make the call with async, or in a thread, await asyncio.to_thread(call)"
             )
-        future = self.start(coroutine)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop())
         try:
             return future.result()
         except BaseException:
@@ -121,11 +115,9 @@ class Step(Protocol):
 
     async def in_task(self) -> Any:
         """Run it without blocking the event loop."""
-        ...
 
     def in_thread(self) -> Any:
         """Run it in this thread, without an event loop."""
-        ...
 
 
 Flow: TypeAlias = Generator[Step, Any, T]
@@ -188,11 +180,6 @@ class CallStore(StoreStep):
 
     async def in_task(self) -> Any:
         return await self.call
-
-
-async def take_all(store: Store, *takes: Take) -> list[Decision]:
-    """The decisions of a store on these takes, which it gets only when this runs, on an event loop."""
-    return await store.take(takes)
 
 
 @dataclass
@@ -259,6 +246,8 @@ class WakeUp:
 
     def set(self, at_us: float) -> None:
         """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
+        if at_us == self.at_us:
+            return
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()

@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import attrgetter
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakSet
 
 from ..buckets import DEFAULT_NAME
@@ -29,7 +30,7 @@ from ..decision import Charge, Decision, Take
 from ..quotas import FixedWindow, TokenBucket
 from .drivers import Flow, WakeUp, reset_in_child
 
-T = TypeVar("T")
+ORDER = attrgetter("order")
 
 # How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it.
 LATE_US = 100_000.0
@@ -55,11 +56,11 @@ class Slot:
     # The decision that booked it; ``None`` for a place.
     decision: Any = None
 
-
-def by_booking(slot: Slot) -> tuple[float, int]:
-    """Sorts slots as they were booked: by the clock of the store, then by the order of the takes; places are equal."""
-    decision: Decision | None = slot.decision
-    return (0.0, 0) if decision is None else (decision.now_us + decision.wait_us, decision.id)
+    @property
+    def order(self) -> tuple[float, int]:
+        """As slots were booked: by the clock of the store, then by the order of the takes; places are equal."""
+        decision: Decision | None = self.decision
+        return (0.0, 0) if decision is None else (decision.now_us + decision.wait_us, decision.id)
 
 
 def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
@@ -92,8 +93,14 @@ class Queue:
     key: Any
     slots: list[Slot]
     waiters: list[Waiter] = field(default_factory=list)
-    bookings: dict[Waiter, None] = field(default_factory=dict)
+    bookings: dict[Any, None] = field(default_factory=dict)
     held: dict[Slot, WakeUp] = field(default_factory=dict)
+    # When the next call may leave, behind those that have left late.
+    ready_us: float = 0.0
+
+    def next_us(self) -> float:
+        """When the first waiter can go, as far as is known."""
+        return max(self.slots[0].at_us, self.ready_us) if self.slots else math.inf
 
     def is_booking(self) -> bool:
         """Whether a slot is still to come; those of a closed event loop never will."""
@@ -120,11 +127,12 @@ class Waiter:
 class Queues:
     """Queues by key, each with so many ``places`` at first. Without places, all slots are booked ones.
 
+    ``leaves_us(decision)`` says when about the next call may leave behind that of a slot.
     Thread-safe; its lock is held for a few instructions, never during a wait.
     """
 
-    def __init__(self, places: int = 0) -> None:
-        self.places = places
+    def __init__(self, places: int = 0, leaves_us: Callable[[Any], float] = lambda _: 0.0) -> None:
+        self.places, self._leaves_us = places, leaves_us
         self.reset()
         reset_in_child(self)
 
@@ -139,10 +147,14 @@ class Queues:
     def __len__(self) -> int:
         return len(self._queues)
 
-    def counts(self) -> Counter[str]:
-        """How many callers wait, by the name in the key of their queue."""
+    def __contains__(self, key: Any) -> bool:
+        return key in self._queues
+
+    def outbound_rows(self) -> Iterator[dict[str, Any]]:
+        """How many callers of this process wait, by the name in the key of their queue."""
         with self._lock:
-            return Counter(queue.key[0] for queue in self._queues.values() for _ in queue.waiters)
+            counts = Counter(queue.key[0] for queue in self._queues.values() for _ in queue.waiters)
+        yield from [{"name": name, "waiting": counts[name]} for name in sorted(counts)]
 
     def ahead(self, key: Any) -> int:
         """How many callers are at a place, or wait for one."""
@@ -161,7 +173,7 @@ class Queues:
             waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
             if books:
                 queue.bookings[waiter] = None
-            insort(queue.waiters, waiter, key=lambda each: each.order)
+            insort(queue.waiters, waiter, key=ORDER)
             for place in [place for place, holder in queue.held.items() if holder.is_dead]:
                 del queue.held[place]
                 self.add(key, Slot(key))
@@ -179,17 +191,18 @@ class Queues:
             if queue is None:
                 self.unused += [] if slot is None else [slot]
                 return
-            if waiter is not None:
-                queue.bookings.pop(waiter, None)
+            if waiter is None:
+                queue.ready_us = 0.0  # one that was to leave has not left
+            queue.bookings.pop(waiter, None)
             if slot is not None:
-                insort(queue.slots, slot, key=by_booking)
+                insort(queue.slots, slot, key=ORDER)
             self._changed(queue)
 
     def give_up(self, waiter: Waiter) -> None:
         """Stop waiting, unless the waiter has left."""
         with self._lock:
             waiters = waiter.queue.waiters
-            at = bisect_left(waiters, waiter.order, key=lambda each: each.order)
+            at = bisect_left(waiters, waiter.order, key=ORDER)
             if waiters[at : at + 1] == [waiter]:
                 del waiters[at]
                 self._changed(waiter.queue)
@@ -204,14 +217,15 @@ class Queues:
             if queue.waiters[:1] != [waiter]:
                 waiter.wake_at(math.inf)
                 return None
-            missed = next((at for at, slot in enumerate(slots) if now_us <= slot.until_us), len(slots))
-            self.unused += slots[:missed]
-            del slots[:missed]
-            if not slots or slots[0].at_us > now_us:
-                waiter.wake_at(slots[0].at_us if slots else math.inf)
+            late_us = queue.ready_us + LATE_US
+            while slots and now_us > max(slots[0].until_us, late_us):
+                self.unused.append(slots.pop(0))
+            if not slots or max(slots[0].at_us, min(queue.ready_us, waiter.deadline_us)) > now_us:
+                waiter.wake_at(queue.next_us())
                 return None
             queue.waiters.pop(0)
             slot = slots.pop(0)
+            queue.ready_us = self._leaves_us(slot.decision)
             self._changed(queue)
             return slot
 
@@ -228,7 +242,7 @@ class Queues:
         """Remove and return the slots that go back, the newest first: it makes way for the others."""
         with self._lock:
             unused, self.unused = self.unused, []
-            return sorted(unused, key=by_booking, reverse=True)
+            return sorted(unused, key=ORDER, reverse=True)
 
     def _changed(self, queue: Queue) -> None:
         """Set the slots aside that nobody waits for, wake the first waiter, and forget a queue of nobody.
@@ -242,7 +256,7 @@ class Queues:
         while len(slots) > max(len(waiters), self.places) and not queue.is_booking():
             self.unused.append(slots.pop())
         if waiters and slots:
-            waiters[0].wake_at(slots[0].at_us)
+            waiters[0].wake_at(queue.next_us())
         elif waiters and not self.places and not queue.is_booking():
             waiters[0].wake_at(0.0)
         elif not waiters and len(slots) == self.places and not queue.is_booking():
@@ -288,7 +302,7 @@ class ReturningUnits:
 
     def reset(self) -> None:
         """Forget all callers and blocks."""
-        self._lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
+        self.lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
         # By bucket; a caller whose event loop was closed is forgotten with its task.
         self._waiting: dict[str, WeakSet[WakeUp]] = {}
         # The takes of the blocks that are under way, by their ``id``.
@@ -303,33 +317,21 @@ class ReturningUnits:
 
     def wake(self, charges: Sequence[Charge]) -> None:
         """Wake the callers of the buckets of these charges, to which units have come back."""
-        with self._lock:
+        with self.lock:
             for charge in charges:
                 for wake_up in self._waiting.get(charge.bucket, ()):
                     wake_up.set(0.0)
 
-    def retry(self, buckets: Collection[str], clock: Clock | None, attempt: Callable[[], Flow[T | float]]) -> Flow[T]:
-        """The result of an attempt, which is made again while it returns a number: the time of the next one.
-
-        That is in microseconds. It is made earlier if units come back to one of the buckets.
-        """
-        wake_up = WakeUp(clock)
-        with self._lock:
+    def add(self, wake_up: WakeUp, buckets: Collection[str]) -> None:
+        """Wake a caller from now on when units have come back to one of these buckets."""
+        with self.lock:
             for bucket in buckets:
                 self._waiting.setdefault(bucket, WeakSet()).add(wake_up)
-        try:
-            while True:
-                wake_up.set(math.inf)
-                result = yield from attempt()
-                if not isinstance(result, float):
-                    return result
-                with self._lock:
-                    if wake_up.at_us == math.inf:  # no units have come back since the attempt began
-                        wake_up.set(result)
-                yield wake_up
-        finally:
-            with self._lock:
-                for bucket in buckets:
-                    self._waiting.get(bucket, WeakSet()).discard(wake_up)
-                    if not self._waiting.get(bucket):
-                        self._waiting.pop(bucket, None)
+
+    def discard(self, wake_up: WakeUp, buckets: Collection[str]) -> None:
+        """Forget a caller."""
+        with self.lock:
+            for bucket in buckets:
+                self._waiting.get(bucket, WeakSet()).discard(wake_up)
+                if not self._waiting.get(bucket):
+                    self._waiting.pop(bucket, None)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -28,7 +28,7 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, run_in_place, sleep
+from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
@@ -115,8 +115,7 @@ class SlotWaiter:
         self.clock = None if isinstance(store.clock, SystemClock) else store.clock
         self._waiters = waiters_of(store)
         self._queues, self._turns, self.units = self._waiters.slots, self._waiters.turns, self._waiters.units
-        self._margin = margin
-        self._renewed = renewed
+        self._margin, self._renewed = margin, renewed
 
     def wait(self, take: Take, priority: float = 0.0, deadline_us: float | None = None) -> Flow[Decision]:
         """Book a slot for ``take``, and wait until the call may leave; return the decision whose slot is used.
@@ -165,7 +164,7 @@ class SlotWaiter:
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
         turn, leave = ("departure", charges[0].bucket), self._waiters.spacing.depart
-        if not (self._turns.ahead(turn) or leave(charges, self.now_us(), self._margin)):
+        if not (turn in self._turns or leave(charges, self.now_us(), self._margin)):
             return
         place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:
@@ -190,16 +189,23 @@ class SlotWaiter:
         booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
         if take.operation is not None:
             return (yield from self._book_operation(booked, deadline_us))
-        key = key_of(take)
+        key, decision, sent_us = key_of(take), None, self.now_us()
+        if self.store.in_process and not priority:  # it answers at once, so nobody else comes in between
+            (decision,) = yield CallStore(self.store, self.store.take((booked,)))
+            if not decision.allowed or (decision.wait_us <= 0.0 and key not in self._queues):
+                return decision  # type: ignore[no-any-return]  # a step has any result
         waiter = self._queues.join(key, self.clock, priority, books=True)
         overtakes = bool(priority) and waiter.queue.waiters[-1] is not waiter
         try:
-            # The slot at the end of the queue is not for one that overtakes others.
-            decision = yield from self._book(waiter, replace(take, max_wait=math.inf) if overtakes else booked)
+            if decision is not None:
+                self._queues.add(key, slot_of(key, decision, sent_us, self.now_us()), waiter)
+            else:  # the slot at the end of the queue is not for one that overtakes others
+                booked = replace(take, max_wait=math.inf) if overtakes else booked
+                decision = yield Finish(self.store, partial(self._booked, waiter, booked))
             if decision.allowed:
-                if not overtakes:  # it is near enough, however late the store has answered
-                    deadline_us = max(deadline_us, self.now_us() + decision.wait_us + GRACE_US)
-                waiter.deadline_us = deadline_us
+                # What others have not overtaken is near enough, however late the store has answered.
+                near_us = 0.0 if overtakes else self.now_us() + decision.wait_us + GRACE_US
+                waiter.deadline_us = max(deadline_us, near_us)
                 decision = yield from self._sleep(waiter, take, decision)
         except INTERRUPTED:
             self._queues.give_up(waiter)
@@ -218,7 +224,7 @@ class SlotWaiter:
                 return slot.decision  # type: ignore[no-any-return]  # it was booked
             yield from self._give_back()
             if self._queues.books_anew(waiter):
-                decision = yield from self._book(waiter, replace(take, max_wait=math.inf))
+                decision = yield Finish(self.store, partial(self._booked, waiter, replace(take, max_wait=math.inf)))
                 if not decision.allowed:
                     raise pace_timeout(take, decision)
             elif now_us >= waiter.deadline_us:
@@ -226,12 +232,6 @@ class SlotWaiter:
                 raise too_late(take, replace(decision, take=replace(take, max_wait=0.0)), last_us - now_us)
             else:
                 yield waiter.wake_up
-
-    def _book(self, waiter: Waiter, take: Take) -> Flow[Decision]:
-        """Book a slot for a queue that expects it."""
-        if self.store.in_process:
-            return run_in_place(self._booked(waiter, take))
-        return (yield Finish(self.store, partial(self._booked, waiter, take)))  # type: ignore[no-any-return]
 
     async def _booked(self, waiter: Waiter, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
@@ -265,9 +265,9 @@ class SlotWaiter:
     async def _return(self) -> None:
         """Give the slots back that are not used, all that there are by now together."""
         slots = self._queues.take_unused()
-        settlements = [undoing(slot.decision) for slot in slots]
         try:
-            await settle_all(self.store, list(chain.from_iterable(settlements)), is_unused=True)
+            undone = chain.from_iterable([undoing(slot.decision) for slot in slots])
+            await settle_all(self.store, list(undone), is_unused=True)
         except asyncio.CancelledError:
             self._queues.unused += slots
             raise
@@ -372,6 +372,16 @@ class CallSpacing:
                 if isinstance(state, TokenBucketState) and units < state.used:
                     self._states[bucket] = quota, state._replace(used=state.used - units)
 
+    def leaves_us(self, decision: Decision) -> float:
+        """When about another call may leave behind the one of this slot, which is about to."""
+        next_us = 0.0
+        for charge in decision.take.charges:
+            quota, state = self._states.get(charge.bucket, (None, None))
+            if isinstance(quota, TokenBucket) and isinstance(state, TokenBucketState) and charge.cost:
+                units = state.used + charge.cost + min(charge.cost - quota.burst, 0.0)
+                next_us = max(next_us, state.at + units / quota.rate - AT_ONCE_US / 2.0)
+        return next_us
+
     def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
@@ -386,7 +396,7 @@ class CallSpacing:
                     if isinstance(quota, RollingWindow) and self._is_real:
                         at_us += self._ahead_us + quota.part_us // 2.0
                     last_quota, state = self._states.get(charge.bucket, (None, None))
-                    state = state if last_quota == quota else unused(quota, at_us)
+                    state = state if last_quota is quota or last_quota == quota else unused(quota, at_us)
                     wait_us: float
                     after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
                     if wait_us > 0.0:
@@ -431,23 +441,18 @@ class Waiters:
 
     def __init__(self, store: Store) -> None:
         self.spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
-        self.slots = Queues()
+        self.slots = Queues(leaves_us=self.spacing.leaves_us)
         # To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it.
         self.turns = ConcurrencyLimit(1)
         self.units = ReturningUnits()
         when_units_come_back(store, self.units_came_back)
-        outbound_sources.add(self)
+        outbound_sources.add(self.slots)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""
         for charge, units in came_back:
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
-
-    def outbound_rows(self) -> Iterator[dict[str, Any]]:
-        """How many callers of this process wait for slots, by the name of their limiter."""
-        for name, waiting in sorted(self.slots.counts().items()):
-            yield {"name": name, "waiting": waiting}
 
 
 _waiters: ByStore[Waiters] = ByStore()

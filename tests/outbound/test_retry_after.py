@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from asgi_ratelimit.outbound.pauses import pause_of
+from asgi_ratelimit.outbound.refusals import pause_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 

@@ -33,7 +33,7 @@ def test_without_retry_after_it_backs_off(client: Client) -> None:
 
 def test_it_backs_off_however_often_it_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """By at most a minute."""
-    monkeypatch.setattr("asgi_ratelimit.outbound.pauses.random", lambda: 1.0)
+    monkeypatch.setattr("asgi_ratelimit.outbound.refusals.random", lambda: 1.0)
     client.get(URL, answers=[503] * 1_100, retries=1_200, quota="1000000/s")
     assert len(client.service.times) == 1_101
     assert client.service.times[-1] - client.service.times[-2] == 60.0
@@ -41,7 +41,7 @@ def test_it_backs_off_however_often_it_is_refused(client: Client, monkeypatch: p
 
 def test_a_request_that_backs_off_is_not_under_way(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five good ones go meanwhile, under a limit of one at a time."""
-    monkeypatch.setattr("asgi_ratelimit.outbound.pauses.random", lambda: 0.5)
+    monkeypatch.setattr("asgi_ratelimit.outbound.refusals.random", lambda: 0.5)
     client = Client(module, True)
     client.service.answers = [503]
     transport = client.transport("1000000/s", concurrency=1, retries=1)

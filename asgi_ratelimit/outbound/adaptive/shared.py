@@ -26,9 +26,9 @@ from ...limiter import Limiter
 from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import reset, settle
 from ...stores.documents import documents
-from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep, take_all
+from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
-from ..pauses import PAUSE, Pauses
+from ..pauses import PAUSE, Pauses, take_all
 from .buckets import Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
 
