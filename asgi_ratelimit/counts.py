@@ -279,10 +279,6 @@ class Span:
     # Whether it is to be written.
     has_news: bool = False
 
-    def add(self, name: str, numbers: Numbers) -> None:
-        """Add the counts of a rule."""
-        self.rules[name] = added(self.rules.get(name, NONE), numbers)
-
     def record(self, name: str, second: int, requests: Counter[str], refusals: Counter[str]) -> None:
         """Record the requests of a rule in one second of a minute, and its refusals among them, by bucket."""
         self.recordings.setdefault(name, Recording()).add(second, requests, MOST_CELLS // len(self.rules))
@@ -535,7 +531,7 @@ class Counts(BesideStore):
             numbers = rule.collect()
             if any(numbers):
                 for span in (minute, hour):
-                    span.add(name, numbers)
+                    span.rules[name] = added(span.rules.get(name, NONE), numbers)
                 minute.record(name, second, *rule.latest(numbers))
         outbound = _outbound_rows()
         if outbound != self._outbound:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..buckets import as_key
@@ -53,10 +52,8 @@ def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, cost
             continue
         unknown = sorted(set(mapping) - set(names))
         if unknown or not mapping:
-            listed, right, renamed = ", ".join(map(repr, names)), {names[0]: example}, ""
-            if unknown and len(unknown) == len(mapping):
-                renamed = f", or name the quotas as the {what} does: {replace(quotas[0], name=unknown[0])!r}"
-            raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
+            listed, right = ", ".join(map(repr, names)), {names[0]: example}
+            raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}")
     missing = [name for name in names if keys is not None and name not in keys and (costs is None or name in costs)]
     if missing:
         raise ValueError(f"key names {sorted(keys or ())!r}, and lacks {', '.join(map(repr, missing))}")

@@ -287,8 +287,7 @@ class Limiter:
         named = [replace(charge, name=charge.name or self.name) for charge in listed]
         take = Take(tuple(named), max_wait)
         need_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
-        is_own = all(charge.name == self.name for charge in named)
-        return await self._decide(take, self.live.word if is_own else None)
+        return await self._decide(take, self.live.word if all(each.name == self.name for each in named) else None)
 
     async def aclose(self) -> None:
         """Close the store, after the background calls of hooks are done, and unused slots are given back.

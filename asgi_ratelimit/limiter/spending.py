@@ -28,9 +28,6 @@ PATIENCE_US = 20_000_000.0
 SPREAD_US = 5_000.0
 """Within this time after their units are there, the first callers of several processes ask for them, at random."""
 
-MOMENT = 1e-6
-"""A wait in seconds that is next to none."""
-
 
 class Spending:
     """The block of ``Limiter.spend``, with and without ``async``: it waits when it is entered, and settles at its end.
@@ -146,7 +143,7 @@ class SpendWaiter(SlotWaiter):
 
     def _try_to_spend(self, take: Take) -> Flow[Decision]:
         """Only a take that may wait gets a cost above the burst, from an empty bucket."""
-        max_wait = MOMENT if any(each.cost > each.quota.most for each in take.charges) else 0.0
+        max_wait = 1e-6 if any(each.cost > each.quota.most for each in take.charges) else 0.0
         return (yield from self.try_take(replace(self._renewed(take), max_wait=max_wait)))
 
     def _require_time(self, take: Take, decision: Decision, now_us: float, deadline_us: float) -> None:
