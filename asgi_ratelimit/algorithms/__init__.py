@@ -12,7 +12,6 @@ is never changed. Every kind is a queue: slots are booked in order, so what fits
 from .common import NEVER, NEVER_US, Booked
 from .fixed_window import FixedWindowState
 from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
-from .replaying import refused_at
 from .rolling_window import RollingWindowState
 from .take import (
     ALGORITHMS,
@@ -23,6 +22,7 @@ from .take import (
     in_use,
     most_at_once,
     place_of,
+    refused_at,
     reset_us,
     settle,
     taken_now,
