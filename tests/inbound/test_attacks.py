@@ -200,6 +200,8 @@ def attacks_by_key() -> Iterator[Attack]:
     for key, values in ((cookie("a"), ("a=1; a=x", "a=2; a=x", "a=x; a=3")), (header("cookie"), ("a", "a ", " a\t"))):
         keyed = {"quota": "1/day", "key": first_of(key, client_ip())}
         yield Attack("several values, or spellings of one", keyed, named("cookie", *values))
+    escapes = 'x="' + "\\a" * 200_000 + '"'  # which takes the standard library of some Python minutes
+    yield Attack("a cookie that takes long", {"quota": "1/day", "key": cookie("x")}, named("cookie", escapes, escapes))
     twice = [http(headers=[(b"x-key", value), (b"x-key", b"x")]) for value in (b"a", b"b", b"c")]
     yield Attack("a header that comes twice", {"quota": "1/day", "key": header("x-key")}, twice)
     yield Attack("invented keys beside an address", beside("/", "9/s", key=header("x-key")), named("x-key", *"abc"))
