@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
@@ -18,6 +19,7 @@ from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 from ..stores import Store
 from ..stores.base import register
+from ..stores.event_loops import ByLoop
 from ..waiting.drivers import Flow, run_async, run_sync
 from ..waiting.waiter import SlotWaiter
 
@@ -105,6 +107,7 @@ class Pace:
             return limiter.admitted(take, lambda take: self._waiter.wait(take, first))
 
         async def paced_async(*args: Any, **kwargs: Any) -> Any:
+            await turn_to_begin()
             await run_async(acquire(args, kwargs))
             return await call(*args, **kwargs)
 
@@ -116,6 +119,24 @@ class Pace:
         if self._name is not None:
             register_name(limiter, paced)
         return cast("Callable[P, R]", paced)
+
+
+AT_ONCE = 50
+"""How many callers begin to wait in one iteration of an event loop."""
+
+_starts: ByLoop[asyncio.Semaphore] = ByLoop()
+
+
+async def turn_to_begin() -> None:
+    """Return when a caller may begin to wait. Thousands that come at once begin in several iterations of their loop.
+
+    Otherwise, all of them would book before anything else runs.
+    """
+    loop = asyncio._get_running_loop()
+    if loop is not None:  # without asyncio, what comes next says what to do
+        starts = _starts.of_running(functools.partial(asyncio.Semaphore, AT_ONCE))
+        await starts.acquire()
+        loop.call_soon(starts.release)
 
 
 def is_coroutine_function(function: object) -> bool:

@@ -9,6 +9,7 @@ from ..hooks import Hooks
 from ..stores import Store
 from ..stores.event_loops import see_all_through
 from ..waiting.drivers import Flow, background_loop, run_async, run_sync
+from .pace_decorator import turn_to_begin
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -48,6 +49,7 @@ class WrappingTransport(_Transport):
         """Send a request when it may go."""
         if True not in self._served:
             self._check_client(request, is_async=True)
+        await turn_to_begin()
         return await run_async(self._send(request))
 
     def close(self) -> None:

@@ -246,8 +246,6 @@ class WakeUp:
 
     def set(self, at_us: float) -> None:
         """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
-        if at_us == self.at_us:
-            return
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()

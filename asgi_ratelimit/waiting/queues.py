@@ -121,7 +121,9 @@ class Waiter:
 
     def wake_at(self, at_us: float) -> None:
         """Wake at a time, or at the deadline if that is earlier."""
-        self.wake_up.set(min(at_us, self.deadline_us))
+        at_us = min(at_us, self.deadline_us)
+        if at_us != self.wake_up.at_us:
+            self.wake_up.set(at_us)
 
 
 class Queues:

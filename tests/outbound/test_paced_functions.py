@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -112,3 +113,16 @@ def test_what_cannot_be_paced_is_refused(function: Any, message: str) -> None:
     """It would not wait at all, or would block the event loop."""
     with pytest.raises(ConfigurationError, match=message):
         pace("10/s")(function)
+
+
+def test_callers_that_come_at_once_do_not_stop_the_event_loop(store: CountingStore, clock: SteppedClock) -> None:
+    """A few of them begin in one of its iterations."""
+    call = pace("10/s", store=store)(asyncio.sleep)
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(call(0)) for _ in range(300)]
+        while (before := store.takes) < len(tasks):
+            await asyncio.sleep(0)
+            assert store.takes <= before + 50
+
+    clock.run(main())

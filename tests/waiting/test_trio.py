@@ -81,9 +81,3 @@ def test_a_middleware_in_memory_works() -> None:
         return [(await ask(app)).status for _ in range(2)]
 
     assert trio.run(main) == [200, 429]
-
-
-def test_a_limiter_in_memory_works() -> None:
-    """It decides at once."""
-    decision = trio.run(Limiter("1/minute").rate_limit, "key")
-    assert decision.allowed

@@ -214,18 +214,18 @@ class Model:
         """Admit a request, or let it wait behind all others of its route, or, if it ``is_first``, before them."""
         route = call.route
         route.used_us, call.is_admitted = now_us, False
-        if route.queue:
-            route.queue[call] = None
-            if is_first:
-                route.queue.move_to_end(call, last=False)
-                _set_wake_up(route.waits_for, now_us)
-            else:
-                call.wake(math.inf)
-        elif (blocked := _blocked_by(call.host, route, now_us)) is None:
+        blocked = None if route.queue else _blocked_by(call.host, route, now_us)
+        if not route.queue and blocked is None:
             _admit(call, now_us)
-        else:
-            route.queue[call] = None
+            return
+        call.wake(math.inf)
+        route.queue[call] = None
+        if blocked is not None:
             _wait_for(route, blocked, now_us)
+        if is_first and route.waits_for is not None:  # it has had its turn, also among the routes
+            route.queue.move_to_end(call, last=False)
+            route.waits_for.waiting.move_to_end(route, last=False)
+            _set_wake_up(route.waits_for, now_us)
 
     def again(self, call: Call, now_us: float) -> None:
         """Let an admitted request wait again, before all others of its route."""

@@ -17,9 +17,7 @@ OTHER = "/channels/2/messages"
 
 
 @pytest.fixture(autouse=True, params=["memory", "redis"])
-def each_store(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, unwatched: None, unpublished: None
-) -> Iterator[None]:
+def each_store(request: Any, monkeypatch: pytest.MonkeyPatch, unwatched: None, unpublished: None) -> Iterator[None]:
     """Callers use each kind of store in turn."""
     stores: list[RedisOnClock] = []
     if request.param == "redis":

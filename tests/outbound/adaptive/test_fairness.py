@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
+import pytest
 
 from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
@@ -76,22 +77,23 @@ class Processes:
         transport = AdaptiveTransport(server, **{"profile": "openai", "store": store, **options})
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 
-    async def call(self, number: int) -> None:
+    async def call(self, number: int, channel: int = 1) -> None:
         """One request of one process."""
-        response = await self.clients[number].get("/channels/1/messages")
+        response = await self.clients[number].get(f"/channels/{channel}/messages")
         self.served[number] += response.status_code == httpx.codes.OK
         self.longest = max(self.longest, response.extensions["pace"]["waited"])
 
-    def run(self, seconds: float = SECONDS) -> None:
-        """In each process, callers keep the API busy for so long."""
+    def run(self, seconds: float = SECONDS, channels: int = 1) -> None:
+        """In each process, callers keep the API busy for so long, each with requests to one of the channels."""
         end = self.clock.now + seconds
 
-        async def work(number: int) -> None:
+        async def work(number: int, channel: int) -> None:
             while self.clock.now < end:
-                await self.call(number)
+                await self.call(number, channel)
 
         async def main() -> None:
-            await asyncio.gather(*[work(number) for number in range(len(self.clients)) for _ in range(CALLERS)])
+            places = [(number, caller % channels) for number in range(len(self.clients)) for caller in range(CALLERS)]
+            await asyncio.gather(*[work(*place) for place in places])
 
         self.clock.run(main())
 
@@ -162,10 +164,11 @@ class Unreported:
         return 200, bucket_headers(49, 1, limit=50), {}
 
 
-def test_equal_processes_get_equal_parts_of_what_is_never_reported() -> None:
-    """Although one refusal stops all of them, again and again, none is left behind, also one far from the store."""
+@pytest.mark.parametrize("channels", [1, 5])
+def test_equal_processes_get_equal_parts_of_what_is_never_reported(channels: int) -> None:
+    """Although one refusal stops all, again and again, no process is left behind, and no channel that was held up."""
     processes = Processes([0.001, 0.001, 0.001, 0.008], Unreported, profile="discord")
-    processes.run(20.0)
+    processes.run(20.0, channels)
     assert processes.served.total() >= 0.95 * 20 * 20
     assert min(processes.served.values()) >= 0.7 * max(processes.served.values())
     assert processes.longest <= 6.0

@@ -139,9 +139,7 @@ def test_buckets_are_forgotten() -> None:
     assert caller.run(main) <= 51
 
 
-@pytest.mark.parametrize(
-    ("seconds", "profile"), [(0.5, BUCKETS), (0.05, BUCKETS), (1.1, gradient(1, 2))], ids=["queued", "asking", "sent"]
-)
+@pytest.mark.parametrize(("seconds", "profile"), [(0.5, BUCKETS), (0.05, BUCKETS), (1.1, gradient(1, 2))])
 def test_requests_on_a_closed_event_loop_hold_nobody_up(seconds: float, profile: Profile) -> None:
     """Although their tasks are still referred to."""
 
