@@ -90,7 +90,8 @@ class RedisStore:
         self._commands.clear()
 
     def __repr__(self) -> str:
-        return f"RedisStore({self._context.server.name}, prefix={self._context.prefix!r})"
+        context = self._context
+        return f"RedisStore({context.server.name}, prefix={context.prefix!r}, timeout={context.timeout})"
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
