@@ -87,8 +87,7 @@ def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> l
     if not isinstance(cost, Mapping):
         return [checked_actual(cost)] * len(decision.charges)
     names = [charge.quota.name for charge in decision.charges]
-    unknown = set(cost) - set(names)
-    if unknown:
+    if unknown := set(cost) - set(names):
         raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, names))}")
     return [checked_actual(cost.get(name, units)) for name, units in zip(names, unnamed)]
 

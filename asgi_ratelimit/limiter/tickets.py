@@ -82,8 +82,7 @@ class Ticket:
         """The ticket that a text stands for; ``ValueError`` if it is not the text of a ticket."""
         try:
             if len(text) <= LONGEST_TEXT:
-                padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-                return _ticket(json.loads(base64.b64decode(padded, b"-_", validate=True)))
+                return _ticket(json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)))
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError, OverflowError):
             pass
         raise ValueError(f"{text!r:.200} is not a ticket: pass on str(await limiter.reserve(key))")
