@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import DEFAULT_NAME, LONGEST_KEY, tag_of
+from ..buckets import DEFAULT_NAME, LONGEST_KEY, SHORT, tag_of, unsafe_character
 from ..decision import Charge, OnError, Take
 from ..errors import ConfigurationError
 from ..headers.header_rendering import DialectName, HeaderOptions
@@ -45,8 +45,8 @@ SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the li
 
 def _new_charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
     """A charge of this key for each quota; cost and bucket are known to be right, and not checked again."""
-    tag = tag_of(key)
-    charges = tuple([Charge.__new__(Charge) for _ in charged.quotas])
+    tag = key if 0 < len(key) <= SHORT and unsafe_character(key) is None else tag_of(key)
+    charges = tuple(map(Charge.__new__, [Charge] * len(charged.quotas)))
     for charge, (quota, prefix) in zip(charges, charged.quotas):
         charge.quota, charge.key, charge.cost, charge.name = quota, key, cost, charged.name
         charge.bucket = f"{prefix}{tag}}}"
