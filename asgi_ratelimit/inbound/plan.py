@@ -45,6 +45,7 @@ SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the li
 
 def _new_charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
     """A charge of this key for each quota; cost and bucket are known to be right, and not checked again."""
+    # As `tag_of` itself begins, without its call
     tag = key if 0 < len(key) <= SHORT and unsafe_character(key) is None else tag_of(key)
     charges = tuple(map(Charge.__new__, [Charge] * len(charged.quotas)))
     for charge, (quota, prefix) in zip(charges, charged.quotas):

@@ -75,7 +75,8 @@ async def test_wrong_stores_are_refused() -> None:
 
 async def test_dependencies_can_be_reset_and_stepped() -> None:
     """In tests: unused at the start, with a clock that is moved by hand, and as before afterwards."""
-    apps = [an_app(), an_app(store=MemoryStore())]
+    apps: list[Any] = [an_app(), an_app(store=MemoryStore())]
+    apps.append(RateLimitMiddleware(an_app(store=MemoryStore())))  # around a limit with a store of its own
     for app in apps:
         assert await statuses(app, app) == [200, 429]
         for _ in range(2):

@@ -34,22 +34,15 @@ async def no_key(request: Any) -> None:
     return None
 
 
-KEYS = [
-    user(),
-    state("user_id"),
-    header("x-api-key"),
-    cookie("session"),
-    combine(header("x-api-key"), state("tenant")),
-    first_of(user(), header("x-api-key")),
-    lambda request: None,
-    no_key,
-]
+KEYS = [user(), state("user_id"), header("x-api-key"), cookie("session"), lambda request: None, no_key]
+KEYS += [combine(header("x-api-key"), state("tenant")), first_of(user(), header("x-api-key"))]
+NOTHING = [*[{"key": key} for key in KEYS], {"quota": no_key}, {"cost": lambda request: 0}]
 
 
-@pytest.mark.parametrize("key", KEYS, ids=named)
-async def test_a_key_that_never_comes(key: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """For every kind of key, after 100 requests that the rule matches, with its name and the remedy."""
-    app = limited(ok, "100/minute", rules=[Rule("/a", "5/minute", key=key, name="each user")])
+@pytest.mark.parametrize("options", NOTHING, ids=named)
+async def test_a_key_that_never_comes(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """For every kind of key, quota and cost, after 100 requests that the rule matches, with its name and the remedy."""
+    app = limited(ok, "999/minute", rules=[Rule("/a", **{"quota": "5/minute", "name": "each user", **options})])
     for number in range(100):
         await ask(app, http("/b"))
         assert warnings(caplog) == [], number

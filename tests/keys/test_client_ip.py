@@ -96,6 +96,12 @@ def test_ipv6_clients_are_grouped_by_prefix(prefix: int, expected: str) -> None:
     assert key_of(PROXY, "2001:db8:1:2:3:4:5:6", trusted=PROXIES, prefix=prefix) == expected
 
 
+@pytest.mark.parametrize("proxies", [[], ["10.0.0.6"], ["unix"]], ids=str)
+def test_a_proxy_that_is_not_named_is_told(proxies: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    client_ip(proxies).of(http(client=("10.0.0.5", 1), headers=[(b"x-forwarded-for", b"192.0.2.1")]))
+    assert "client_ip(trusted_proxies=['10.0.0.5']) if it is your proxy" in caplog.text
+
+
 @pytest.mark.parametrize("client", [None, ("", 0), (None, 0), []], ids=repr)
 def test_without_an_address_there_is_no_key_and_one_warning(client: object, caplog: pytest.LogCaptureFixture) -> None:
     """Requests over a Unix socket do not share one bucket: they have no key, and one warning is logged."""
