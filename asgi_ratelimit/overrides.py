@@ -18,15 +18,15 @@ from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
 from .algorithms import unused
+from .background import EVERY, BesideStore
 from .clock import SystemClock
-from .counts import EVERY, BesideStore
 from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import ByStore, Store, store_of_limits
-from .stores.documents import MAX_BYTES, documents
+from .stores.documents import MAX_BYTES, documents, shared_time
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -215,6 +215,7 @@ class Watch(BesideStore):
         self._document: Document = EMPTY
         self._content: bytes | None = None
         self._failures = FailureLog()
+        self.time = shared_time(store)
         super().__init__(store)
 
     def reset(self) -> None:

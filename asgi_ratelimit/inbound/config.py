@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 from weakref import ref
 
-from ..counts import EVERY, Repeating
+from ..background import EVERY, Repeating
 from ..errors import ConfigurationError, checked_flag
 from ..headers.header_rendering import header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user

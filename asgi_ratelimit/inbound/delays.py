@@ -22,10 +22,10 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive
 
+from ..background import keep, running_loop
 from ..decision import Decision, Take, is_outage
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..stores.event_loops import keep, running_loop
 from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout, SlotWaiter
 from .settling import give_back, take_one

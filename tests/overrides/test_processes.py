@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asgi_ratelimit import Limiter, Overrides, RedisStore
-from asgi_ratelimit.counts import Repeating
+from asgi_ratelimit.background import Repeating
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
@@ -139,7 +139,7 @@ class Work(Repeating):
 @pytest.mark.anyio
 async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure is logged, and the work is done again."""
-    monkeypatch.setattr("asgi_ratelimit.counts.EVERY", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.background.EVERY", 0.01)
     failing = Work(RuntimeError("no work today"))
     failing.start()
     failing.start()
