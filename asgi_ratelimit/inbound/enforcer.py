@@ -19,9 +19,9 @@ from ..headers.header_rendering import Dialect, HeaderOptions
 from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
 from ..stores import Decisions, Store
-from .delays import Receiving, wait
+from .delays import MAX_WAITING, Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
-from .plan import MAX_WAITING, Plan
+from .plan import Plan
 from .refusals import AppArguments, OnLimited, own_answer, refusing_name, send_refusal
 from .rules import CompiledRule
 from .settling import Taken, give_back, take_one
