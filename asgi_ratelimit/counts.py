@@ -34,6 +34,7 @@ from .buckets import key_in
 from .clock import SECOND_NS, SystemClock, ns_of
 from .decision import Decision
 from .errors import StoreError
+from .logs import warn_of_many
 from .quota_text import RESERVED_NAMES, as_text
 from .quotas import SECOND_US
 from .stores import ByStore, Store
@@ -310,6 +311,12 @@ LASTS, HOUR_LASTS = 3900.0, 90_000.0
 MOST_ROWS, LONGEST_TEXT = 200, 200
 
 
+_MADE_IN_EACH_CALL = (
+    "memory stores have been made for limiters, transports or middlewares: one that is made in each call begins anew, "
+    'and limits nothing. Make it once, at the top of a module: limiter = Limiter("10/s")'
+)
+
+
 class Counts(BesideStore):
     """What this process has counted on one store, of each rule and of all requests, each of which counts once."""
 
@@ -317,6 +324,8 @@ class Counts(BesideStore):
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
         self._time = shared_time(store)
         super().__init__(store)
+        if self.in_process:
+            warn_of_many("a-limiter-that-is-made-in-each-call", _MADE_IN_EACH_CALL)
 
     def reset(self) -> None:
         """Start afresh: in a forked child, nothing is counted yet."""
