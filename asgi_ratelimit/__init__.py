@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from .decision import Charge, Decision, QuotaState, Take
 from .errors import ConfigurationError, QuotaError, RateLimitError, StoreError, StoreTimeout, StoreUnavailable
-from .inbound import (
-    Blocks,
-    HeaderOptions,
-    Limits,
-    Penalty,
-    RateLimit,
-    RateLimited,
-    RateLimitMiddleware,
-    Rule,
-    limited_responses,
-    limits,
-)
+from .headers.header_rendering import HeaderOptions
+from .inbound.dependency import RateLimit
+from .inbound.limits import Limits, RateLimited, limits
+from .inbound.middleware import RateLimitMiddleware
+from .inbound.penalties import Blocks, Penalty
+from .inbound.refusals import limited_responses
+from .inbound.rules import Rule
 from .keys import client_ip
 from .limiter import Limiter, SyncLimiter, Ticket
 from .outbound import AdaptiveTransport, PacedTransport, pace

@@ -1,4 +1,4 @@
-"""What this process counts on a store, what is written of it, and the work in the background that writes it.
+"""What this process counts on a store, and what is written of it.
 
 Requests add to the counts, and once a second they are written into the store, so that all processes can be summed up.
 A store in memory is read in this process alone, so a decision in a new second, or a reader, has them written. For a
@@ -13,7 +13,6 @@ checksum.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -22,129 +21,26 @@ import socket
 import zlib
 from bisect import bisect
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from operator import add, itemgetter, sub
 from threading import Lock
 from typing import Any, TypeAlias
-from weakref import ref
 
+from .background import BesideStore, run_in_place
 from .buckets import key_in
 from .clock import SECOND_NS, SystemClock, ns_of
 from .decision import Decision
 from .errors import StoreError
-from .logs import FailureLog
+from .logs import warn_of_many
 from .quota_text import RESERVED_NAMES, as_text
 from .quotas import SECOND_US
 from .stores import ByStore, Store
 from .stores.base import Documents, owned
 from .stores.documents import MAX_BYTES, shared_time
-from .stores.event_loops import keep
-from .waiting.drivers import background_loop, reset_in_child, run_in_place
 from .waiting.waiter import outbound_sources
-
-_failures = FailureLog()
-
-
-# Work in the background
-
-# Seconds between two runs, so that a change is known everywhere within a second.
-EVERY = 0.9
-
-
-class Repeating:
-    """The background loop of this process awaits ``run`` again and again, from ``start`` to ``end``.
-
-    It is done there whichever event loop or thread needs it, so that it outlives any of them. It is done by timers and
-    short tasks: unlike a task that sleeps, nobody complains of them when a process ends. It ends when ``owner`` returns
-    ``None``. ``close`` closes what the work has opened there.
-    """
-
-    # Whether it was started, and has not ended; and whether a store does both.
-    is_running = _is_attached = False
-
-    def __init__(self, owner: Callable[[], Any], close: Any) -> None:
-        self._owner = owner
-        self._close = close
-        self.reset()
-        reset_in_child(self)
-
-    async def run(self) -> float:
-        """Do the work once; return the seconds until the next time, or infinity to end."""
-        raise NotImplementedError
-
-    def start(self) -> None:
-        """Begin, unless the work is done already. Thread-safe."""
-        if not self.is_running:
-            self.is_running = True
-            background_loop.loop().call_soon_threadsafe(self._begin, context=Context())
-
-    async def end(self) -> None:
-        """Return when the work was done once more, and has closed what it opened; it can be started again."""
-        if self.is_running:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), background_loop.loop()))
-
-    def reset(self) -> None:
-        """Start afresh in a forked child, which has this object, but not the thread that does the work."""
-        goes_on, self.is_running = self.is_running and not self._is_attached, False
-        self._timer: asyncio.TimerHandle | None = None
-        self._turn = asyncio.Lock()
-        if goes_on:
-            self.start()
-
-    def _begin(self) -> None:
-        keep(None, asyncio.get_running_loop().create_task(self._run()))
-
-    async def _run(self) -> None:
-        async with self._turn:
-            if not self.is_running:
-                return
-            seconds = math.inf if self._owner() is None else await self._once()
-            if seconds == math.inf:
-                self.is_running = False
-                await self._close()
-                return
-            if self._timer is not None:  # it was set before the work ended, and was started again
-                self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
-
-    async def _end(self) -> None:
-        self.is_running = False
-        async with self._turn:  # what is under way comes to its end
-            await self._once()
-            if not self.is_running:  # nobody has started it again
-                await self._close()
-
-    async def _once(self) -> float:
-        try:
-            return await self.run()
-        except Exception as error:  # noqa: BLE001  # nobody else would notice that it has ended
-            _failures.report("what is done in the background failed", error)
-            return EVERY
-
-
-class BesideStore(Repeating):
-    """Work on the documents of a store, which is not kept alive, while an event loop uses it; none if it has none.
-
-    Attributes that the work needs have to be there before: it may begin at once.
-    """
-
-    def __init__(self, store: Any) -> None:
-        self.documents: Any = getattr(store, "documents", None)
-        self.in_process = store.in_process
-        super().__init__(ref(store), getattr(self.documents, "aclose", None))
-        if self.documents is None:
-            return
-        self.time = shared_time(store)
-        self._is_attached = hasattr(store, "attach")
-        if self._is_attached:
-            store.attach(self)
-        elif not self.in_process:
-            self.start()
-
 
 # A minute
 
@@ -415,12 +311,21 @@ LASTS, HOUR_LASTS = 3900.0, 90_000.0
 MOST_ROWS, LONGEST_TEXT = 200, 200
 
 
+_MADE_IN_EACH_CALL = (
+    "memory stores have been made for limiters, transports or middlewares: one that is made in each call begins anew, "
+    'and limits nothing. Make it once, at the top of a module: limiter = Limiter("10/s")'
+)
+
+
 class Counts(BesideStore):
     """What this process has counted on one store, of each rule and of all requests, each of which counts once."""
 
     def __init__(self, store: Store) -> None:
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
+        self._time = shared_time(store)
         super().__init__(store)
+        if self.in_process:
+            warn_of_many("a-limiter-that-is-made-in-each-call", _MADE_IN_EACH_CALL)
 
     def reset(self) -> None:
         """Start afresh: in a forked child, nothing is counted yet."""
@@ -498,8 +403,8 @@ class Counts(BesideStore):
         Returns the seconds until the next full second, so that all processes write at the same time.
         """
         with suppress(StoreError):  # the result of the last look then still counts
-            await self.time.look()
-        now = self.time.now_us() / SECOND_US
+            await self._time.look()
+        now = self._time.now_us() / SECOND_US
         for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
             self._collect(*divmod(second, 60))
         self._second = int(now)
@@ -507,7 +412,7 @@ class Counts(BesideStore):
             for span in self._spans:
                 if span.has_news or (span.seconds and not (self.is_running or self.in_process)):  # it is the last write
                     await self._write(span)
-        return max(1 - self.time.now_us() % SECOND_US / SECOND_US, 0.1)
+        return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
 
     def _collect(self, number: int, second: int) -> None:
         """Add what was counted since the last call to a minute and its hour.

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from starlette.types import Scope
 
+from .background import ByLoop, background_loop, keep, see_all_through
 from .clock import Clock, monotonic_us
 from .decision import Charge, Decision, is_outage, tightness
 from .errors import ConfigurationError, checked_flag, shows_use
@@ -25,8 +26,6 @@ from .logs import FailureLog
 from .quotas import SECOND_US, Quota
 from .stores import Store
 from .stores.base import StoreCall
-from .stores.event_loops import ByLoop, keep, see_all_through
-from .waiting.drivers import background_loop
 
 __all__ = [
     "ChangeHook",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 
 from .clock import monotonic_us
 
@@ -19,6 +21,19 @@ PAGE = "docs/warnings.md"
 def warn_once(section: str, text: str) -> None:
     """Log a warning with a link to a section of the docs, once in this process."""
     logger.warning("%s (%s#%s)", text, PAGE, section)
+
+
+MANY = 1000
+"""So many limits, or stores of limits, no program has; one that makes them in each call soon has made more."""
+
+made: defaultdict[str, count[int]] = defaultdict(count)
+"""How many were made, by the section of the docs about them."""
+
+
+def warn_of_many(section: str, text: str) -> None:
+    """Called whenever something is made that each program makes once: log a warning if that is more than ``MANY``."""
+    if next(made[section]) >= MANY:
+        warn_once(section, f"more than {MANY:,} {text}")
 
 
 class FailureLog:

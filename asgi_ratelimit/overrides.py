@@ -18,15 +18,15 @@ from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
 from .algorithms import unused
+from .background import EVERY, BesideStore
 from .clock import SystemClock
-from .counts import EVERY, BesideStore
 from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import ByStore, Store, store_of_limits
-from .stores.documents import MAX_BYTES, documents
+from .stores.documents import MAX_BYTES, documents, shared_time
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -215,6 +215,7 @@ class Watch(BesideStore):
         self._document: Document = EMPTY
         self._content: bytes | None = None
         self._failures = FailureLog()
+        self.time = shared_time(store)
         super().__init__(store)
 
     def reset(self) -> None:
@@ -312,6 +313,41 @@ def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as
     if len(quotas) == len(own) == 1:
         return (replace(quotas[0], name=own[0].name),)
     return quotas
+
+
+class LiveQuotas:
+    """The current quotas of one name on one store: those of the program, or those of an override.
+
+    ``own`` are the program's quotas, and ``quotas`` those that apply; ``word`` is ``"shadow"`` or ``"off"``. ``quotas``
+    and ``word`` are replaced when an override begins or ends. ``read`` makes quotas from an override.
+    """
+
+    def __init__(self, store: Store, name: str, own: tuple[Quota, ...], read: ReadQuotas) -> None:
+        self._store = store
+        self._name = name
+        self._read = read
+        self.own = self.quotas = own
+        self.word: str | None = None
+        watch_of(store).subscribe(self)
+
+    def renewed(self, take: Take) -> Take:
+        """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
+        if all(charge.quota in self.quotas for charge in take.charges):
+            return take
+        now = {(quota.name, quota.kind): quota for quota in self.quotas}
+        quotas = [now.get((charge.quota.name, charge.quota.kind), charge.quota) for charge in take.charges]
+        charges = [replace(charge, quota=quota) for charge, quota in zip(take.charges, quotas)]
+        return replace(take, charges=tuple(charges))
+
+    def limit_texts(self) -> Mapping[str, str]:
+        """The program's quotas, as text by name."""
+        return {self._name: limit_text(self.own)}
+
+    def overrides_changed(self) -> None:
+        """Apply the overrides that are live."""
+        override = watch_of(self._store).live.get(self._name)
+        self.word = override.word if override else None
+        self.quotas = quotas_under(override, self.own, self._read) if override and not override.word else self.own
 
 
 def named_quotas(quotas: Sequence[Quota], *mappings: Mapping[str, Any] | None) -> tuple[Quota, ...]:

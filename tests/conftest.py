@@ -12,7 +12,7 @@ from types import CodeType
 import pytest
 from hypothesis import settings
 
-from asgi_ratelimit import RedisStore
+from asgi_ratelimit import RedisStore, logs
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
@@ -25,6 +25,8 @@ settings.register_profile("usual", up_to(400))
 settings.load_profile("usual")
 
 unwrap(RedisStore.__init__).__kwdefaults__["timeout"] = 30.0  # nor does a busy machine pass for an outage
+
+logs.MANY = 10**9  # a run of tests makes more of everything than a program
 
 SOURCES = {"tests.support.redis_server", "tests.support.redis_cluster"}
 """A test may start a Redis if it, one of its fixtures, or a function of its module that they call uses one of these."""

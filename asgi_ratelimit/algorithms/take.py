@@ -1,15 +1,15 @@
-"""Decide the charges of one request as one, settle each of them, and replay requests, whatever the kinds of quotas.
+"""Decide the charges of one request as one, and settle each of them, whatever the kinds of quotas.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .common import NEVER, Booked
 
@@ -133,30 +133,3 @@ def booked_ahead(quota: Quota, state: State, now: float) -> float:
     """The units that are booked for later."""
     units: float = ALGORITHMS[type(quota)].booked_ahead(quota, state, now)
     return units
-
-
-STEPS = 4
-"""The requests of one second are assumed to come in this many steps."""
-
-
-class Units(NamedTuple):
-    """A charge."""
-
-    quota: Quota
-    cost: float
-
-
-def refused_at(seconds: Mapping[int, int], quotas: Sequence[Quota]) -> int:
-    """How many of the requests of one client, so many at each second since the epoch, the quotas would have refused."""
-    states, refused = list[State](), 0
-    for second, count in sorted(seconds.items()):
-        steps = min(count, STEPS)
-        for step in range(steps):
-            sent = count // steps + (step < count % steps)
-            now = (second + step / steps) * SECOND_US
-            states = states or [unused(quota, now) for quota in quotas]
-            granted = most_at_once([Units(quota, sent) for quota in quotas], states, now)
-            _, after = decide([Units(quota, granted) for quota in quotas], states, now, 0.0)
-            states = after or states
-            refused += sent - int(granted) if after else sent
-    return refused

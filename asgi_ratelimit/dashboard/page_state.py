@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from ..buckets import bucket
 from ..clock import monotonic_us
 from ..decision import Charge
-from ..inbound import Blocks
+from ..inbound.penalties import Blocks
 from ..overrides import Change, Override, Overrides, quotas_under
 from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota

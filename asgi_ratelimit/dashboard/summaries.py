@@ -6,12 +6,12 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..algorithms import refused_at
+from ..algorithms import State, decide, most_at_once, unused
 from ..buckets import key_in
 from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
-from ..quotas import Quota
+from ..quotas import SECOND_US, Quota
 from ..stores import Store
 from ..stores.documents import documents, shared_time
 
@@ -225,6 +225,9 @@ def _rules(minutes: Rows, hours: Rows, newest: Iterable[Mapping[str, Any]]) -> I
 MOST_CELLS = 20_000
 """The most seconds with requests that are replayed, over all clients."""
 
+STEPS = 4
+"""The requests of one second are assumed to come in this many steps."""
+
 Seconds = Counter[int]
 """How many requests came in each second since the epoch."""
 
@@ -246,9 +249,32 @@ class Estimate:
 def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota]) -> Estimate:
     """What these quotas would have refused of the recordings, each of which comes with its minute since the epoch."""
     clients, below = _joined(list(recordings))
-    refused = [refused_at(seconds, quotas) for seconds in clients.values()]
+    refused = [_refused_at(seconds, quotas) for seconds in clients.values()]
     requests = sum(sum(seconds.values()) for seconds in clients.values())
     return Estimate(len(clients), requests, sum(each > 0 for each in refused), sum(refused), below / Recording().below)
+
+
+class Units(NamedTuple):
+    """A charge."""
+
+    quota: Quota
+    cost: float
+
+
+def _refused_at(seconds: Seconds, quotas: Sequence[Quota]) -> int:
+    """How many of the requests of one client, so many at each second since the epoch, the quotas would have refused."""
+    states, refused = list[State](), 0
+    for second, count in sorted(seconds.items()):
+        steps = min(count, STEPS)
+        for step in range(steps):
+            sent = count // steps + (step < count % steps)
+            now = (second + step / steps) * SECOND_US
+            states = states or [unused(quota, now) for quota in quotas]
+            granted = most_at_once([Units(quota, sent) for quota in quotas], states, now)
+            _, after = decide([Units(quota, granted) for quota in quotas], states, now, 0.0)
+            states = after or states
+            refused += sent - int(granted) if after else sent
+    return refused
 
 
 def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seconds], int]:

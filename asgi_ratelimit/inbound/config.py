@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 from weakref import ref
 
-from ..counts import EVERY, Repeating
+from ..background import EVERY, Repeating
 from ..errors import ConfigurationError, checked_flag
 from ..headers.header_rendering import header_options
 from ..keys import KeyFunction, client_ip, cookie, header, path_param, state, user
@@ -27,7 +27,7 @@ from ..quota_text import as_quotas
 from ..quotas import Quota
 from .delays import require_waiting
 from .penalties import Penalty
-from .plan import USUAL, Options, RuleTable
+from .rule_table import USUAL, Options, RuleTable
 from .rules import Rule
 from .user_functions import Failures, require_function
 

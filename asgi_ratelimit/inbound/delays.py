@@ -22,14 +22,16 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive
 
+from ..background import keep, running_loop
 from ..decision import Decision, Take, is_outage
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..stores.event_loops import keep, running_loop
 from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout, SlotWaiter
 from .settling import give_back, take_one
 from .user_functions import require_number
+
+MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
 
 # The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 4

@@ -27,6 +27,7 @@ from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
 from ..keys.client_ip import address_key
 from ..limiter import as_store
+from ..logs import warn_of_many
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..stores import MemoryStore, Store
@@ -40,6 +41,11 @@ from .refusals import LimitUnavailable, OnLimited, refusing_name
 from .routes import place_text, walk, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 from .user_functions import CostFunction, QuotaFunction, signature_of
+
+_MADE_IN_EACH_REQUEST = (
+    "limits of RateLimit have been made: FastAPI calls none that a function makes and returns in each request, so it "
+    'limits nobody. Make it once: limit = RateLimit("5/minute"), and dependencies=[Depends(limit)]'
+)
 
 _checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
@@ -104,6 +110,7 @@ class RateLimit:
         self._set_rules([defaults.limiting(quota, penalty, on_limited=on_limited, max_delay=max_delay)])
         if self._own is not None:
             self.register(self._own)
+        warn_of_many("a-dependency-that-is-made-in-each-request", _MADE_IN_EACH_REQUEST)
 
     @staticmethod
     def set_store(store: "Store | str | None") -> None:

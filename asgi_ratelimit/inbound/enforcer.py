@@ -15,14 +15,14 @@ from starlette.types import Scope
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
 from ..decision import Decision, Take, is_outage, without
-from ..headers.header_rendering import Dialect, HeaderOptions
+from ..headers.header_rendering import Dialect, HeaderOptions, violated
 from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
 from ..stores import Decisions, Store
-from .delays import Receiving, wait
+from .delays import MAX_WAITING, Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
-from .plan import MAX_WAITING, Plan
-from .refusals import AppArguments, OnLimited, own_answer, refusing_name, send_refusal
+from .plan import Plan
+from .refusals import AppArguments, OnLimited, Problem, adding, own_answer, refusing_name, send_problem
 from .rules import CompiledRule
 from .settling import Taken, give_back, take_one
 from .user_functions import Failures
@@ -146,24 +146,27 @@ class Enforcer:
             self.hooks(Event(self.name, decision, latency, waited, request))
             latency = waited = None
 
-    def answer_of(self, decision: Decision) -> OnLimited | None:
-        """The ``on_limited`` that answers a refusal: that of the rule with the longest wait, or that for all."""
-        own = self.on_limited_of.get(refusing_name(decision) or "") if self.on_limited_of else None
-        return own or self.on_limited
-
     async def refuse(
-        self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, on_limited: OnLimited | None
+        self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, own: OnLimited | None
     ) -> None:
         """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
 
-        During an outage of the store, if no quota refused, ``on_limited`` is not called.
+        The answer is that of the program's ``own`` function, or, without one, problem details. During an outage of the
+        store, if no quota refused, it is not called.
         """
-        own = None
-        if on_limited is not None and not is_outage(decision):
+        (scope, receive, send), retry_after = connection, self.options.retry_after(decision)
+        kind = Problem.UNAVAILABLE if is_outage(decision) else Problem.QUOTA_EXCEEDED
+        if own is not None and kind is not Problem.UNAVAILABLE:
             try:
-                own = await own_answer(on_limited, connection[0], decision)
+                answer = await own_answer(own, scope, decision)
             except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-                name = self.name if on_limited is self.on_limited else refusing_name(decision) or self.name
+                name = self.name if own is self.on_limited else refusing_name(decision) or self.name
                 self.failures.report(name, "on_limited", "the usual answer is given", error)
-        retry_after = self.options.retry_after(decision)
-        await send_refusal(decision, reported, retry_after, connection, own, by_block=is_blocked(decision))
+                answer = None
+            if answer is not None:
+                await answer(scope, receive, adding(retry_after, send))
+                return
+        if is_blocked(decision):
+            kind = Problem.ABNORMAL_USAGE
+        policies = violated(reported) if kind is Problem.QUOTA_EXCEEDED else ()
+        await send_problem(kind, retry_after, scope, send, policies)

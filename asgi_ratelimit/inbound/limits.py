@@ -28,7 +28,7 @@ from ..stores import Store, settle
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
-from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding
+from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, refusing_name
 from .settling import Taken, give_back, see_through
 
 
@@ -118,10 +118,12 @@ class RequestLimits:
         """Answer a refused request, as the rule, the middleware or the app's own handler says."""
         if is_blocked(decision) or is_outage(decision):
             self.reported = [each for each in self.reported if each is not decision]
-        on_limited = on_limited or enforcer.answer_of(decision)
-        if on_limited is None and enforcer.handler is not None:
-            on_limited = _handled_by(enforcer.handler, self, connection)
-        return enforcer.refuse(self.reported, decision, connection, on_limited)
+        if on_limited is None and enforcer.on_limited_of:
+            on_limited = enforcer.on_limited_of.get(refusing_name(decision) or "")
+        own = on_limited or enforcer.on_limited
+        if own is None and enforcer.handler is not None:
+            own = _handled_by(enforcer.handler, self, connection)
+        return enforcer.refuse(self.reported, decision, connection, own)
 
 
 async def _discard(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Who is blocked, never limited or always refused: penalties, their blocks, and the lists ``allow`` and ``deny``.
+"""Who is blocked: penalties, and their blocks.
 
 A key that is refused again and again is blocked for a while. It has three buckets beside those of its quotas, so
 processes share them and no store needs to know about them:
@@ -12,26 +12,20 @@ processes share them and no store needs to know about them:
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any, Final, TypeAlias
-
-from starlette.types import Scope
+from typing import Final
 
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
-from ..decision import Charge, Decision, OnError, Take, with_charges, without
+from ..decision import Charge, Decision, Take, with_charges, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, shows_use
-from ..keys.base import PathKey, ScopeKey, called
-from ..keys.client_ip import Within
 from ..limiter import checked_name
 from ..logs import logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
 from ..stores import Store, store_of_limits
-from .refusals import AccessDenied, LimitUnavailable
-from .user_functions import Failures, connection_of, require_function, require_number
+from .user_functions import require_number
 
 LONGEST: Final = "1 day"  # the longest block by default, unless the first one is longer
 
@@ -237,54 +231,3 @@ class Blocks:
     async def aclose(self) -> None:
         """Close the store."""
         await self._store.aclose()
-
-
-# Lists
-
-
-ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
-"""Whether a connection is on a list, sync or async."""
-
-
-class Lists:
-    """Clients that are never limited, and clients that are always refused; ``deny`` is evaluated first.
-
-    Raises ``ConfigurationError`` for a list that is not a function. A function that fails, or returns anything but
-    ``True``, ``False`` or ``None``, is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
-    ``on_error`` is ``"deny"``.
-    """
-
-    def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
-        for name, test in (("allow", allow), ("deny", deny)):
-            right = f'{name}=client_ip().within("10.0.0.0/8")'
-            if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever it is
-                raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
-            if test is not None and not isinstance(test, Within):
-                require_function(name, test, 1, right)
-        self._allow, self._deny, self._failures = allow, deny, failures
-
-    async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:
-        """Whether a request is exempt; the middleware has this name, and this ``on_error``.
-
-        Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
-        """
-        if self._deny is not None and await self._is_on("deny", self._deny, scope, name, on_error == "deny"):
-            raise AccessDenied
-        return self._allow is not None and await self._is_on("allow", self._allow, scope, name, False)
-
-    async def _is_on(self, argument: str, function: ListFunction, scope: Scope, name: str, refuses: bool) -> bool:
-        """Whether a request is on the list that this argument of the middleware named ``name`` is."""
-        try:
-            if isinstance(function, Within):
-                return function.of_host(scope) if argument == "deny" else function.of(scope)
-            answer = await called(function, connection_of(scope))
-            if answer is None or isinstance(answer, bool):
-                return bool(answer)
-            right = f"{argument}=lambda request: request.headers.get('x-client') in CLIENTS"
-            kind = type(answer).__name__  # not the answer, which may be a credential
-            raise TypeError(f"{argument} returns True or False, not {kind}: {right}")
-        except Exception as error:  # a user's function may raise anything
-            self._failures.report(name, argument, "refused" if refuses else "the list counts as empty", error)
-            if refuses:
-                raise LimitUnavailable from error
-            return False

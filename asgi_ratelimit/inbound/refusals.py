@@ -6,15 +6,16 @@ And the exceptions that refuse a request without a decision, and the description
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..decision import Decision, is_outage
-from ..headers.header_rendering import Header, violated
+from ..decision import Decision
+from ..headers.header_rendering import Header
 from ..keys.base import called
 from .user_functions import connection_of, require_function
 
@@ -32,8 +33,6 @@ FINAL: Final = 200
 STARTS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
 RETRY_SOON: Final[Header] = (b"retry-after", b"1")  # for a 503: nobody knows when the function will work again
-
-_Kind: TypeAlias = tuple[int, str, str]  # the status, type and title of problem details
 
 
 async def own_answer(on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
@@ -76,34 +75,24 @@ def adding(headers: list[Header], send: Send) -> Send:
     return adding_send
 
 
-_QUOTA_EXCEEDED = 429, "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
-_ABNORMAL_USAGE = 429, "abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern"
 _BUSY = "Request cannot be satisfied due to temporary server capacity constraints"
-_UNAVAILABLE = 503, "temporary-reduced-capacity", _BUSY
 
 
-async def send_refusal(
-    decision: Decision,
-    reported: Sequence[Decision],
-    more: list[Header],
-    connection: AppArguments,
-    own: ASGIApp | None,
-    *,
-    by_block: bool,
+class Problem(Enum):
+    """A kind of problem details: its status, type and title."""
+
+    QUOTA_EXCEEDED = 429, "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
+    ABNORMAL_USAGE = (
+        429,
+        "abnormal-usage-detected",
+        "Request not satisfied due to detection of abnormal request pattern",
+    )
+    UNAVAILABLE = 503, "temporary-reduced-capacity", _BUSY
+
+
+async def send_problem(
+    kind: Problem, more: list[Header], scope: Scope, send: Send, violated: tuple[str, ...] = ()
 ) -> None:
-    """Answer a request that ``decision`` refused: 429, by the program's ``own`` answer or by problem details.
-
-    During an outage of the store, if no quota refused, it is 503. A handshake is closed if the server cannot answer it.
-    """
-    scope, receive, send = connection
-    if own is not None:
-        await own(scope, receive, adding(more, send))
-        return
-    kind = _UNAVAILABLE if is_outage(decision) else _ABNORMAL_USAGE if by_block else _QUOTA_EXCEEDED
-    await _send(kind, more, scope, send, violated(reported) if kind is _QUOTA_EXCEEDED else ())
-
-
-async def _send(kind: _Kind, more: list[Header], scope: Scope, send: Send, violated: tuple[str, ...] = ()) -> None:
     """Send problem details of this kind, or close a handshake that the server cannot answer."""
     status, body, headers = _problem(kind, violated)
     if not _can_answer(scope):
@@ -116,9 +105,9 @@ async def _send(kind: _Kind, more: list[Header], scope: Scope, send: Send, viola
 
 
 @lru_cache(maxsize=4096)
-def _problem(kind: _Kind, violated: tuple[str, ...]) -> tuple[int, bytes, list[Header]]:
+def _problem(kind: Problem, violated: tuple[str, ...]) -> tuple[int, bytes, list[Header]]:
     """Status, body and headers of problem details; ``violated`` are the policies that refused."""
-    status, name, title = kind
+    status, name, title = kind.value
     policies = {"violated-policies": violated} if violated else {}
     problem = f"https://iana.org/assignments/http-problem-types#{name}"
     body = json.dumps({"type": problem, "title": title, **policies, "status": status}).encode()
@@ -131,7 +120,7 @@ class AccessDenied(Exception):
 
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer the request, or close a handshake."""
-        await _send(_ABNORMAL_USAGE, [], scope, send)
+        await send_problem(Problem.ABNORMAL_USAGE, [], scope, send)
 
 
 class LimitUnavailable(Exception):
@@ -139,7 +128,7 @@ class LimitUnavailable(Exception):
 
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer the request, or close a handshake."""
-        await _send(_UNAVAILABLE, [RETRY_SOON], scope, send)
+        await send_problem(Problem.UNAVAILABLE, [RETRY_SOON], scope, send)
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:

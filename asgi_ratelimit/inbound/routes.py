@@ -29,7 +29,7 @@ from ..keys import KeyFunction, cookie, header, user
 from ..keys.path_patterns import route_path
 from ..logs import warn_once
 from ..stores import MemoryStore, Store
-from .plan import RuleTable
+from .rule_table import RuleTable
 from .rules import CompiledRule
 
 _REST = "/{path:path}"

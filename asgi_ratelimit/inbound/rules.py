@@ -22,22 +22,10 @@ from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
+from . import user_functions
 from .penalties import BLOCK, Penalty, checked_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
-from .user_functions import (
-    CostFunction,
-    Failures,
-    KeyWatch,
-    QuotaFunction,
-    Results,
-    SettleFunction,
-    called_once,
-    checked_cost_or_function,
-    checked_key,
-    checked_quotas,
-    require_number,
-    takes_bytes,
-)
+from .user_functions import CostFunction, Failures, KeyWatch, QuotaFunction, Results, SettleFunction
 
 _ANY_PATH = re.compile("")
 
@@ -147,6 +135,10 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     return frozenset(named | {"HEAD"} if "GET" in named else named)
 
 
+# The options of a rule that it has as they are written, where they are
+_AS_WRITTEN = ("cost", "max_delay", "on_error", "on_limited", "settle", "shadow")
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class CompiledRule:
     """A rule, ready to be matched; a middleware's own quota and a dependency are rules that match every request.
@@ -185,19 +177,19 @@ class CompiledRule:
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        checked_key(self.key)
+        user_functions.checked_key(self.key)
         checked_flag("shadow", self.shadow)
         checked_on_limited(self.on_limited)
-        self.cost = checked_cost_or_function(self.cost)
+        self.cost = user_functions.checked_cost_or_function(self.cost)
         what = "max_delay must be seconds from 0 to 400 days"
-        self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
+        self.max_delay = float(user_functions.require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:
             checked_on_error(self.on_error)
         self.charged = Charged(self.name, self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
-        self.settles_by_bytes = self.settle is not None and takes_bytes(self.settle)
+        self.settles_by_bytes = self.settle is not None and user_functions.takes_bytes(self.settle)
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
     def __repr__(self) -> str:
@@ -251,13 +243,13 @@ class CompiledRule:
         """
         charged, cost = self.charged, self.cost
         if callable(self.quota):
-            quota = await called_once(self.quota, connection, results)
+            quota = await user_functions.called_once(self.quota, connection, results)
             if quota is None:
                 return NOTHING, 0.0
             charged = _charged_under(self.name, quota if type(quota) is str else as_quotas(quota))
         if callable(cost):
             try:
-                cost = as_units(await called_once(cost, connection, results))
+                cost = as_units(await user_functions.called_once(cost, connection, results))
             except Exception as error:  # noqa: BLE001  # as above
                 self.failures.report(self.name, "cost", f"the request costs {self.base_cost:g}", error)
                 cost = self.base_cost
@@ -280,7 +272,7 @@ class CompiledRule:
     def limiting(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None, **more: Any) -> CompiledRule:
         """A rule with this quota, this penalty and these values, and else with those of this one."""
         checked_penalty(penalty, quota)
-        return replace(self, quota=checked_quotas(quota), penalty=penalty, key_watch=KeyWatch(), **more)
+        return replace(self, quota=user_functions.checked_quotas(quota), penalty=penalty, key_watch=KeyWatch(), **more)
 
     def compiled_rule(self, rule: Rule, name: str, root: str, instead: CompiledRule | None) -> CompiledRule:
         """A rule of the user's under this name, for an app that sets this root path by itself.
@@ -293,18 +285,13 @@ class CompiledRule:
                 rule.penalty,
                 name=name if rule.name is None else rule.name,
                 key=bind(self.key if rule.key is None else rule.key, rule.path, root),
-                cost=self.cost if rule.cost is None else rule.cost,
                 source=rule,
                 pattern=compile_rule_path(rule.path, root)[0],
                 methods=as_methods(rule.methods),
                 is_final=(checked_flag("only", rule.only) or rule.quota is None) and not rule.shadow,
-                shadow=rule.shadow,
-                on_error=self.on_error if rule.on_error is None else rule.on_error,
                 messages=() if rule.messages is None else as_quotas(rule.messages),
-                settle=rule.settle,
-                on_limited=rule.on_limited,
-                max_delay=self.max_delay if rule.max_delay is None else rule.max_delay,
                 instead=instead,
+                **{each: value for each in _AS_WRITTEN if (value := getattr(rule, each)) is not None},
             )
         except ValueError as error:
             error.add_note(f"in {rule!r}")

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Charge, Decision, Take, is_outage
 from .enforcer import Enforcer
-from .plan import RuleTable
+from .rule_table import RuleTable
 from .rules import STRICTNESS
 from .settling import give_back, see_through, take_one
 from .user_functions import connection_of

@@ -9,9 +9,8 @@ from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
-from ..overrides import named_quotas, not_applied
+from ..overrides import LiveQuotas, named_quotas, not_applied
 from ..quotas import Quota
-from .live_quotas import LiveQuotas
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from ..background import background_loop, run_in_place, see_all_through
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import counts_of
@@ -17,16 +18,14 @@ from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError, shows_use
 from ..hooks import Event, Hook, Hooks
 from ..logs import FailureLog
-from ..overrides import OFF, ReadQuotas, counted, exempt
+from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota
 from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import register
-from ..stores.event_loops import see_all_through
-from ..waiting.drivers import CallStore, Flow, background_loop, run_async, run_in_place, run_sync
+from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
 from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units
-from .live_quotas import LiveQuotas
 from .spending import Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
+from ..background import ByLoop
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError, shows_use
 from ..hooks import Hook
@@ -19,7 +20,6 @@ from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 from ..stores import Store
 from ..stores.base import register
-from ..stores.event_loops import ByLoop
 from ..waiting.drivers import Flow, run_async, run_sync
 from ..waiting.waiter import SlotWaiter
 

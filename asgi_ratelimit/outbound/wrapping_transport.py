@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from ..background import background_loop, see_all_through
 from ..errors import ConfigurationError
 from ..hooks import Hooks
 from ..stores import Store
-from ..stores.event_loops import see_all_through
-from ..waiting.drivers import Flow, background_loop, run_async, run_sync
+from ..waiting.drivers import Flow, run_async, run_sync
 from .pace_decorator import turn_to_begin
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works

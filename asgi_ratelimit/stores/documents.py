@@ -147,7 +147,7 @@ class SharedTime:
 
     def __init__(self, store: Store) -> None:
         self._own_us = (store.clock or SystemClock()).now_us
-        self._documents = documents(store)
+        self._documents: Any = getattr(store, "documents", None)
         self._is_elsewhere = not store.in_process and store.clock is None
         self._ahead_us = 0.0
         self._looked_us = -math.inf
@@ -170,5 +170,5 @@ _times: ByStore[SharedTime] = ByStore()
 
 
 def shared_time(store: Store) -> SharedTime:
-    """The time that processes on a store share. Raises ``ConfigurationError`` for a store without documents."""
+    """The time that processes on a store share."""
     return _times.made(store, SharedTime)

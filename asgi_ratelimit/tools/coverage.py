@@ -15,8 +15,8 @@ from ..buckets import DEFAULT_NAME
 from ..inbound.config import LimitsFile
 from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
-from ..inbound.plan import USUAL, RuleTable
 from ..inbound.routes import AppRoute, RouteMiddleware, example_path, find_mistakes, walk
+from ..inbound.rule_table import USUAL, RuleTable
 from ..inbound.rules import CompiledRule
 from ..inbound.user_functions import Failures
 from ..quota_text import as_text

@@ -18,12 +18,12 @@ from starlette.types import Scope
 from ..algorithms import ALGORITHMS, unused
 from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
-from ..inbound import Rule
 from ..inbound.config import LimitsFile
 from ..inbound.penalties import apply_penalties
-from ..inbound.plan import USUAL, Plan, RuleTable
+from ..inbound.plan import Plan
 from ..inbound.refusals import LimitUnavailable
-from ..inbound.rules import CompiledRule
+from ..inbound.rule_table import USUAL, RuleTable
+from ..inbound.rules import CompiledRule, Rule
 from ..inbound.user_functions import Failures
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import parse_quotas

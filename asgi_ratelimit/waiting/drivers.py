@@ -10,101 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Lock, Thread, get_ident
+from threading import Event, get_ident
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
-from weakref import WeakSet
 
+from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
 from ..clock import Clock, time_of, wait_for
-from ..errors import ConfigurationError, StoreError
+from ..errors import StoreError
 from ..logs import warn_once
 from ..stores import Store
-from ..stores.event_loops import LONGEST, keep, running_loop
 
 T = TypeVar("T")
-
-
-# What a forked child forgets
-
-
-_resettable: WeakSet[Any] = WeakSet()
-
-
-def reset_in_child(resettable: Any) -> None:
-    """Call ``resettable.reset()``, which forgets all callers, in every child process that is forked from now on.
-
-    The tasks and threads that wait in a process do not exist in its children. ``reset`` also replaces all locks.
-    """
-    _resettable.add(resettable)
-
-
-class BackgroundLoop:
-    """One event loop in a background thread of each process, on which synchronous callers use asynchronous stores.
-
-    It is started at first use. Its thread is a daemon, so it never keeps a process from ending.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the loop: a forked child inherits it, but not the thread that runs it."""
-        self._lock = Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: int | None = None
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                thread = Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True)
-                thread.start()
-                self._thread = thread.ident
-            return self._loop
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, block this thread until it ends, and return its result.
-
-        Raises ``ConfigurationError`` on the loop itself, whose thread must not block.
-        """
-        if get_ident() == self._thread:  # under gevent, a loop of one greenlet seems to run in all of them
-            coroutine.close()
-            raise ConfigurationError(
-                "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
-                "asynchronous hook, make the call with async, or in a thread, await asyncio.to_thread(call)"
-            )
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop())
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-
-background_loop = BackgroundLoop()
-
-
-def run_in_place(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits, without an event loop, and return its result."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
-    coroutine.close()
-    raise RuntimeError("the store declares in_process=True, but one of its methods waited")
-
-
-def _reset_in_child() -> None:
-    background_loop.reset()  # first, because the objects that are reset may use it at once
-    for resettable in list(_resettable):
-        resettable.reset()
-
-
-os.register_at_fork(after_in_child=_reset_in_child)
 
 
 # The drivers

@@ -24,11 +24,12 @@ from threading import RLock
 from typing import Any
 from weakref import WeakSet
 
+from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
 from ..clock import Clock, time_of
 from ..decision import Charge, Decision, Take
 from ..quotas import FixedWindow, TokenBucket
-from .drivers import Flow, WakeUp, reset_in_child
+from .drivers import Flow, WakeUp
 
 ORDER = attrgetter("order")
 

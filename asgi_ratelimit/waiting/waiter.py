@@ -21,6 +21,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from ..algorithms import ALGORITHMS, State, TokenBucketState, decide, unused, wait
+from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage, undoing
@@ -28,7 +29,7 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, reset_in_child, sleep
+from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"

@@ -89,5 +89,5 @@ def test_links_in_the_package_are_valid() -> None:
 
 def test_each_warning_has_a_section_and_each_section_a_warning() -> None:
     """A warning names the section that explains it, and the page explains no other."""
-    named = set(re.findall(r'\b(?:(?:warn_once|warn|see)\(\s*|yield )"([a-z]+(?:-[a-z]+)+)"', SOURCES))
+    named = set(re.findall(r'\b(?:(?:warn_once|warn_of_many|warn|see)\(\s*|yield )"([a-z]+(?:-[a-z]+)+)"', SOURCES))
     assert named == anchors((ROOT / PAGE).read_text("utf-8")) - {"warnings"}

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
@@ -18,7 +20,18 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import (
+    ConfigurationError,
+    Limiter,
+    MemoryStore,
+    PacedTransport,
+    RateLimit,
+    RateLimitMiddleware,
+    Rule,
+    Store,
+    logs,
+    pace,
+)
 from asgi_ratelimit.inbound.routes import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import warn_once
@@ -154,6 +167,60 @@ async def test_a_cors_middleware(is_inside: bool, caplog: pytest.LogCaptureFixtu
     both = [limiting(), Middleware(CORSMiddleware, allow_origins=["*"])]
     expected = ["a-cors-middleware-inside-of-the-limit"] * is_inside
     assert await warned(caplog, *(both if is_inside else reversed(both))) == expected
+
+
+# Limits that begin anew in each call
+
+
+@pytest.fixture
+def no_more_than_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few are made in this process until now, and so few are too many."""
+    monkeypatch.setattr(logs, "MANY", 10)
+    logs.made.clear()
+
+
+@pytest.mark.usefixtures("no_more_than_ten")
+async def test_a_dependency_that_is_made_in_each_request(caplog: pytest.LogCaptureFixture) -> None:
+    """FastAPI calls the function, and not the limit that it returns; one that many routes have is no mistake."""
+
+    def limit():  # type: ignore[no-untyped-def]  # with the type, the mistake is told of at start
+        return RateLimit("1/minute")
+
+    app = FastAPI()
+    app.get("/right", dependencies=[Depends(RateLimit("1/minute"))])(lambda: "fine")
+    app.get("/wrong", dependencies=[Depends(limit)])(lambda: "fine")
+    for path, requests, status, messages in (("/right", 20, 429, 0), ("/wrong", 9, 200, 0), ("/wrong", 5, 200, 1)):
+        assert [(await ask(app, http(path))).status for _ in range(requests)][-1] == status
+        assert len(caplog.messages) == messages
+    assert (
+        'limit = RateLimit("5/minute"), and dependencies=[Depends(limit)] (docs/warnings.md#a-dependency' in caplog.text
+    )
+
+
+@pytest.mark.usefixtures("no_more_than_ten")
+@pytest.mark.parametrize(
+    ("make", "is_told"),
+    [
+        (lambda store: Limiter("1/minute").rate_limit("ann"), True),
+        (lambda store: Limiter("1/minute", store=MemoryStore()).rate_limit("ann"), True),
+        (lambda store: PacedTransport(httpx.HTTPTransport(), quota="1/s"), True),
+        (lambda store: pace("1/minute")(hello), True),
+        (lambda store: Limiter("1/minute", store=store).peek("ann"), False),
+    ],
+    ids=["limiter", "store", "transport", "pace", "shared"],
+)
+async def test_a_limiter_that_is_made_in_each_call(
+    make: Callable[[Store], Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has a new memory each time, and limits nothing; those that share a store do."""
+    store = MemoryStore()
+    for number in range(12):
+        made = make(store)
+        assert not hasattr(made, "__await__") or await made
+        assert len(caplog.messages) == int(is_told and number >= 10)
+    assert (
+        'limiter = Limiter("10/s") (docs/warnings.md#a-limiter-that-is-made-in-each-call)' in caplog.text
+    ) is is_told
 
 
 # Rules

@@ -27,10 +27,8 @@ from asgi_ratelimit import (
     StoreError,
 )
 from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.keys import header
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
-from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -96,38 +94,6 @@ async def test_nobody_else_is_blocked(store: Store) -> None:
     assert await statuses(app, 2, http("/login", client=OTHER["client"])) == [200] * 2
 
 
-async def test_processes_share_blocks(redis_url: str, clock: SteppedClock) -> None:
-    """Refusals in two processes add up, and both refuse."""
-    stores = [RedisStore(redis_url, clock=clock, timeout=30) for _ in range(2)]
-    one, other = (guarded(store) for store in stores)
-    assert await statuses(one, 3) == [200, 200, 429]
-    assert await statuses(other, 2) == [429, 429]
-    clock.advance(60)
-    assert [kind((await ask(app)).problem) for app in (one, other)] == ["abnormal-usage-detected"] * 2
-    for store in stores:
-        await store.aclose()
-
-
-async def test_blocks_on_a_cluster() -> None:
-    """All buckets of one key are in one slot, wherever the request's other buckets are."""
-    with RedisCluster() as cluster:
-        store = RedisStore(cluster.url, timeout=30, on_error="deny")
-        rule = Rule("/", "2/hour", key=header("x-api-key"), penalty=Penalty("1 hour", after=2, growth=2), name="rule")
-        app = guarded(store, "100/hour", rules=[rule])
-        scopes = [http(headers=[(b"x-api-key", b"%d" % number)]) for number in range(5)]
-        for scope in scopes:
-            peers = [await ask(app, scope) for _ in range(5)]
-            assert [peer.status for peer in peers] == [200, 200, 429, 429, 429]
-            assert [kind(peer.problem) for peer in peers[3:]] == ["abnormal-usage-detected"] * 2
-        assert '"per-hour";r=89;' in (await ask(app, http())).headers["ratelimit"]
-        blocks = Blocks(store=store, name="rule")
-        key = header("x-api-key").of(scopes[0]) or ""
-        assert await blocks.blocked_for(key) == pytest.approx(3600, abs=60)
-        await blocks.lift(key)
-        assert await blocks.blocked_for(key) == 0.0
-        await store.aclose()
-
-
 async def calls(url: str) -> int:
     """How many script calls Redis has run."""
     async with Redis.from_url(url) as client:
@@ -152,19 +118,6 @@ async def test_a_request_is_one_call_to_redis_and_none_for_a_blocked_client(redi
     assert await statuses(app, 50) == [429] * 50
     assert await calls(redis_url) == before
     await store.aclose()
-
-
-async def test_every_key_in_redis_expires(redis_url: str) -> None:
-    """Those of blocks, strikes and checks too."""
-    store = RedisStore(redis_url, timeout=30)
-    app = guarded(store, "1/hour", penalty=Penalty("1 minute", after=2, growth=2))
-    await statuses(app, 3)
-    await statuses(app, 1, OTHER)
-    async with Redis.from_url(redis_url) as client:
-        lives = {key: await client.pttl(key) async for key in client.scan_iter()}
-    await store.aclose()
-    assert not [key for key, life in lives.items() if life == -1]
-    assert any(b"penalty-block:" in key for key in lives)
 
 
 STEPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 3.0, 9.9, 10.0]), max_size=60)

@@ -13,9 +13,10 @@ import pytest
 import redis
 
 from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
+from asgi_ratelimit.background import background_loop
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.pauses import Pauses
-from asgi_ratelimit.waiting.drivers import background_loop, run_async, run_sync
+from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from tests.support.late_stores import LateAnswers
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
 from tests.support.store_elsewhere import StoreElsewhere

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
-from weakref import ref
 
 import httpx
 import pytest
@@ -164,17 +162,6 @@ async def test_of_two_changes_at_once_the_later_one_applies(monkeypatch: pytest.
     await Overrides(store).set("api", "8/hour")
     assert limiter.quotas[0].limit == 9
     assert (await Overrides(store).all())["api"].text == "9/hour"
-
-
-async def test_nothing_is_kept_alive() -> None:
-    """Neither a limiter nor its store lives on because of overrides."""
-    store = MemoryStore()
-    limiter = Limiter("5/hour", store=store)
-    await Overrides(store).set("default", "8/hour", seconds=600)
-    gone = ref(store), ref(limiter)
-    del store, limiter
-    gc.collect()
-    await until(lambda: [each() for each in gone] == [None, None])
 
 
 QUOTAS = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asgi_ratelimit import Limiter, Overrides, RedisStore
-from asgi_ratelimit.counts import Repeating
+from asgi_ratelimit.background import Repeating
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
@@ -96,22 +96,6 @@ def test_event_loops_come_and_go(redis_url: str) -> None:
     assert asyncio.run(use()) == 9
 
 
-@pytest.mark.anyio
-async def test_a_store_that_is_closed_is_watched_no_more(redis_url: str, redis_server: RedisServer) -> None:
-    """Closing it closes all of its connections, that of the watching included; using it again opens them."""
-    store = RedisStore(redis_url, timeout=30, on_error="deny")
-    limiter = Limiter("5/hour", store=store, name="api")
-    before = connections(redis_server)
-    for limit in (8, 9):
-        await limiter.rate_limit("key", 0.1)
-        async with Overrides(redis_url) as overrides:
-            await overrides.set("api", f"{limit}/hour")
-        await until(lambda: limiter.quotas[0].limit == limit)  # noqa: B023
-        assert connections(redis_server) == before + 2
-        await store.aclose()
-        await until(lambda: connections(redis_server) == before)
-
-
 def connections(server: RedisServer) -> int:
     """The connections to a server, beside that which asks."""
     return len(asked(server, "CLIENT", "LIST").strip().split(b"\n"))
@@ -139,7 +123,7 @@ class Work(Repeating):
 @pytest.mark.anyio
 async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure is logged, and the work is done again."""
-    monkeypatch.setattr("asgi_ratelimit.counts.EVERY", 0.01)
+    monkeypatch.setattr("asgi_ratelimit.background.EVERY", 0.01)
     failing = Work(RuntimeError("no work today"))
     failing.start()
     failing.start()

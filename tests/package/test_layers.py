@@ -17,7 +17,7 @@ FOLDER = ROOT / PACKAGE
 LAYERS = (
     {"clock", "buckets"},
     {"errors", "logs"},
-    {"quotas", "keys"},
+    {"background", "quotas", "keys"},
     {"algorithms", "quota_text"},
     {"decision"},
     {"profiles", "stores"},

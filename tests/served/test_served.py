@@ -130,12 +130,6 @@ def test_a_refused_head_has_no_body(client: httpx.Client) -> None:
     assert response.headers["content-length"] == client.get("/who").headers["content-length"]
 
 
-def test_rules_reach_into_mounted_apps(client: httpx.Client) -> None:
-    """By the whole path; the quota for all others stays as it was."""
-    assert [client.get("/inner/who").status_code for _ in range(3)] == [200, 200, 429]
-    assert left(client.get("/who")) == '"per-hour";r=9'
-
-
 def test_the_lifespan_comes_to_its_end(redis_server: RedisServer, tmp_path: Path) -> None:
     """The server starts and stops with the app, whose store is closed meanwhile, and each is reported once."""
     messages = tmp_path / "messages"

@@ -8,8 +8,8 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from asgi_ratelimit import RedisStore
+from asgi_ratelimit.background import background_loop
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.drivers import background_loop
 
 
 class Blocking:

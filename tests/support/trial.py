@@ -13,10 +13,10 @@ from operator import le
 from typing import Any
 
 from asgi_ratelimit import RedisStore
+from asgi_ratelimit.background import background_loop
 from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.waiting.drivers import background_loop
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, pace
-from asgi_ratelimit.waiting.drivers import background_loop
+from asgi_ratelimit.background import background_loop
 from tests.support.store_elsewhere import StoreElsewhere
 
 

@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 from threading import RLock
 from typing import Literal, NamedTuple
 
+from ...background import reset_in_child
 from ...buckets import as_bytes, digest
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import ConfigurationError, RateLimitError, StoreError
@@ -26,7 +27,7 @@ from ...limiter import Limiter
 from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import reset, settle
 from ...stores.documents import documents
-from ...waiting.drivers import CallStore, Flow, GiveBack, reset_in_child, sleep
+from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..pauses import PAUSE, Pauses, take_all
 from .buckets import Bucket, PioneerBucket, Rate, ReportedBucket

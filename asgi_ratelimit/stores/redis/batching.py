@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from ..event_loops import keep
+from ...background import keep
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -23,8 +23,8 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from ...background import ByLoop, keep, see_all_through
 from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
-from ..event_loops import ByLoop, keep, see_all_through
 from .batching import GroupCommit
 
 RedisLike: TypeAlias = str | Redis | RedisCluster

@@ -14,13 +14,13 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from ...algorithms import unused
+from ...background import ByLoop, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError, shows_use
 from ..base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl
 from ..documents import RedisDocuments
-from ..event_loops import ByLoop, see_all_through
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials
 from .nodes import ClusterNodes, Context, Node

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from ...dashboard import Summary, summary
 from ...errors import ConfigurationError
-from ...inbound import Blocks
+from ...inbound.penalties import Blocks
 from ...keys import header
 from ...overrides import Override, Overrides
 from ...quota_text import RESERVED_NAMES, parse_period

@@ -120,20 +120,6 @@ def test_a_file_that_is_being_written(path: Path, monkeypatch: pytest.MonkeyPatc
     assert [(options.quota, len(options.rules)) for options in applied] == [("2/s", 1)]
 
 
-async def test_a_file_behind_a_link(tmp_path: Path, path: Path) -> None:
-    """As Kubernetes mounts it: another file is seen even if its time and size are the same."""
-    for name, quota in (("a.toml", "3/hour"), ("b.toml", "7/hour")):
-        rewrite(tmp_path / name, RULE.format(quota))
-        os.utime(tmp_path / name, (0, 0))
-    os.symlink(tmp_path / "a.toml", path)
-    middleware = RateLimitMiddleware(PlainTextResponse("fine"), config=path)
-    async with client_of(middleware) as client:
-        await client.get("/x")
-        os.symlink(tmp_path / "b.toml", tmp_path / "new")
-        os.replace(tmp_path / "new", path)
-        await until(lambda: limit_of(middleware, "x") == [7])
-
-
 async def test_a_rule_that_matches_no_route_any_more(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is warned of as at the start: a mistyped path takes the limit away from the right one."""
     app = Starlette(routes=[Route("/x", PlainTextResponse("fine"))])

@@ -14,7 +14,6 @@ from asgi_ratelimit import Limiter, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.keys import header
 from tests.support.asgi import http
-from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 from tests.support.server import free_port
 from tests.support.visitors import Site, Visitor
@@ -105,20 +104,6 @@ async def test_on_redis_a_request_that_is_cancelled_twice_gives_its_slot_back(re
     key = header("x-client").of(http(headers=[(b"x-client", b"ann")]))
     assert (await Limiter("1/hour burst 1", store=again).pace(key)).delay <= 3600.0
     await again.aclose()
-
-
-async def test_on_a_cluster_requests_wait_as_well() -> None:
-    """For a quota of their own and one that they share, whose keys are in different slots of the cluster."""
-    seen: list[Event] = []
-    with RedisCluster() as cluster:
-        store = RedisStore(cluster.url, timeout=30, on_error="deny")
-        rules = [Rule("/", "100/s burst 5", key=lambda _: "all")]
-        site = Site("2/s burst 1", store=store, rules=rules, max_delay=60.0, hooks=[seen.append])
-        visitors = [Visitor() for _ in range(4)]
-        await asyncio.gather(*[visit(site, visitor) for visitor in visitors])
-        await store.aclose()
-    assert [visitor.status for visitor in visitors] == [200] * 4
-    assert sum(event.decision.delay > 0 for event in seen) == 3
 
 
 @pytest.mark.usefixtures("unpublished", "unwatched")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit.background import run_in_place
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.denials import LONGEST_US, Denials
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.drivers import run_in_place
 from tests.support import strategies
 from tests.support.examples import up_to
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit.background import run_in_place
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.outage import Outage
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.drivers import run_in_place
 from tests.support.examples import up_to
 
 KINDS: list[Callable[..., Quota]] = [TokenBucket, FixedWindow, RollingWindow]
