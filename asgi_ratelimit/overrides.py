@@ -26,7 +26,7 @@ from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import ByStore, Store, store_of_limits
-from .stores.documents import MAX_BYTES, documents
+from .stores.documents import MAX_BYTES
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -369,7 +369,7 @@ class Overrides:
         self._store = store_of_limits(store, "Overrides(store)")
         self._owns_store = isinstance(store, str)
         self._watch = watch_of(self._store)
-        self._documents = documents(self._store)
+        self._documents = self._store.documents
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
         """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.
