@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
+from starlette.background import BackgroundTask
 
-from asgi_ratelimit import RedisStore
+from asgi_ratelimit import Limits, RedisStore
 from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.errors import ConfigurationError, QuotaError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
@@ -187,12 +190,22 @@ def test_a_decision_that_is_not_awaited_is_no_boolean(name: str) -> None:
     assert asyncio.run(unawaited)  # whose task is shown on Python 3.12
 
 
+async def test_what_must_be_awaited_is_a_coroutine_function(store: Store) -> None:
+    """A background task would run any other in a thread, and charge nothing; a mock of any other cannot be awaited."""
+    limiter = Limiter("2/hour", store=store)
+    for method in (limiter.rate_limit, partial(limiter.pace, cost=1)):
+        await BackgroundTask(method, "key")()
+    assert (await limiter.peek("key")).remaining == 0
+    assert await create_autospec(limiter).rate_limit("key")
+    assert asyncio.iscoroutinefunction(Limits.charge)
+
+
 # Without async
 
 METHODS = [
     name
     for name, member in inspect.getmembers(Limiter)
-    if inspect.iscoroutinefunction(inspect.unwrap(member)) and not name.startswith("_")
+    if asyncio.iscoroutinefunction(member) and not name.startswith("_")
 ]
 
 
@@ -200,7 +213,7 @@ METHODS = [
 def test_every_async_method_has_a_synchronous_one(name: str) -> None:
     """It has the same name and the same parameters; only ``aclose`` is ``close``."""
     synchronous = getattr(SyncLimiter, "close" if name == "aclose" else name)
-    assert not inspect.iscoroutinefunction(synchronous)
+    assert not asyncio.iscoroutinefunction(synchronous)
     assert inspect.signature(synchronous).parameters == inspect.signature(getattr(Limiter, name)).parameters
 
 
