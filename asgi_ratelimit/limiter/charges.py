@@ -10,7 +10,7 @@ from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..overrides import named_quotas, not_applied
-from ..quotas import Quota
+from ..quotas import InFlight, Quota
 from .live_quotas import LiveQuotas
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
@@ -31,6 +31,8 @@ def charges_of(live: LiveQuotas, name: str, key: Key, cost: Cost, failures: Fail
     quotas = live.quotas
     if keys is not None or costs is not None:
         _require_names(live.own, keys, costs)
+        if costs is not None:  # a place is held, whatever the cost
+            costs = {**{quota.name: 1 for quota in (*live.own, *quotas) if type(quota) is InFlight}, **costs}
         quotas = named_quotas(live.quotas, keys, costs)
         if not quotas:
             quotas = named_quotas(live.own, keys, costs)
@@ -39,7 +41,7 @@ def charges_of(live: LiveQuotas, name: str, key: Key, cost: Cost, failures: Fail
     for quota in quotas:
         own_key: Any = key if keys is None else keys[quota.name]
         own_cost: Any = cost if costs is None else costs[quota.name]
-        charges.append(Charge(quota, as_key(own_key), own_cost, name))
+        charges.append(Charge(quota, as_key(own_key), 1 if type(quota) is InFlight else own_cost, name))
     return tuple(charges)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..decision import Take
+from ..errors import ConfigurationError
 from ..overrides import ReadQuotas, limit_text, quotas_under, watch_of
-from ..quotas import Quota
+from ..quota_text import as_text
+from ..quotas import InFlight, Quota
 from ..stores import Store
 
 
@@ -43,4 +45,15 @@ class LiveQuotas:
         """Apply the overrides that are live."""
         override = watch_of(self._store).live.get(self._name)
         self.word = override.word if override else None
-        self.quotas = quotas_under(override, self.own, self._read) if override and not override.word else self.own
+        self.quotas = self.own
+        if override and not override.word:
+            quotas = quotas_under(override, self.own, self._read)
+            if has_places(quotas) and not has_places(self.own):
+                text = f'"{as_text(quotas)}" is no override for {self._name!r}, whose calls hold no places: "10/minute"'
+                raise ConfigurationError(text)
+            self.quotas = quotas
+
+
+def has_places(quotas: Iterable[Quota]) -> bool:
+    """Whether calls hold a place of any of these quotas until they end."""
+    return any(type(quota) is InFlight for quota in quotas)
