@@ -18,7 +18,7 @@ from .limiter import Limiter, SyncLimiter, Ticket
 from .outbound import AdaptiveTransport, PacedTransport, pace
 from .overrides import Change, Override, Overrides
 from .quota_text import explain, parse_quotas
-from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, Store, open_store
 from .waiting.waiter import PaceTimeout
 
@@ -34,6 +34,7 @@ __all__ = [
     "Decision",
     "FixedWindow",
     "HeaderOptions",
+    "InFlight",
     "Limiter",
     "Limits",
     "MemoryStore",

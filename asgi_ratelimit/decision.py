@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
 from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError, checked_flag
-from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
+from .quotas import LEAST, MAX_UNITS, SECOND_US, InFlight, Quota, require_few
 
 LONGEST_OPERATION = 1024
 """Bytes of the longest operation."""
@@ -375,7 +375,12 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
 
     A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
     Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
+    A place of ``InFlight`` is given back at its end only, whatever the cost.
     """
+    return [each for each in _settlements(decision, actual) if type(each.charge.quota) is not InFlight]
+
+
+def _settlements(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
     if not (decision.allowed and 0 < decision.id < SETTLED):
         return []
     take = decision.take
@@ -392,4 +397,4 @@ def undoing(decision: Decision) -> list[Settlement]:
 
     It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
     """
-    return [replace(each, id=0) for each in settlements_of(decision, [0.0] * len(decision.stored))]
+    return [replace(each, id=0) for each in _settlements(decision, [0.0] * len(decision.stored))]

@@ -24,7 +24,7 @@ from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
-from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .quotas import KINDS, Quota
 from .stores import ByStore, Store, store_of_limits
 from .stores.documents import MAX_BYTES, shared_time
 
@@ -51,7 +51,7 @@ LONGEST_LIFE, LATEST = 100 * 366 * 86_400, 9e10
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that could forge a line of a log, or reach a terminal; and half characters."""
 
-_KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
+_KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)

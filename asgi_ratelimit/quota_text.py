@@ -13,9 +13,23 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
-from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, require_few, span
+from .quotas import (
+    KINDS,
+    UNITS,
+    FixedWindow,
+    InFlight,
+    Quota,
+    RollingWindow,
+    TokenBucket,
+    fitting_parts,
+    in_units,
+    require_few,
+    span,
+)
 
-EXAMPLES = '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
+EXAMPLES = (
+    '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes", "5 at once"'
+)
 
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""
@@ -58,24 +72,31 @@ class _Parser:
 
     def quota(self, default_burst: float | None) -> Quota:
         limit = self.number("a limit such as 100")
-        if not self.accept("/", "per"):
-            raise self.error('is not "/" or "per"', '"/" or "per" and a period')
-        period = self.period()
-        kind: Callable[..., Quota] = TokenBucket
-        more: list[float | None] = []
-        if self.accept("fixed"):
-            kind = FixedWindow
-        elif self.accept("rolling"):
-            parts = self.number("a number of parts") if self.is_number else fitting_parts(round(period * 1e6))
-            kind, more = RollingWindow, [parts]
+        if self.accept("at"):
+            if not self.accept("once"):
+                raise self.error('is not "once"', '"once"')
+            kind: Callable[..., Quota] = InFlight
+            more: list[float | None] = []
+        elif self.accept("/", "per"):
+            kind, more = self.rate(default_burst)
         else:
-            more = [self.number("a burst such as 20") if self.accept("burst") else default_burst]
+            raise self.error('is not "/" or "per"', '"/" or "per" and a period')
         if self.word:
             raise self.error("is not expected here")
         try:
-            return kind(limit, period, *more)
+            return kind(limit, *more)
         except QuotaError as error:
             raise QuotaError(f"{self.text!r}: {error}. Valid examples: {EXAMPLES}.") from error
+
+    def rate(self, default_burst: float | None) -> tuple[Callable[..., Quota], list[float | None]]:
+        """The kind of a quota with a period, and what it has beside its limit, the period first."""
+        period = self.period()
+        if self.accept("fixed"):
+            return FixedWindow, [period]
+        if self.accept("rolling"):
+            parts = self.number("a number of parts") if self.is_number else fitting_parts(round(period * 1e6))
+            return RollingWindow, [period, parts]
+        return TokenBucket, [period, self.number("a burst such as 20") if self.accept("burst") else default_burst]
 
     @property
     def word(self) -> str:
@@ -137,7 +158,7 @@ def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[
 
 
 def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
-    if isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)):
+    if isinstance(quota, KINDS):
         return [quota]
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)
@@ -147,18 +168,20 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
 
 
 def as_text(quota: QuotaLike) -> str:
-    """Quotas in the form that ``parse_quotas`` reads, which cannot express their names or a slower burst."""
+    """Quotas in the form that ``parse_quotas`` reads, without names, slower bursts and ``retry_after``."""
     return "; ".join(_written(each) for each in as_quotas(quota))
 
 
 def readable(quota: Quota) -> str:
     """A quota in a message: its text, or its ``repr`` if no text says the same."""
-    if isinstance(quota, TokenBucket) and quota.burst_allowance_factor != 1.0:
+    if getattr(quota, "burst_allowance_factor", 1.0) != 1.0 or getattr(quota, "retry_after", 1.0) != 1.0:
         return repr(quota)
     return f'"{as_text(quota)}"'
 
 
 def _written(quota: Quota) -> str:
+    if isinstance(quota, InFlight):
+        return f"{quota.limit} at once"
     count, unit = in_units(quota.period)
     period = f"/{unit}" if count == 1 else f" per {_units(count)} {unit}s"
     rate = f"{_units(quota.limit)}{period}"
@@ -180,6 +203,8 @@ def explain(quota: QuotaLike) -> str:
 
 
 def _explained(quota: Quota) -> str:
+    if isinstance(quota, InFlight):
+        return f"At most {quota.limit} at once, each of them until it ends."
     limit, period = f"{quota.limit:.10g}", span(quota.period)
     if isinstance(quota, FixedWindow):
         most = f"around a border of two windows up to {2 * quota.limit:.10g} may pass within that time"

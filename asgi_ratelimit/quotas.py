@@ -134,7 +134,40 @@ class RollingWindow(_Derived):
         _derive(self, numbers, weight=weight, kind=kind, part_us=period_us / self.buckets)
 
 
-Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
+@dataclass(frozen=True, slots=True)
+class InFlight(_Derived):
+    """At most ``limit`` requests or calls at once: each holds one place, whatever its cost, until it ends.
+
+    ``limit`` is a whole number from 1 to 1000. Nobody knows when the next place comes back, so whoever is refused is
+    told to try again after ``retry_after`` seconds. A place is a lease of 30 seconds, which its process renews: those
+    of a process that was killed come back then. Raises ``QuotaError`` for numbers that are out of range.
+    """
+
+    limit: int
+    name: str = None  # type: ignore[assignment]  # as above
+    retry_after: float = field(default=1.0, kw_only=True)
+
+    # The same in microseconds.
+    retry_us: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _require(self, "limit", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}")
+        _require(self, "retry_after", 1e-6, MAX_PERIOD, "seconds from 0.000001 to 400 days")
+        weight = ROLLING_WEIGHT + math.ceil((self.limit + MAX_WAITING) / BUCKETS_OF_ONE)
+        retry_us = whole_us(self.retry_after)
+        _derive(self, (3, self.limit, LEASE_US), weight=weight, kind="i:", slack=0.0, retry_us=retry_us)
+
+
+Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow | InFlight
+
+KINDS = (TokenBucket, FixedWindow, RollingWindow, InFlight)
+"""The classes of quotas."""
+
+LEASE_US = 30.0 * SECOND_US
+"""The length of a lease, which stands for the period of ``InFlight``."""
+
+MAX_WAITING = 100
+"""The most callers that wait in the store for a place of one bucket."""
 
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
@@ -143,26 +176,27 @@ MAX_CHARGES = 50
 """The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
 
 ROLLING_WEIGHT, BUCKETS_OF_ONE = 3, 30
-"""A rolling window counts as three charges, and one more for each 30 of its buckets."""
+"""A rolling window counts as three charges, and one more for each 30 of its buckets; the same for leases."""
 
 
 def require_few(weight: int) -> None:
     """Raise ``ConfigurationError`` if charges of this total weight are too many for one take."""
     if weight > MAX_CHARGES:
-        most = f"{MAX_CHARGES} charges, and a rolling window counts as several, more with more buckets"
+        most = f"{MAX_CHARGES} charges, and a rolling window or InFlight counts as several, more if it is larger"
         fewer = "take fewer together, or use fewer buckets: RollingWindow(1000, 3600, 60)"
         raise ConfigurationError(f"a take has at most {most}, not {weight}: {fewer}")
 
 
 def _require(quota: Quota, name: str, least: float, most: float, expected: str) -> None:
-    """Raise ``QuotaError`` unless this argument is a number in a range, and a whole one for ``buckets``."""
+    """Raise ``QuotaError`` unless this argument is a number in a range, and a whole one if that is expected."""
     value = getattr(quota, name)
-    kinds = int if name == "buckets" else (int, float)
+    kinds = int if "whole" in expected else (int, float)
     if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
-        raise QuotaError(f"{name} must be {expected}, not {value!r}: {type(quota).__name__}(1000, 3600)")
+        right = "InFlight(5)" if isinstance(quota, InFlight) else f"{type(quota).__name__}(1000, 3600)"
+        raise QuotaError(f"{name} must be {expected}, not {value!r}: {right}")
 
 
-def _checked_period_us(quota: Quota) -> float:
+def _checked_period_us(quota: TokenBucket | FixedWindow | RollingWindow) -> float:
     """The period in whole microseconds, rounded up."""
     _require(quota, "period", 1e-6, MAX_PERIOD, "seconds from 0.000001 to 400 days")
     return whole_us(quota.period)
@@ -171,7 +205,7 @@ def _checked_period_us(quota: Quota) -> float:
 def _derive(quota: Quota, numbers: tuple[float, ...], **own: object) -> None:
     """Set what is worked out: ``own``, and for all else what is usual. ``numbers`` are those that decide."""
     if quota.name is None:
-        own["name"] = f"per-{span(quota.period).replace(' ', '-')}"
+        own["name"] = "at-once" if isinstance(quota, InFlight) else f"per-{span(quota.period).replace(' ', '-')}"
     elif not isinstance(quota.name, str) or not re.fullmatch("[ -~]{1,64}", quota.name):
         raise QuotaError(f"name must be 1 to 64 printable ASCII characters, not {quota.name!r}: name='reads'")
     usual = {"period_us": numbers[2], "most": quota.limit, "weight": 1, "kind": "", "slack": _slack_of(quota.limit)}

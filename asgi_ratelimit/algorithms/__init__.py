@@ -11,6 +11,7 @@ is never changed. Every kind is a queue: slots are booked in order, so what fits
 
 from .common import NEVER, NEVER_US, Booked
 from .fixed_window import FixedWindowState
+from .in_flight import InFlightState
 from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
 from .rolling_window import RollingWindowState
 from .take import (
@@ -36,6 +37,7 @@ __all__ = [
     "NEVER_US",
     "Booked",
     "FixedWindowState",
+    "InFlightState",
     "RollingWindowState",
     "State",
     "TokenBucketState",

@@ -11,14 +11,17 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from .fixed_window import FixedWindowState, start_of
+from .in_flight import InFlightState
 from .rolling_window import RollingWindowState
 from .take import ALGORITHMS, State
 from .token_bucket import TokenBucketState, state_of
 
-TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW = 20, 21, 22
+TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
 """The formats. A change of what the numbers mean needs another one: older values then count as never used."""
+
+_WITH_PARTS: dict[type[Quota], int] = {RollingWindow: ROLLING_WINDOW, InFlight: IN_FLIGHT}
 
 _BUCKET = struct.Struct("<BI4d")
 _FIXED = struct.Struct("<BI2d")
@@ -43,8 +46,8 @@ def pack(quota: Quota, state: State) -> bytes:
         return _BUCKET.pack(TOKEN_BUCKET, quota.stamp, used, at, since, returned)
     if type(state) is FixedWindowState:
         return _FIXED.pack(FIXED_WINDOW, quota.stamp, *state)
-    at, parts = state  # type: ignore[misc]  # it is a rolling window's
-    head = _ROLLING.pack(ROLLING_WINDOW, quota.stamp, at)
+    at, parts = state  # type: ignore[misc]  # it has parts, as a rolling window
+    head = _ROLLING.pack(_WITH_PARTS[type(quota)], quota.stamp, at)
     return head + b"".join([_PART.pack(*part) for part in parts])  # type: ignore[union-attr]
 
 
@@ -71,7 +74,8 @@ def read_own(quota: Quota, value: bytes | None, now: float) -> State:
         state = FixedWindowState(used, at)
     else:
         _, stamp, at = _ROLLING.unpack_from(value)
-        state = RollingWindowState(at, tuple(_PART.iter_unpack(value[_ROLLING.size :])))
+        parts = tuple(_PART.iter_unpack(value[_ROLLING.size :]))
+        state = RollingWindowState(at, parts) if type(quota) is RollingWindow else InFlightState(at, parts)
     if stamp != quota.stamp:
         state = ALGORITHMS[type(quota)].changed(quota, state, now)
     if at > now:
@@ -81,7 +85,7 @@ def read_own(quota: Quota, value: bytes | None, now: float) -> State:
 
 def is_ahead(value: bytes | None, now: float) -> bool:
     """Whether a value is of a time after ``now``, as the clock went back since."""
-    place = _AT_OF_ROLLING if value and value[0] == ROLLING_WINDOW else _AT
+    place = _AT_OF_ROLLING if value and value[0] >= ROLLING_WINDOW else _AT
     if value is None or len(value) < place + _TIME.size:
         return False
     (at,) = _TIME.unpack_from(value, place)
@@ -100,9 +104,10 @@ def used_units(value: bytes, now: float, left_us: float) -> float | None:
         units = used * left_us / (left_us + elapsed) if left_us > 0.0 else 0.0
     elif value[:1] == bytes([FIXED_WINDOW]) and len(value) == _FIXED.size:
         units = _FIXED.unpack(value)[2]
-    elif value[:1] == bytes([ROLLING_WINDOW]) and not (len(value) - _ROLLING.size) % _PART.size:
+    elif value[:1] and value[0] in _WITH_PARTS.values() and not (len(value) - _ROLLING.size) % _PART.size:
         parts = tuple(_PART.iter_unpack(value[_ROLLING.size :]))
-        units = sum([count for _, count in parts]) if _are_parts(parts) else math.nan
+        if _are_parts(parts):
+            units = sum([1 if value[0] == IN_FLIGHT else count for _, count in parts])
     return float(units) if 0.0 <= units <= LARGEST else None
 
 
@@ -127,13 +132,13 @@ def _is_fixed(quota: FixedWindow, value: bytes) -> bool:
     return bool(is_valid and start_of(quota, at) == at)
 
 
-def _is_rolling(quota: Quota, value: bytes) -> bool:
+def _has_parts(quota: Quota, value: bytes) -> bool:
     size = len(value) - _ROLLING.size
     if size < 0 or size % _PART.size or size > MOST_PARTS * _PART.size:
         return False
     kind, _, at = _ROLLING.unpack_from(value)
     parts = tuple(_PART.iter_unpack(value[_ROLLING.size :]))
-    return bool(kind == ROLLING_WINDOW and 0.0 <= at <= LARGEST and _are_parts(parts))
+    return bool(kind == _WITH_PARTS[type(quota)] and 0.0 <= at <= LARGEST and _are_parts(parts))
 
 
 def _are_parts(parts: tuple[tuple[float, float], ...]) -> bool:
@@ -149,6 +154,7 @@ def _are_parts(parts: tuple[tuple[float, float], ...]) -> bool:
 _IS_VALID: dict[type[Quota], Callable[[Any, bytes], bool]] = {
     TokenBucket: _is_bucket,
     FixedWindow: _is_fixed,
-    RollingWindow: _is_rolling,
+    RollingWindow: _has_parts,
+    InFlight: _has_parts,
 }
 """Whether a value is one of this kind: not damaged, of an older format or of another kind."""

@@ -9,11 +9,16 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
-from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from . import fixed_window, rolling_window, token_bucket
+from ..quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
+from . import fixed_window, in_flight, rolling_window, token_bucket
 from .common import NEVER, Booked
 
-State: TypeAlias = token_bucket.TokenBucketState | fixed_window.FixedWindowState | rolling_window.RollingWindowState
+State: TypeAlias = (
+    token_bucket.TokenBucketState
+    | fixed_window.FixedWindowState
+    | rolling_window.RollingWindowState
+    | in_flight.InFlightState
+)
 
 
 class Charged(Protocol):
@@ -30,6 +35,7 @@ ALGORITHMS: dict[type[Any], ModuleType | Any] = {
     TokenBucket: token_bucket,
     FixedWindow: fixed_window,
     RollingWindow: rolling_window,
+    InFlight: in_flight,
 }
 """The module of each kind of quota; all of them have the same functions."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -11,7 +11,8 @@ from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..overrides import ReadQuotas, limit_text, named_quotas, not_applied, quotas_under, watch_of
-from ..quotas import Quota
+from ..quota_text import as_text
+from ..quotas import InFlight, Quota
 from ..stores import Store
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
@@ -49,6 +50,8 @@ class LiveQuotas:
         quotas = self.quotas
         if keys is not None or costs is not None:
             _require_names(self.own, keys, costs)
+            if costs is not None:  # a place is held, whatever the cost
+                costs = {**{quota.name: 1 for quota in (*self.own, *quotas) if type(quota) is InFlight}, **costs}
             quotas = named_quotas(self.quotas, keys, costs)
             if not quotas:
                 quotas = named_quotas(self.own, keys, costs)
@@ -58,7 +61,7 @@ class LiveQuotas:
         for quota in quotas:
             own_key: Any = key if keys is None else keys[quota.name]
             own_cost: Any = cost if costs is None else costs[quota.name]
-            charges.append(Charge(quota, as_key(own_key), own_cost, self._name))
+            charges.append(Charge(quota, as_key(own_key), 1 if type(quota) is InFlight else own_cost, self._name))
         return tuple(charges)
 
     def renewed(self, take: Take) -> Take:
@@ -78,7 +81,18 @@ class LiveQuotas:
         """Apply the overrides that are live."""
         override = watch_of(self._store).live.get(self._name)
         self.word = override.word if override else None
-        self.quotas = quotas_under(override, self.own, self._read) if override and not override.word else self.own
+        self.quotas = self.own
+        if override and not override.word:
+            quotas = quotas_under(override, self.own, self._read)
+            if has_places(quotas) and not has_places(self.own):
+                text = f'"{as_text(quotas)}" is no override for {self._name!r}, whose calls hold no places: "10/minute"'
+                raise ConfigurationError(text)
+            self.quotas = quotas
+
+
+def has_places(quotas: Iterable[Quota]) -> bool:
+    """Whether calls hold a place of any of these quotas until they end."""
+    return any(type(quota) is InFlight for quota in quotas)
 
 
 def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:

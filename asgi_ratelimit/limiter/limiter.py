@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import math
 import sys
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import wraps
@@ -17,17 +17,28 @@ from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
-from ..errors import StoreError, shows_use
+from ..errors import ConfigurationError, StoreError, shows_use
 from ..hooks import Event, Hook, Hooks
+from ..leases import PlaceWaiter
 from ..overrides import OFF, ReadQuotas, counted, exempt
-from ..quota_text import QuotaLike, as_quotas
+from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import SECOND_US, Quota
 from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
-from .charges import Cost, Key, LiveQuotas, charged_units, checked_decision, checked_name, need_one_key, settled_units
-from .spending import Spending, SpendWaiter, Wait, units_ahead
+from .charges import (
+    Cost,
+    Key,
+    LiveQuotas,
+    charged_units,
+    checked_decision,
+    checked_name,
+    has_places,
+    need_one_key,
+    settled_units,
+)
+from .spending import Holding, Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 
 P = ParamSpec("P")
@@ -105,6 +116,7 @@ class Limiter:
         """Make what belongs to its name."""
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
         self._waiter = SpendWaiter(self.store, renewed=self.live.renewed)
+        self._places = PlaceWaiter(self.store, renewed=self.live.renewed)
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
@@ -126,7 +138,7 @@ class Limiter:
         call and however often; the decision is then that of the first call. A call that was refused, or given back,
         does not count as the first.
         """
-        take = Take(self.charges(key, cost), 0.0, best_effort, None, operation)
+        take = Take(_rates(self.charges(key, cost)), 0.0, best_effort, None, operation)
         return await self._decide(take, self.live.word)
 
     @must_await
@@ -282,6 +294,16 @@ class Limiter:
         take = self._paced(key, costs, max_delay, operation)
         return Spending(take, self._waiter, self.admitted)
 
+    def hold(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Holding:
+        """Hold a place of each ``InFlight`` quota in a block: ``async with limiter.hold(key): ...``.
+
+        Units of the other quotas are taken with it, or nothing at all. Callers wait in order, first come, first served,
+        in all processes; entering the block raises ``PaceTimeout`` if that would take longer than ``max_delay`` seconds
+        (``None``: no limit), and with 0 at once. The places are free again when the block ends, however it ends.
+        """
+        take = Take(self.charges(key, cost), max_wait_of(max_delay))
+        return Holding(take, self._places, self.admitted)
+
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
         await reset(self.store, self.charges(key, 1))
@@ -295,7 +317,7 @@ class Limiter:
         listed = list(charges) if isinstance(charges, Iterable) else [charges]
         if not all(isinstance(each, Charge) for each in listed):
             raise ValueError(f'take is called with charges, not {charges!r}: take([Charge(TokenBucket(10), "key", 1)])')
-        named = [replace(charge, name=charge.name or self.name) for charge in listed]
+        named = _rates([replace(charge, name=charge.name or self.name) for charge in listed])
         take = Take(tuple(named), max_wait)
         need_one_key(take, "take them without max_wait, or await limiter.acquire(key)")
         return await self._decide(take, self.live.word if all(each.name == self.name for each in named) else None)
@@ -358,7 +380,7 @@ class Limiter:
         return decision if word is None else counted(decision)
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
-        return Take(self.charges(key, cost), max_wait_of(max_delay), operation=operation)
+        return Take(_rates(self.charges(key, cost)), max_wait_of(max_delay), operation=operation)
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """The charges of a request with this key and cost.
@@ -366,6 +388,15 @@ class Limiter:
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
         return self.live.charges(key, cost)
+
+
+def _rates(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+    """These charges; ``ConfigurationError`` if one is for a place, which would not be given back."""
+    if has_places([charge.quota for charge in charges]):
+        text = as_text([charge.quota for charge in charges])
+        hold = 'async with limiter.hold("key"): ...'
+        raise ConfigurationError(f'"{text}" needs a block, at whose end the place is free again: {hold}')
+    return tuple(charges)
 
 
 class UnownedLimiter(Limiter):
@@ -448,6 +479,10 @@ class SyncLimiter:
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """See ``Limiter.spend``: ``with ... as spent``."""
         return self._limiter.spend(key, costs, max_delay=max_delay, operation=operation)
+
+    def hold(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Holding:
+        """See ``Limiter.hold``: ``with limiter.hold(key): ...``."""
+        return self._limiter.hold(key, cost, max_delay=max_delay)
 
     def close(self) -> None:
         """Close the store; ``with SyncLimiter(...) as limiter`` does it at the end of the block.

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
+from ..leases import PlaceWaiter, leases_of
 from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack, WakeUp, run_async, run_sync
 from ..waiting.waiter import SlotWaiter, pace_timeout, too_late
@@ -84,6 +85,37 @@ class Spending:
                 yield GiveBack(self._waiter.store, partial(settle, self._waiter.store, self.decision, self.actual))
         finally:
             self._waiter.units.blocks.pop(id(self._take), None)
+
+
+class Holding:
+    """The block of ``Limiter.hold``, with and without ``async``; entering it returns the decision."""
+
+    def __init__(self, take: Take, waiter: PlaceWaiter, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
+        """``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks."""
+        self._take = take
+        self._waiter = waiter
+        self._admitted = admitted
+
+    async def __aenter__(self) -> Decision:
+        return await run_async(self._wait())
+
+    async def __aexit__(self, *_: object) -> None:
+        await run_async(self._give_back())
+
+    def __enter__(self) -> Decision:
+        return run_sync(self._wait())
+
+    def __exit__(self, *_: object) -> None:
+        run_sync(self._give_back())
+
+    def _wait(self) -> Flow[Decision]:
+        self._decision = yield from self._admitted(self._take, self._waiter.wait_for_all)
+        leases_of(self._waiter.store).hold(self._decision)  # an override lets it pass without waiting
+        return self._decision
+
+    def _give_back(self) -> Flow[None]:
+        leases = leases_of(self._waiter.store)
+        yield GiveBack(self._waiter.store, partial(leases.give_back, self._decision))
 
 
 class SpendWaiter(SlotWaiter):

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError, QuotaError, shows_use
 from ..hooks import Hook
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
-from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
+from ..quotas import SECOND_US, InFlight, Quota, RollingWindow, TokenBucket
 from ..stores import Store
 from ..stores.base import register
 from ..waiting.drivers import Flow, run_async, run_sync
@@ -266,6 +266,8 @@ def reads_with_margin(margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]
 
 
 def _with_margin(quota: Quota, margin: float) -> Quota:
+    if isinstance(quota, InFlight):
+        return quota
     if isinstance(quota, RollingWindow):
         return replace(quota, period=math.ceil(quota.part_us / (1.0 - margin)) * quota.buckets / SECOND_US)
     limit = quota.limit * (1.0 - margin)

@@ -137,6 +137,10 @@ class MemoryStore:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Give back units that were charged in excess, or debit missing ones; each settlement once."""
+        return self.settle_now(settlements)
+
+    def settle_now(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """The same for code without ``async``."""
         with lock:
             now = float(self._now_ns() // 1000)
             return [self._settle(settlement, now) for settlement in settlements]

@@ -27,7 +27,7 @@ from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
-from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
 from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
@@ -56,6 +56,9 @@ def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
     paced = f"{name!r} for {charge.key!r}" if charge.key else repr(name)
     if is_outage(decision):
         return PaceTimeout(f"no slot of {paced}: the store is out, and its on_error refuses", decision)
+    if isinstance(decision.quota, InFlight):
+        held = f"no place of {paced} within {take.max_wait:g} s, as all {decision.quota.limit} are held"
+        return PaceTimeout(held + (OUT if decision.degraded else ""), decision)
     if decision.retry_after == math.inf:
         ever = f"no slot of {paced}, ever: the cost is above what {readable(decision.quota)} can give"
         return PaceTimeout(ever, decision)

@@ -14,8 +14,8 @@ import asgi_ratelimit
 
 NAMES = {
     "asgi_ratelimit": """
-        AdaptiveTransport Blocks Change Charge ConfigurationError Decision FixedWindow HeaderOptions Limiter
-        Limits MemoryStore Override Overrides PaceTimeout PacedTransport Penalty Quota QuotaError QuotaState
+        AdaptiveTransport Blocks Change Charge ConfigurationError Decision FixedWindow HeaderOptions InFlight
+        Limiter Limits MemoryStore Override Overrides PaceTimeout PacedTransport Penalty Quota QuotaError QuotaState
         RateLimit RateLimitError RateLimitMiddleware RateLimited RedisStore RollingWindow Rule Store
         StoreError StoreTimeout StoreUnavailable SyncLimiter Take Ticket TokenBucket client_ip explain
         limited_responses limits open_store pace parse_quotas

@@ -23,7 +23,7 @@ LAYERS = (
     {"profiles", "stores"},
     {"headers", "waiting"},
     {"counts"},
-    {"hooks", "overrides"},
+    {"hooks", "leases", "overrides"},
     {"limiter", "metrics"},
     {"inbound", "outbound"},
     {"clients", "dashboard", "testing"},

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Charge, Condition, Decision, Take
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.algorithms import InFlightState, place_of
+from asgi_ratelimit.decision import Charge, Condition, Decision, Settlement, Take, booked_of
+from asgi_ratelimit.quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import FACTOR
@@ -37,7 +38,10 @@ OPERATIONS = (None, None, None, "first", "second")
 
 def random_quota(r: random.Random, name: str) -> Quota:
     """A quota of any kind, with numbers that are whole and numbers that are not."""
-    kind, limit, period = r.choice(["bucket", "bucket", "fixed", "rolling"]), r.choice(LIMITS), r.choice(PERIODS)
+    kinds = ["bucket", "bucket", "fixed", "rolling", "in flight"]
+    kind, limit, period = r.choice(kinds), r.choice(LIMITS), r.choice(PERIODS)
+    if kind == "in flight":
+        return InFlight(r.choice([1, 2, 3]), name, retry_after=r.choice([1.0, 0.3]))
     if kind == "bucket":
         return TokenBucket(limit, period, r.choice(BURSTS), r.choice(FACTORS), name)
     if kind == "fixed":
@@ -70,6 +74,7 @@ class History:
         r = self.r
         self.clock.move_to(START)
         steps = [self.take, self.take, self.take_several, self.peek, self.settle, self.settle, self.move, self.move]
+        steps += [self.end_or_renew] * any(type(quota) is InFlight for quota in self.quotas)
         for _ in range(r.choice([10, 30, 60])):
             await r.choice([*steps, self.reset, self.change] if r.random() < 0.2 else steps)()
 
@@ -140,6 +145,19 @@ class History:
         here = await settle(self.stores[0], both.here, costs)
         assert here == await settle(self.stores[1], both.there, costs)
 
+    async def end_or_renew(self) -> None:
+        """Some leases of a decision end, or are renewed, whether the state still has them or not."""
+        if not self.decided:
+            return
+        decision = self.r.choice(self.decided).here
+        settlements = []
+        for charge, state in zip(decision.charges, decision.stored):
+            if isinstance(state, InFlightState) and charge.cost:
+                booked = booked_of(decision, charge, state)._replace(slot=place_of(charge.quota, state), cost=1.0)
+                settlements.append(Settlement(charge, booked, self.r.choice([0.0, 2.0, 3.0]), 0))
+        here, there = [await store.settle(settlements) for store in self.stores]
+        assert here == there
+
     async def move(self) -> None:
         """The clock goes on, or back."""
         r = self.r
@@ -164,6 +182,8 @@ class History:
 def changed(r: random.Random, quota: Quota) -> Quota:
     """The quota with other numbers, and the same buckets."""
     limit = r.choice(LIMITS)
+    if isinstance(quota, InFlight):
+        return replace(quota, limit=r.choice([1, 2, 5]))
     if isinstance(quota, TokenBucket):
         return replace(quota, limit=limit, burst=r.choice([limit, 5.5, 1]) if limit >= 1 else 1)
     return replace(quota, limit=limit)

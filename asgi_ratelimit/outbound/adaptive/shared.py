@@ -125,8 +125,7 @@ class Admission:
     def least_wait_us(self, call: Call, ahead: int) -> float:
         """How long a request with so many others before it waits for the declared quota at least."""
         quotas = self._quotas if call.route.quota else ()
-        waits_s = [(ahead - quota.most) * quota.period / quota.limit for quota in quotas]
-        return max([0.0, *waits_s]) * SECOND_US
+        return max([0.0, *[(ahead - quota.most) * quota.period_us / quota.limit for quota in quotas]])
 
     def enter(self, call: Call) -> Flow[bool]:
         """Whether an admitted request is sent now; if not, it waits in the model again."""

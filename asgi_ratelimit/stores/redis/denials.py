@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from ...algorithms import decide
 from ...decision import Charge, Decision, Take
-from ...quotas import Quota
+from ...quotas import InFlight, Quota
 
 LONGEST_US = 1_000_000.0
 """The longest time for which a refusal is remembered, in microseconds."""
@@ -52,8 +52,8 @@ class Denials:
         The store decided later than that, so its time as computed here is never behind, and nobody is refused for too
         long.
         """
-        if sent_us <= self._since_us:
-            return
+        if sent_us <= self._since_us or any(type(each.quota) is InFlight for each in decision.refusing):
+            return  # a place may come back at any time
         self.forget(decision.take.charges)  # a bucket has one refusal, which is under all of its buckets
         entry = decision, sent_us
         for charge in decision.take.charges:

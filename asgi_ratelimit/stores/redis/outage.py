@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -15,7 +15,7 @@ from ...algorithms import Booked, decide, in_use, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
-from ...quotas import Quota, TokenBucket
+from ...quotas import InFlight, Quota, TokenBucket
 from ..base import settlement_text
 from ..memory import MemoryStore
 
@@ -170,6 +170,8 @@ class Outage:
         self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         # The quotas that shares are of.
         self._whole: dict[Quota, Quota] = {}
+        self.held_of: Callable[[str], Sequence[Settlement]] = lambda bucket: ()
+        """The renewals of what this process holds of a bucket."""
         self.nodes: set[str] = set()
         """The names of those that are out."""
         self.begin_ledger()
@@ -211,16 +213,20 @@ class Outage:
 
     def _decide_locally(self, take: Take, now: float) -> Decision:
         charges = tuple([self._shared(charge, take) for charge in take.charges])
+        for charge in charges:
+            if type(charge.quota) is InFlight:
+                self.local.settle_now(self.held_of(charge.bucket))
         decision = self.local.take((replace(take, charges=charges),))[0]
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
-                self.ledger.add(charge, own.cost, now)
+                if type(own.quota) is not InFlight:  # what is still held then is put into the store by renewals
+                    self.ledger.add(charge, own.cost, now)
         return replace(decision, degraded=True)
 
     async def settle(self, settlement: Settlement) -> Settled:
         """Settle a charge that was decided here: less changes what is still to be charged, more is added to it."""
         (settled,) = await self.local.settle((settlement,))
-        if settled.is_first:
+        if settled.is_first and type(settlement.charge.quota) is not InFlight:
             charge = settlement.charge
             whole = replace(charge, quota=self._whole.get(charge.quota, charge.quota))
             self.ledger.add(whole, settlement.actual - settlement.booked.cost, settled.now_us)
@@ -248,4 +254,6 @@ def _share(quota: Quota, replicas: int, least: float) -> Quota:
     """One replica's share of a quota, at least ``least`` units at once."""
     if isinstance(quota, TokenBucket):
         return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
+    if isinstance(quota, InFlight):
+        return replace(quota, limit=max(1, quota.limit // replicas))
     return replace(quota, limit=max(least, quota.limit / replicas))

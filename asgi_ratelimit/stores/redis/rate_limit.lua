@@ -30,10 +30,11 @@ local unpack, pack = struct.unpack, struct.pack
 local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
 local byte, format, call, pcall_redis = string.byte, string.format, redis.call, redis.pcall
 
-local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW = 20, 21, 22
+local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
 local LONGEST_TTL_MS, LONGEST_VALUE = 2 ^ 42, 65535
+local LOOK_US, HOLDS, MAX_WAITING = 100000, 1, 100
 
 local now
 
@@ -56,13 +57,11 @@ end
 local function drained_bucket(quota, used, elapsed)
   if elapsed <= 0 then return used end
   if quota.slow_rate == quota.rate or used <= quota.floor then
-    local left = used - elapsed * quota.slow_rate
-    return left > 0 and left or 0
+    return max(used - elapsed * quota.slow_rate, 0)
   end
   local above = (used - quota.floor) / quota.rate
   if elapsed <= above then return used - elapsed * quota.rate end
-  local left = quota.floor - (elapsed - above) * quota.slow_rate
-  return left > 0 and left or 0
+  return max(quota.floor - (elapsed - above) * quota.slow_rate, 0)
 end
 
 local function time_until(quota, used, target)
@@ -200,7 +199,41 @@ function fixed_window.reset_us(quota, state)
   return at + ceil(used / quota.limit) * quota.period - now
 end
 
--- rolling_window.py: a state is { at, parts }, and parts are { index, units, index, units, ... }
+-- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
+
+local function append(parts, number, value)
+  local n = #parts
+  parts[n + 1], parts[n + 2] = number, value
+end
+
+local function filtered(parts, is_kept)
+  local kept = {}
+  for i = 1, #parts, 2 do
+    if is_kept(parts[i], parts[i + 1]) then append(kept, parts[i], parts[i + 1]) end
+  end
+  return kept
+end
+
+local function moved(state, numbers_by, values_by)
+  local parts = {}
+  for i = 1, #state[2], 2 do append(parts, state[2][i] - numbers_by, state[2][i + 1] - values_by) end
+  return { now, parts }
+end
+
+local function added(parts, number, value)
+  local after = {}
+  for i = 1, #parts, 2 do
+    if parts[i] < number then append(after, parts[i], parts[i + 1]) end
+    if parts[i] == number then value = value + parts[i + 1] end
+  end
+  append(after, number, value)
+  for i = 1, #parts, 2 do
+    if parts[i] > number then append(after, parts[i], parts[i + 1]) end
+  end
+  return after
+end
+
+-- rolling_window.py: the parts are of a period, and their units
 
 local rolling_window = {}
 
@@ -213,41 +246,22 @@ function rolling_window.unused(quota)
 end
 
 function rolling_window.moved_back(quota, state)
-  local back, moved = index_of(quota, state[1]) - index_of(quota, now), {}
-  for i = 1, #state[2], 2 do
-    moved[i], moved[i + 1] = state[2][i] - back, state[2][i + 1]
-  end
-  return { now, moved }
+  return moved(state, index_of(quota, state[1]) - index_of(quota, now), 0)
 end
 
 function rolling_window.changed(quota, state)
-  local parts, left, current, first = state[2], quota.limit, index_of(quota, now), 1
-  local kept = {}
-  local last = #parts
-  while last > 0 and parts[last - 1] > current do last = last - 2 end
-  for i = last - 1, 1, -2 do
-    if left <= 0 then
-      first = i + 2
-      break
-    end
-    parts[i + 1] = min(parts[i + 1], left)
+  local parts, left, current = state[2], quota.limit, index_of(quota, now)
+  for i = #parts - 1, 1, -2 do
+    parts[i + 1] = parts[i] <= current and min(parts[i + 1], left) or 0
     left = left - parts[i + 1]
   end
-  for i = first, last do kept[#kept + 1] = parts[i] end
-  return { state[1], kept }
+  return { state[1], filtered(parts, function(_, units) return units > 0 end) }
 end
 
 local function drained_parts(quota, state)
   local parts, first = state[2], index_of(quota, now) - quota.burst
   if #parts == 0 or parts[1] >= first then return parts end
-  local counting = {}
-  for i = 1, #parts, 2 do
-    if parts[i] >= first then
-      counting[#counting + 1] = parts[i]
-      counting[#counting + 1] = parts[i + 1]
-    end
-  end
-  return counting
+  return filtered(parts, function(index) return index >= first end)
 end
 
 local function first_fit(quota, parts, most, earliest)
@@ -285,33 +299,14 @@ function rolling_window.give_back(quota, state, charge, units)
   local own, kept, parts = index_of(quota, charge.slot), {}, drained_parts(quota, state)
   for i = 1, #parts, 2 do
     local left = parts[i] == own and parts[i + 1] - units or parts[i + 1]
-    if left > quota.slack then
-      kept[#kept + 1] = parts[i]
-      kept[#kept + 1] = left
-    end
+    if left > quota.slack then append(kept, parts[i], left) end
   end
   return { now, kept }
 end
 
 function rolling_window.debit(quota, state, slot, units)
   local current, own = index_of(quota, now), index_of(quota, slot)
-  local index, parts, after, is_done = own >= current - quota.burst and own or current, drained_parts(quota, state), {}, false
-  for i = 1, #parts, 2 do
-    if not is_done and parts[i] >= index then
-      is_done = true
-      if parts[i] > index then
-        after[#after + 1] = index
-        after[#after + 1] = units
-      end
-    end
-    after[#after + 1] = parts[i]
-    after[#after + 1] = parts[i] == index and units + parts[i + 1] or parts[i + 1]
-  end
-  if not is_done then
-    after[#after + 1] = index
-    after[#after + 1] = units
-  end
-  return { now, after }
+  return { now, added(drained_parts(quota, state), own >= current - quota.burst and own or current, units) }
 end
 
 function rolling_window.available(quota, state)
@@ -326,28 +321,73 @@ function rolling_window.reset_us(quota, state)
   return #parts > 0 and (parts[#parts - 1] + quota.burst + 1) * quota.period - now or 0
 end
 
-local ALGORITHMS = { [TOKEN_BUCKET] = token_bucket, [FIXED_WINDOW] = fixed_window, [ROLLING_WINDOW] = rolling_window }
+-- in_flight.py: the parts are leases, by their ids, and their ends; `burst` of the quota is what the refused wait
+
+local in_flight = { unused = rolling_window.unused }
+
+function in_flight.moved_back(quota, state)
+  return moved(state, 0, state[1] - now)
+end
+
+function in_flight.changed(quota, state)
+  return state
+end
+
+local function living(state, but)
+  return filtered(state[2], function(lease, stop) return stop > now and lease ~= but end)
+end
+
+function in_flight.take(quota, state, cost, max_wait, min_wait)
+  local leases, wait, most = living(state), min_wait, 2 * quota.limit
+  local n = #leases
+  if n >= most then
+    if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return nil, max_wait + quota.burst end
+    wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
+  end
+  append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + wait + quota.period)
+  return { now, leases }, wait
+end
+
+function in_flight.give_back(quota, state, charge)
+  return { now, living(state, charge.place) }
+end
+
+function in_flight.debit(quota, state, slot, units)
+  local others, count = living(state, slot), #living(state)
+  local is_full = count >= 2 * (quota.limit + MAX_WAITING)
+  if #others == count and (units > HOLDS or is_full) then return state end
+  return { now, added(others, slot, now + quota.period) }
+end
+
+function in_flight.available(quota, state)
+  return max(quota.limit - #living(state) / 2, 0)
+end
+
+function in_flight.reset_us(quota, state)
+  local last = now
+  for i = 2, #state[2], 2 do last = max(last, state[2][i]) end
+  return last - now
+end
+
+local ALGORITHMS = { token_bucket, fixed_window, rolling_window, in_flight } -- of formats from 20 on
 
 -- take.py: charges are their quotas and their costs; the states after them go into `after`
 
-local function decide(count, quotas, costs, states, max_wait, after)
-  local longest = 0
+local function take_each(count, quotas, costs, states, max_wait, min_wait, after)
+  local longest = min_wait
   for i = 1, count do
-    local quota = quotas[i]
-    local taken, wait = quota.algorithm.take(quota, states[i], costs[i], max_wait, 0)
-    after[i] = taken
+    local quota, wait = quotas[i]
+    after[i], wait = quota.algorithm.take(quota, states[i], costs[i], max_wait, min_wait)
     if wait > longest then longest = wait end
   end
+  return longest
+end
+
+local function decide(count, quotas, costs, states, max_wait, after)
+  local longest = take_each(count, quotas, costs, states, max_wait, 0, after)
   if longest > max_wait or longest == NEVER then return longest, false end
-  if longest > 0 and count > 1 then
-    for i = 1, count do
-      local quota = quotas[i]
-      local taken, wait = quota.algorithm.take(quota, states[i], costs[i], NEVER, longest)
-      if wait > longest then return NEVER, false end
-      after[i] = taken
-    end
-  end
-  return longest, true
+  local is_later = longest > 0 and count > 1 and take_each(count, quotas, costs, states, NEVER, longest, after) > longest
+  return is_later and NEVER or longest, not is_later
 end
 
 local function most_at_once(count, quotas, costs, states)
@@ -372,7 +412,7 @@ local function pack_state(quota, state)
     return pack('<BI4dddd', TOKEN_BUCKET, quota.stamp, state[1], state[2], state[3], state[4])
   end
   if quota.kind == FIXED_WINDOW then return pack('<BI4dd', FIXED_WINDOW, quota.stamp, state[1], state[2]) end
-  local texts = { pack('<BI4d', ROLLING_WINDOW, quota.stamp, state[1]) }
+  local texts = { pack('<BI4d', quota.kind, quota.stamp, state[1]) }
   for i = 1, #state[2], 2 do texts[#texts + 1] = pack('<dd', state[2][i], state[2][i + 1]) end
   return table.concat(texts)
 end
@@ -383,6 +423,7 @@ end
 
 local function unpack_parts(value, count)
   local parts, before = {}, -huge
+  if count > MOST_PARTS then return nil end
   for i = 1, count do
     local index, units = unpack('<dd', value, 14 + (i - 1) * 16)
     if not (before < index and index <= LARGEST and index == floor(index) and units > 0 and units <= LARGEST) then
@@ -394,31 +435,26 @@ local function unpack_parts(value, count)
 end
 
 local function unpack_state(quota, value)
-  if quota.kind == TOKEN_BUCKET then
-    if #value ~= 37 then return nil end
-    local kind, stamp, used, at, since, returned = unpack('<BI4dddd', value)
-    local is_valid = kind == TOKEN_BUCKET and used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
+  if byte(value) ~= quota.kind then return nil end
+  if quota.kind == TOKEN_BUCKET and #value == 37 then
+    local _, stamp, used, at, since, returned = unpack('<BI4dddd', value)
+    local is_valid = used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
       and since >= -LARGEST and since <= LARGEST and returned >= 0 and returned <= LARGEST
     if is_valid then return stamp, { used, at, since, returned }, at end
-  elseif quota.kind == FIXED_WINDOW then
-    if #value ~= 21 then return nil end
-    local kind, stamp, used, at = unpack('<BI4dd', value)
-    local is_valid = kind == FIXED_WINDOW and is_number(used) and is_number(at)
-    if is_valid and start_of(quota, at) == at then return stamp, { used, at }, at end
-  else
-    local count = (#value - 13) / 16
-    if count < 0 or count ~= floor(count) or count > MOST_PARTS then return nil end
-    local kind, stamp, at = unpack('<BI4d', value)
-    local parts = kind == ROLLING_WINDOW and is_number(at) and unpack_parts(value, count)
+  elseif quota.kind == FIXED_WINDOW and #value == 21 then
+    local _, stamp, used, at = unpack('<BI4dd', value)
+    if is_number(used) and is_number(at) and start_of(quota, at) == at then return stamp, { used, at }, at end
+  elseif quota.kind >= ROLLING_WINDOW and #value >= 13 and (#value - 13) % 16 == 0 then
+    local _, stamp, at = unpack('<BI4d', value)
+    local parts = is_number(at) and unpack_parts(value, (#value - 13) / 16)
     if parts then return stamp, { at, parts }, at end
   end
   return nil
 end
 
 local function read(quota, value)
-  local algorithm = quota.algorithm
-  if not value then return algorithm.unused(quota), false end
-  local stamp, state, at = unpack_state(quota, value)
+  local algorithm, stamp, state, at = quota.algorithm
+  if value then stamp, state, at = unpack_state(quota, value) end
   if not stamp then return algorithm.unused(quota), false end
   if stamp ~= quota.stamp then state = algorithm.changed(quota, state) end
   if at <= now then return state, false end
@@ -441,24 +477,18 @@ for i = 1, #ARGV[1] / 53 do
   local kind, stamp, limit, period, burst, rate, slow_rate, slack = unpack('<BI4dddddd', ARGV[1], (i - 1) * 53 + 1)
   quotas[i] = {
     kind = kind, stamp = stamp, limit = limit, period = period, burst = burst, rate = rate, slow_rate = slow_rate,
-    slack = slack, floor = burst - 1, algorithm = ALGORITHMS[kind],
+    slack = slack, floor = burst - 1, algorithm = ALGORITHMS[kind - 19],
   }
 end
 
-if ARGV[3] ~= '' then
-  now = tonumber(ARGV[3])
-else
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
+local time = ARGV[3] == '' and call('TIME') or { 0, ARGV[3] }
+now = time[1] * 1000000 + time[2]
 
 local texts, lengths = {}, {} -- of times to live, as Redis takes long to write a number, and of the lengths of values
 
 local function write(quota, key, state)
   local value = pack_state(quota, state)
-  local ttl_ms = ceil(quota.algorithm.reset_us(quota, state) / 1000)
-  if ttl_ms < least_ttl_ms then ttl_ms = least_ttl_ms end
-  if ttl_ms > LONGEST_TTL_MS then ttl_ms = LONGEST_TTL_MS end
+  local ttl_ms = min(max(ceil(quota.algorithm.reset_us(quota, state) / 1000), least_ttl_ms), LONGEST_TTL_MS)
   if not texts[ttl_ms] then texts[ttl_ms] = format('%d', ttl_ms) end
   call('SET', key, value, 'PX', texts[ttl_ms])
   return value
@@ -560,22 +590,16 @@ local function settlement()
   answer_value(value)
 end
 
-local ACTIONS, before = { take, settlement }, 0
+local ACTIONS = { take, settlement }
 
-local function carry_out()
-  while at_byte <= #actions do
-    before = size
-    at_byte = at_byte + 1
-    ACTIONS[byte(actions, at_byte - 1)]()
-  end
-end
-
-repeat
-  local is_done, problem = pcall(carry_out)
+while at_byte <= #actions do
+  local before = size
+  at_byte = at_byte + 1
+  local is_done, problem = pcall(ACTIONS[byte(actions, at_byte - 1)])
   if not is_done then -- this action has failed; the others go on
     size = before
     answer('\9')
     answer_value(type(problem) == 'table' and problem.err or tostring(problem))
   end
-until is_done
+end
 return table.concat(reply, '', 1, size)

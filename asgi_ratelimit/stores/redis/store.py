@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import getrandbits
@@ -19,6 +19,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError, shows_use
+from ...quotas import InFlight
 from ..base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl
 from ..documents import RedisDocuments
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
@@ -158,6 +159,14 @@ class RedisStore:
         if self._nodes:
             work.start()
 
+    def count_in_outages(self, held_of: Callable[[str], Sequence[Settlement]]) -> None:
+        """While Redis is out, count what this process holds of a bucket: ``held_of`` returns its renewals."""
+        self._context.outage.held_of = held_of
+
+    async def leave(self) -> None:
+        """Close the connections of this event loop, once all waiting calls are answered; the next call opens others."""
+        await self._nodes.aclose()
+
     def _start(self) -> None:
         for each in self._attached:
             each.start()
@@ -180,6 +189,8 @@ class RedisStore:
         try:
             settled = cast("Settled", await nodes.answer(sent))
         except StoreError:
+            if type(settlement.charge.quota) is InFlight:  # this process counts what it holds
+                outage.local.settle_now((settlement,))
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
             outage.ledger.postpone(sent)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from ...algorithms import read
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting
 from ...errors import StoreUnavailable
-from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ...quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from ..base import Decisions, operation_text, settlement_text
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
@@ -34,7 +34,7 @@ REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
 PEEK_ID = 0
 """The id of a peek, which charges nothing."""
 
-_KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22}
+_KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22, InFlight: 23}
 _QUOTA = struct.Struct("<BI6d")
 _TAKE = struct.Struct("<BBBd")
 _CHARGE = struct.Struct("<Hd")
@@ -160,6 +160,8 @@ def _packed_quota(quota: Quota, stamp: int) -> bytes:
         numbers = (quota.limit, quota.period_us, quota.burst, quota.rate, quota.slow_rate)
     elif isinstance(quota, FixedWindow):
         numbers = (quota.limit, quota.period_us, quota.limit, 0.0, 0.0)
+    elif isinstance(quota, InFlight):
+        numbers = (quota.limit, quota.period_us, quota.retry_us, 0.0, 0.0)
     else:
         numbers = (quota.limit, quota.part_us, float(quota.buckets), 0.0, 0.0)
     return _QUOTA.pack(kind, stamp, *numbers, quota.slack)

@@ -35,8 +35,8 @@ _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
 _IS_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch
 
-SHORT = 10.0
-"""Seconds of a period, below which fractions of seconds matter."""
+SHORT_US = 10e6
+"""Microseconds of a period, below which fractions of seconds matter."""
 
 SHOWN = 10
 """Clients and moments that a report shows by default."""
@@ -188,7 +188,7 @@ def what_if(options: argparse.Namespace) -> int:
     if replay.keyless:
         warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
     unused = [name for name, counts in replay.rules.items() if not counts]
-    _warn(reader, unused, any(quota.period < SHORT for rule in limits.charging for quota in rule.constant_quotas))
+    _warn(reader, unused, any(quota.period_us < SHORT_US for rule in limits.charging for quota in rule.constant_quotas))
     if options.json:
         print_json(report)
     else:

@@ -1,0 +1,111 @@
+"""Requests in flight: at most ``limit`` at once, each of which holds a lease until it ends.
+
+Leases stand in the order in which they came, each with an id and an end. The first ``limit`` of them hold a place, and
+those behind them wait for one: they are the queue of all processes. A process renews its leases, so those of a process
+that was killed end by themselves. Whether a lease holds is read from its place among the others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..quotas import MAX_WAITING, InFlight
+from .common import Booked
+
+Lease = tuple[float, float]
+"""The id of a lease, a whole number, and the time when it ends."""
+
+LOOK_US = 100_000.0
+"""The wait of a caller that waits for a place: nobody knows when it comes, so it looks again then."""
+
+HOLDS, WAITS = 1.0, 2.0
+"""The units of the debits that renew a lease: one that holds its place, and one that waits."""
+
+
+class InFlightState(NamedTuple):
+    """The time ``at`` of the last change, and the leases, by their ids, which only rise."""
+
+    at: float
+    leases: tuple[Lease, ...]
+
+
+def unused(quota: InFlight, now: float) -> InFlightState:
+    """The state of a bucket that was never used."""
+    return InFlightState(now, ())
+
+
+def moved_back(quota: InFlight, state: InFlightState, now: float) -> InFlightState:
+    """The state after the clock went back: the ends of the leases go back with it."""
+    back = state.at - now
+    return InFlightState(now, tuple([(lease, end - back) for lease, end in state.leases]))
+
+
+def changed(quota: InFlight, state: InFlightState, now: float) -> InFlightState:
+    """The state of a quota whose limit was another: all leases stay."""
+    return state
+
+
+def living(state: InFlightState, now: float) -> tuple[Lease, ...]:
+    """The leases that have not ended."""
+    return tuple([each for each in state.leases if each[1] > now])
+
+
+def take(
+    quota: InFlight, state: InFlightState, now: float, cost: float, max_wait: float, min_wait: float
+) -> tuple[InFlightState | None, float]:
+    """The state with one lease more, whatever the cost, and how long it waits; ``None`` if it is refused.
+
+    A caller that may wait gets a lease behind the others, and looks again after its wait; one that may not is refused
+    while others wait.
+    """
+    leases, wait = living(state, now), min_wait
+    if len(leases) >= quota.limit:
+        if max_wait <= 0.0 or len(leases) >= quota.limit + MAX_WAITING:
+            return None, max_wait + quota.retry_us
+        wait = min_wait or min(max_wait, LOOK_US)
+    lease = max(now, leases[-1][0] + 1.0) if leases else now
+    return InFlightState(now, (*leases, (lease, now + wait + quota.period_us))), wait
+
+
+def place_of(quota: InFlight, state: InFlightState) -> float:
+    """The id of the lease that has just been taken."""
+    return state.leases[-1][0]
+
+
+def give_back(quota: InFlight, state: InFlightState, now: float, charge: Booked, units: float) -> InFlightState:
+    """The state without the lease of a charge, however many of its units come back."""
+    return InFlightState(now, tuple([each for each in living(state, now) if each[0] != charge.place]))
+
+
+def debit(quota: InFlight, state: InFlightState, now: float, slot: float, units: float) -> InFlightState:
+    """The state in which the lease of this id, ``slot``, begins anew.
+
+    One that holds goes back to its place if the state has lost it; one that waits, whose ``units`` are more, does not:
+    others may hold by now.
+    """
+    leases = living(state, now)
+    others = [each for each in leases if each[0] != slot]
+    if len(others) == len(leases) and (units > HOLDS or len(others) >= quota.limit + MAX_WAITING):
+        return state
+    return InFlightState(now, tuple(sorted([*others, (slot, now + quota.period_us)])))
+
+
+def available(quota: InFlight, state: InFlightState, now: float) -> tuple[int, float]:
+    """The free places, none while somebody waits, and the microseconds until there may be one more: 0 if all are."""
+    leases = len(living(state, now))
+    return max(quota.limit - leases, 0), quota.retry_us if leases else 0.0
+
+
+def reset_us(quota: InFlight, state: InFlightState, now: float) -> float:
+    """Microseconds until the last lease ends, if nobody renews it."""
+    return max([end - now for _, end in living(state, now)], default=0.0)
+
+
+def in_use(quota: InFlight, state: InFlightState, now: float) -> float:
+    """The places that are held."""
+    return float(min(len(living(state, now)), quota.limit))
+
+
+def booked_ahead(quota: InFlight, state: InFlightState, now: float) -> float:
+    """The leases that wait for a place."""
+    return float(max(len(living(state, now)) - quota.limit, 0))

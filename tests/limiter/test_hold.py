@@ -1,0 +1,187 @@
+"""``hold``: a place of each quota in flight is held in a block, and comes back at its end, however that comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from threading import Barrier, Thread
+
+import pytest
+
+from asgi_ratelimit import ConfigurationError, Limiter, Overrides, PaceTimeout, RedisStore, SyncLimiter, TokenBucket
+from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit.quotas import InFlight
+from asgi_ratelimit.stores import MemoryStore, Store
+
+pytestmark = pytest.mark.anyio
+QUOTAS = [InFlight(2), TokenBucket(100, 3600)]
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """Each kind of store in turn, on the real clock."""
+    made: Store = MemoryStore()
+    if request.param == "redis":
+        made = RedisStore(request.getfixturevalue("redis_url"), timeout=30, on_error="deny")
+    yield made
+    await made.aclose()
+
+
+async def left(limiter: Limiter) -> list[int]:
+    """What is left of each quota."""
+    return [state.remaining for state in (await limiter.peek("key")).states]
+
+
+class Block:
+    """A task that holds a place until it is told to end."""
+
+    def __init__(self, limiter: Limiter, entered: list[int], number: int) -> None:
+        self.ends = asyncio.Event()
+        self.task = asyncio.ensure_future(self._run(limiter, entered, number))
+
+    async def _run(self, limiter: Limiter, entered: list[int], number: int) -> None:
+        async with limiter.hold("key"):
+            entered.append(number)
+            await self.ends.wait()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the other tasks go on until this is true."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def test_so_many_are_in_their_blocks_at_once_in_the_order_in_which_they_came(store: Store) -> None:
+    """Also if they came by two limiters; who is behind waits until one ends."""
+    limiters, entered, blocks = [Limiter(QUOTAS, store=store) for _ in range(2)], list[int](), list[Block]()
+    for number in range(6):
+        blocks.append(Block(limiters[number % 2], entered, number))
+        if number < 2:
+            await until(lambda: len(entered) == len(blocks))
+        await limiters[0].peek("key")  # it has asked the store by now
+    for number, block in enumerate(blocks):
+        assert entered == list(range(min(number + 2, 6)))
+        block.ends.set()
+        await block.task
+        await until(lambda: len(entered) == min(number + 3, 6))
+    assert await left(limiters[0]) == [2, 94]
+
+
+async def test_a_place_comes_back_however_its_block_ends(store: Store) -> None:
+    """By an exception, or as its task is cancelled."""
+    limiter, entered = Limiter(QUOTAS, store=store), list[int]()
+    with pytest.raises(ZeroDivisionError):
+        async with limiter.hold("key") as decision:
+            assert decision.allowed
+            assert await left(limiter) == [1, 99]
+            raise ZeroDivisionError
+    block = Block(limiter, entered, 0)
+    await until(lambda: bool(entered))
+    block.task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await block.task
+    assert await left(limiter) == [2, 98]
+
+
+async def test_without_time_to_wait_it_is_refused_and_takes_nothing(store: Store) -> None:
+    """At once with a ``max_delay`` of 0, else when that is over; the same for one that is cancelled as it waits."""
+    limiter, entered = Limiter([InFlight(1, retry_after=3.0), TokenBucket(100, 3600)], store=store), list[int]()
+    async with limiter.hold("key"):
+        for max_delay in (0, 0.15):
+            with pytest.raises(PaceTimeout, match="no place of 'default' for 'key' within .* as all 1 are") as raised:
+                async with limiter.hold("key", max_delay=max_delay):
+                    pass
+            assert (raised.value.decision.retry_after, raised.value.decision.remaining) == (3.0, 0)
+        waiting = Block(limiter, entered, 0)
+        await asyncio.sleep(0.05)
+        assert await limiter.waiting("key") == 1.0
+        waiting.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting.task
+        assert await left(limiter) == [0, 99]
+    assert (await left(limiter), entered) == ([1, 99], [])
+
+
+async def test_it_waits_for_a_place_and_for_a_slot(store: Store) -> None:
+    """A slot that is too far away refuses at once, and the place stays free."""
+    limiter = Limiter([InFlight(1), TokenBucket(10, 1.0, burst=1)], store=store)
+    decisions: list[Decision] = []
+
+    async def call() -> None:
+        async with limiter.hold("key") as decision:
+            decisions.append(decision)
+
+    await asyncio.gather(*[call() for _ in range(4)])
+    assert decisions[-1].ready_at - decisions[0].ready_at >= 0.299
+    distant = Limiter([InFlight(1), TokenBucket(1, 3600)], store=store, name="distant")
+    async with distant.hold("key"):
+        pass
+    with pytest.raises(PaceTimeout, match="next slot"):
+        async with distant.hold("key", max_delay=60):
+            pass
+    assert await left(distant) == [1, 0]
+
+
+@pytest.mark.parametrize("cost", [3, {"per-hour": 3}])
+async def test_it_holds_one_place_whatever_the_cost(store: Store, cost: float | dict[str, float]) -> None:
+    """And what its calls cost really is settled without giving it back."""
+    limiter = Limiter(QUOTAS, store=store)
+    async with limiter.hold("key", cost) as decision:
+        assert await left(limiter) == [1, 97]
+        await limiter.settle(decision, 1)
+        await limiter.refund(decision)
+        assert await left(limiter) == [1, 99]
+    assert await left(limiter) == [2, 99]
+
+
+async def test_without_async(store: Store) -> None:
+    """Threads wait for each other."""
+    limiter = SyncLimiter(InFlight(1), store=store)
+    inside, most, barrier = 0, 0, Barrier(4)
+
+    def call() -> None:
+        nonlocal inside, most
+        barrier.wait()
+        with limiter.hold("key"):
+            inside += 1
+            most = max(most, inside)
+            limiter.peek("key")
+            inside -= 1
+
+    threads = [Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    assert (most, (await Limiter(InFlight(1), store=store).peek("key")).remaining) == (1, 1)
+
+
+async def test_an_override_applies() -> None:
+    """``"shadow"`` counts and holds, and lets everybody in; a limiter without places gets none."""
+    store = MemoryStore()
+    limiter, rates = Limiter(InFlight(1), store=store, name="jobs"), Limiter("5/hour", store=store, name="rates")
+    await Overrides(store).set("jobs", "shadow")
+    async with limiter.hold("key"), limiter.hold("key") as second:
+        assert (second.allowed, second.shadow, await left(limiter)) == (True, True, [0])
+    await Overrides(store).set("jobs", "3 at once")
+    assert await left(limiter) == [3]
+    await Overrides(store).set("rates", "3 at once")
+    assert [(await rates.rate_limit("key")).remaining for _ in range(2)] == [4, 3]
+
+
+async def test_what_has_no_end_shows_how_it_is_held() -> None:
+    """Nobody would give the place back."""
+    limiter = Limiter("5 at once; 100/minute")
+    charge = Charge(InFlight(5), "key")
+    for call in (
+        lambda: limiter.rate_limit("key"),
+        lambda: limiter.pace("key"),
+        lambda: limiter.acquire("key"),
+        lambda: limiter.reserve("key"),
+        lambda: limiter.take([charge]),
+    ):
+        with pytest.raises(ConfigurationError, match='at once; 100/minute" needs a block|"5 at once" needs a block'):
+            await call()
+    with pytest.raises(ConfigurationError, match=r"async with limiter\.hold"):
+        limiter.spend("key", 1)
