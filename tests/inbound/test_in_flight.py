@@ -26,6 +26,7 @@ from asgi_ratelimit import (
 )
 from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
 from tests.support.redis_server import RedisServer
+from tests.support.visitors import Visitor
 
 pytestmark = pytest.mark.anyio
 
@@ -217,7 +218,9 @@ async def test_requests_wait_in_order(store: Store) -> None:
         order: list[int] = []
 
         async def visit(number: int) -> None:
-            assert (await ask(app)).status == 200
+            visitor = Visitor()
+            await app(http(), visitor.receive, visitor.send)
+            assert visitor.status == 200
             order.append(number)
 
         waiting = [asyncio.create_task(visit(number)) for number in range(3)]
