@@ -24,10 +24,11 @@ from starlette.types import Message, Receive
 
 from ..background import keep, running_loop
 from ..decision import Decision, Take, is_outage
-from ..quotas import SECOND_US
+from ..leases import PlaceWaiter
+from ..quotas import SECOND_US, InFlight
 from ..stores import Store
 from ..waiting.drivers import run_async
-from ..waiting.waiter import PaceTimeout, SlotWaiter
+from ..waiting.waiter import PaceTimeout
 from .settling import give_back, take_one
 from .user_functions import require_number
 
@@ -83,13 +84,19 @@ async def wait(
 
 def _place(refusal: Decision, left: Sequence[float]) -> int | None:
     """The place of the charge with the longest wait; ``None`` if a wait is too long, or no slot will come."""
-    waits = [state.retry_after for state in refusal.states]
-    is_near = all(seconds <= most for seconds, most in zip(waits, left)) and not is_outage(refusal)
-    return waits.index(max(waits)) if is_near else None
+    waits = _waits(refusal)
+    refusing = [at for at, state in enumerate(refusal.states) if not state.allowed]
+    is_near = all(left[at] > 0.0 and waits[at] <= left[at] for at in refusing) and not is_outage(refusal)
+    return max(refusing, key=waits.__getitem__) if is_near and refusing else None
+
+
+def _waits(refusal: Decision) -> list[float]:
+    """The seconds until each charge would pass; 0.0 for a place in flight, as it may come back at once."""
+    return [0.0 if isinstance(state.quota, InFlight) else state.retry_after for state in refusal.states]
 
 
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
-    waiter, take, left, rounds = SlotWaiter(store), refusal.take, list(max_delays), 0
+    waiter, take, left, rounds = PlaceWaiter(store), refusal.take, list(max_delays), 0
     since_us = waiter.now_us()
     while rounds < MAX_ROUNDS and (place := _place(refusal, left)) is not None:
         rounds += 1
@@ -105,13 +112,14 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
     return _beyond(refusal, max_delays)
 
 
-async def _book(waiter: SlotWaiter, take: Take, place: int, max_wait: float) -> Decision | None:
+async def _book(waiter: PlaceWaiter, take: Take, place: int, max_wait: float) -> Decision | None:
     """Wait for a slot of one charge, and take the others when it has come; ``None`` if they are refused then.
 
     Nothing stays booked then, nor if this is cancelled. Raises ``PaceTimeout``.
     """
     booked, others = take.charges[place], (*take.charges[:place], *take.charges[place + 1 :])
-    slot = await run_async(waiter.wait(replace(take, charges=(booked,), max_wait=max_wait)))
+    alone = replace(take, charges=(booked,), max_wait=max_wait)
+    slot = await run_async(waiter.wait_for_all(alone) if isinstance(booked.quota, InFlight) else waiter.wait(alone))
     if not others:
         return slot
     rest = None
@@ -119,7 +127,10 @@ async def _book(waiter: SlotWaiter, take: Take, place: int, max_wait: float) -> 
         rest = await take_one(waiter.store, replace(take, charges=others))
     finally:
         if rest is None or not rest.allowed:
-            await run_async(waiter.pass_on(slot, has_departed=True))
+            if isinstance(booked.quota, InFlight):
+                await give_back([(waiter.store, slot)])
+            else:
+                await run_async(waiter.pass_on(slot, has_departed=True))
     return _joined(take, slot, rest, place) if rest.allowed else None
 
 
@@ -142,10 +153,11 @@ def _beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
     if is_outage(refusal):
         return refusal
     waits = [state.retry_after for state in refusal.states]
-    excesses = [seconds - most for seconds, most in zip(waits, max_delays)]
+    mosts = [0.0 if isinstance(state.quota, InFlight) else most for state, most in zip(refusal.states, max_delays)]
+    excesses = [seconds - most for seconds, most in zip(waits, mosts)]
     place = excesses.index(max(excesses))
     wait_us = max(waits[place] * SECOND_US, 1.0)
-    take = replace(refusal.take, max_wait=min(max_delays[place], (wait_us - 1.0) / SECOND_US))
+    take = replace(refusal.take, max_wait=min(mosts[place], (wait_us - 1.0) / SECOND_US))
     return replace(refusal, take=take, wait_us=wait_us)
 
 

@@ -49,6 +49,7 @@ _MADE_IN_EACH_REQUEST = (
 _checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
 _NAMED = 'RateLimit("5/minute", name="login")'
+_IN_FLIGHT = "app.add_middleware(RateLimitMiddleware), which may have no quota of its own"
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
@@ -174,6 +175,8 @@ class RateLimit:
         key, plan = self._plans.get(enforcer, (None, None))
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer)
+        if plan.holds and limits.server_send is None:
+            raise ConfigurationError(f"{self!r} needs the end of the answer: {_IN_FLIGHT}")
         try:
             planned = [] if limits.is_exempt else plan.evaluate(scope)
             takes = planned if isinstance(planned, list) else await planned
@@ -184,13 +187,17 @@ class RateLimit:
             return None
         receiving = receiving_of(connection) if plan.may_wait else None
         try:
-            decision, *_ = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
+            decisions = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
         except BaseException:  # the request was cancelled: what earlier limits charged it comes back as well
             await limits.refund_all()
             raise
+        decision = decisions[0]
+        if not decision.shadow:
+            limits.add([decision], enforcer.store)
+        if plan.holds:
+            limits.hold(decisions, enforcer.store)
         if decision.shadow:
             return None
-        limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
             await limits.refund_all()

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from anyio import sleep_forever
@@ -18,17 +18,29 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from ..algorithms import State
-from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
+from ..decision import Charge, Decision, Take, checked_actual, is_outage, rates_of, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
+from ..leases import leases_of
 from ..limiter import must_await
 from ..logs import warn_once
 from ..overrides import watch_of
+from ..quotas import InFlight
 from ..stores import Store, settle
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
-from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, refusing_name
+from .refusals import (
+    FINAL,
+    RETRY_SOON,
+    STARTS,
+    AppArguments,
+    LimitUnavailable,
+    OnLimited,
+    adding,
+    ends_answer,
+    refusing_name,
+)
 from .settling import Taken, give_back, see_through
 
 
@@ -49,6 +61,8 @@ class RequestLimits:
     is_exempt: bool = False
     has_started: bool = False
     waited: float = 0.0  # how many seconds the request has waited for slots
+    # The decisions whose places in flight the request holds until its answer has ended
+    held: list[Taken] = field(default_factory=list)
     _answer: Callable[[], Awaitable[None]] | None = None
     _stores: list[Store] | None = None
 
@@ -67,7 +81,29 @@ class RequestLimits:
                 if self.waited:
                     headers.append(delay(self.waited))
                 message = {**message, "headers": headers}
+        if self.held and ends_answer(message):
+            return self._send_last(message)
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
+
+    async def _send_last(self, message: Message) -> None:
+        """Send the end of the answer: background tasks, which come after it, hold no place."""
+        try:
+            await self.server_send(message)  # type: ignore[misc]  # as above
+        finally:
+            self.release()
+
+    def hold(self, decisions: Sequence[Decision], store: Store) -> None:
+        """Hold the places in flight of these decisions until the answer has ended; headers have no word for them."""
+        for decision in decisions:
+            leases_of(store).hold(decision)
+            self.held.append((store, decision))
+        self.reported = [rates for each in self.reported for rates in rates_of(each)]
+
+    def release(self) -> None:
+        """Give the places in flight back that this request holds."""
+        while self.held:
+            store, decision = self.held.pop()
+            leases_of(store).release(decision)
 
     def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
         """Send the answer of the request by this function, whatever the app sends from now on."""
@@ -373,7 +409,8 @@ class Limits:
         for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
-            more = [replace(each, cost=cost) for each in charges.values() if _is_of(each, name)]
+            rates = [each for each in charges.values() if not isinstance(each.quota, InFlight)]
+            more = [replace(each, cost=cost) for each in rates if _is_of(each, name)]
             if more:
                 takes.append((store, Take(tuple(more), on_error=decisions[0].take.on_error)))
         return takes

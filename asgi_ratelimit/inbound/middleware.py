@@ -161,7 +161,7 @@ class RateLimitMiddleware:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
-        app, decisions, receiving, is_exempt = self.app, [], None, False
+        app, decisions, held, receiving, is_exempt = self.app, [], (), None, False
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if not self._has_started:
             self._start(scope, outer.enforcer if outer else None)
@@ -178,6 +178,8 @@ class RateLimitMiddleware:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
                     decisions = await self._enforcer.take(plan, takes, scope, receiving)
+                    if plan.holds:
+                        held = tuple(decisions)
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
@@ -192,6 +194,8 @@ class RateLimitMiddleware:
         else:
             limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, is_exempt), False
             scope[SCOPE_KEY], send = limits, limits.send
+        if held:
+            limits.hold(held, self._store)
         if receiving is not None:
             limits.waited += sum([decision.delay for decision in decisions])
         try:
@@ -209,6 +213,7 @@ class RateLimitMiddleware:
         finally:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
+                limits.release()
 
     def _table_of(self, options: Options) -> RuleTable:
         overrides = watch_of(self._store).live

@@ -32,6 +32,10 @@ FINAL: Final = 200
 # The types of messages that start an answer
 STARTS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
+# The types of messages with a part of a body, or with a file, which the server reads by itself
+BODIES: Final = frozenset({"http.response.body", "websocket.http.response.body"})
+FILES: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+
 RETRY_SOON: Final[Header] = (b"retry-after", b"1")  # for a 503: nobody knows when the function will work again
 
 
@@ -60,6 +64,12 @@ def refusing_name(decision: Decision) -> str | None:
 
 def _can_answer(scope: Scope) -> bool:
     return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or ())
+
+
+def ends_answer(message: Message) -> bool:
+    """Whether this message is the last one of an answer."""
+    kind = message["type"]
+    return kind == "websocket.close" or ((kind in BODIES or kind in FILES) and not message.get("more_body", False))
 
 
 def adding(headers: list[Header], send: Send) -> Send:

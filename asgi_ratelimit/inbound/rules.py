@@ -21,8 +21,12 @@ from ..keys.path_patterns import compile_rule_path
 from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
+<<<<<<< HEAD
 from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
 from . import user_functions
+=======
+from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota
+>>>>>>> flightin
 from .penalties import BLOCK, Penalty, checked_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 from .user_functions import CostFunction, Failures, KeyWatch, QuotaFunction, Results, SettleFunction
@@ -77,6 +81,9 @@ class Rule:
     further away. So does a handshake. It defaults to the middleware's own; 0.0 refuses at once. Every rule that refuses
     has to allow the wait. A client that goes gives its slot back.
 
+    A quota such as ``"5 at once"`` counts requests until their answers have ended. Nobody knows when that will be, so who
+    is refused is told to come back after ``retry_after`` seconds, by default 1.
+
     ``on_limited`` answers the requests that this rule refuses, instead of the middleware's own. A ``penalty`` blocks,
     for this rule, a key that it refuses again and again.
 
@@ -102,11 +109,12 @@ class Rule:
     penalty: Penalty | None = None
     on_limited: OnLimited | None = None
     max_delay: float | None = None
+    retry_after: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("quota", "messages"):
             object.__setattr__(self, name, repeatable(getattr(self, name)))
-        if self.quota is None and (self.cost or self.settle or self.max_delay):
+        if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after):
             raise ConfigurationError(f'{self!r} exempts, and charges nothing: Rule({self.path!r}, "10/s", cost=3)')
         _TRIAL.compiled_rule(self, "trial", "", None)
 
@@ -161,6 +169,7 @@ class CompiledRule:
     messages: tuple[Quota, ...] = ()  # quotas for each message of a WebSocket
     settle: SettleFunction | None = None
     on_limited: OnLimited | None = None
+    retry_after: float | None = None  # what its quotas of requests in flight tell who is refused, in seconds
     max_delay: float = 0.0  # the seconds that a request may wait for its quotas instead of being refused
     base_cost: float = 1  # the cost if the cost function fails: that of the middleware, if that is no function
     fallback: ScopeKey = field(default_factory=client_ip)  # the key if the key function fails: the client's address
@@ -174,6 +183,7 @@ class CompiledRule:
     strictness: int = field(init=False)  # how strict its `on_error` is
     settles_by_bytes: bool = field(init=False)  # whether `settle` takes the number of bytes that were sent
     settles_at_once: bool = field(init=False)  # whether `settle` is sure to need no `await`
+    may_hold: bool = field(init=False)  # whether its quotas may be about requests in flight
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -185,11 +195,18 @@ class CompiledRule:
         self.max_delay = float(user_functions.require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:
             checked_on_error(self.on_error)
+        if not callable(self.quota):
+            self.quota = self.retried(self.quota)
         self.charged = Charged(self.name, self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
+<<<<<<< HEAD
         self.settles_by_bytes = self.settle is not None and user_functions.takes_bytes(self.settle)
+=======
+        self.settles_by_bytes = self.settle is not None and takes_bytes(self.settle)
+        self.may_hold = callable(self.quota) or any(isinstance(quota, InFlight) for quota in self.quota)
+>>>>>>> flightin
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
     def __repr__(self) -> str:
@@ -246,7 +263,8 @@ class CompiledRule:
             quota = await user_functions.called_once(self.quota, connection, results)
             if quota is None:
                 return NOTHING, 0.0
-            charged = _charged_under(self.name, quota if type(quota) is str else as_quotas(quota))
+            quotas = quota if type(quota) is str else as_quotas(quota)
+            charged = _charged_under(self.name, quotas if self.retry_after is None else self.retried(as_quotas(quota)))
         if callable(cost):
             try:
                 cost = as_units(await user_functions.called_once(cost, connection, results))
@@ -254,6 +272,16 @@ class CompiledRule:
                 self.failures.report(self.name, "cost", f"the request costs {self.base_cost:g}", error)
                 cost = self.base_cost
         return (charged, cost) if cost else (NOTHING, 0.0)
+
+    def retried(self, quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
+        """Quotas whose requests in flight tell who is refused to come back after this rule's ``retry_after``."""
+        if self.retry_after is None:
+            return quotas
+        if not any(isinstance(quota, InFlight) for quota in quotas):
+            problem = f"retry_after={self.retry_after!r} is for a quota of requests at once; a rate knows its own"
+            raise ConfigurationError(f'{problem}: Rule("/export", "5 at once", retry_after=10)')
+        each = [replace(q, retry_after=self.retry_after) if isinstance(q, InFlight) else q for q in quotas]
+        return tuple(each)
 
     def without_quota(self, error: Exception) -> CompiledRule | None:
         """Report that the quota function has failed; the rule that applies instead, ``None`` if the request passes.
@@ -289,13 +317,31 @@ class CompiledRule:
                 pattern=compile_rule_path(rule.path, root)[0],
                 methods=as_methods(rule.methods),
                 is_final=(checked_flag("only", rule.only) or rule.quota is None) and not rule.shadow,
+<<<<<<< HEAD
                 messages=() if rule.messages is None else as_quotas(rule.messages),
+=======
+                shadow=rule.shadow,
+                on_error=self.on_error if rule.on_error is None else rule.on_error,
+                messages=() if rule.messages is None else _rates(rule.messages),
+                settle=rule.settle,
+                on_limited=rule.on_limited,
+                retry_after=rule.retry_after,
+                max_delay=self.max_delay if rule.max_delay is None else rule.max_delay,
+>>>>>>> flightin
                 instead=instead,
                 **{each: value for each in _AS_WRITTEN if (value := getattr(rule, each)) is not None},
             )
         except ValueError as error:
             error.add_note(f"in {rule!r}")
             raise
+
+
+def _rates(messages: QuotaLike) -> tuple[Quota, ...]:
+    """The quotas of messages; ``ConfigurationError`` for one of requests in flight."""
+    quotas = as_quotas(messages)
+    if any(isinstance(quota, InFlight) for quota in quotas):
+        raise ConfigurationError(f'messages have a rate, and are never at once, not {messages!r}: messages="20/s"')
+    return quotas
 
 
 @lru_cache(maxsize=1024)

@@ -19,7 +19,7 @@ from ..stores import Store, settle, settle_all
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import SlotWaiter
 from .plan import Plan
-from .refusals import FINAL, STARTS
+from .refusals import BODIES, FILES, FINAL, STARTS, ends_answer
 from .rules import CompiledRule
 from .user_functions import SETTLE_USE
 
@@ -68,8 +68,6 @@ async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
 # Charging by outcome
 
 
-_BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
-_FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
 
 
@@ -119,12 +117,12 @@ class Settling:
         if kind == "websocket.close" and self._status is None:
             self._status = _REJECTED
             return True
-        if kind in _FILES:  # the server reads the file by itself
+        if kind in FILES:  # the server reads the file by itself
             length = Headers(raw=list(self._raw_headers)).get("content-length", "")
             self._sent += message.get("count") or (int(length) if length.isascii() and length.isdigit() else 0)
-        if kind in _BODIES:
+        if kind in BODIES:
             self._sent += len(message.get("body", b""))
-        return (kind in _BODIES or kind in _FILES) and not message.get("more_body", False)
+        return kind != "websocket.close" and ends_answer(message)
 
     async def _settle(self) -> None:
         """Settle every decision, even if the request has been cancelled."""

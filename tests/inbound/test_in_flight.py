@@ -1,0 +1,277 @@
+"""Requests in flight: each holds its place until its answer has ended, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from fastapi import Depends, FastAPI
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from asgi_ratelimit import (
+    ConfigurationError,
+    InFlight,
+    MemoryStore,
+    Overrides,
+    RateLimit,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    Store,
+    limits,
+)
+from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
+from tests.support.redis_server import RedisServer
+from tests.support.visitors import Visitor
+
+pytestmark = pytest.mark.anyio
+
+PART: Message = {"type": "http.response.body", "body": b"part", "more_body": True}
+
+
+class Export:
+    """An app whose answers are as long as the test says, and which counts those that are under way."""
+
+    def __init__(self) -> None:
+        self.under_way = self.most = self.entered = 0
+        self.ends = asyncio.Event()
+        self.background = asyncio.Event()
+        self.problem: BaseException | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.entered += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await send({"type": "websocket.accept"} if scope["type"] == "websocket" else START)
+            if scope["type"] == "http":
+                await send(PART)
+            await self.ends.wait()
+            if self.problem is not None:
+                raise self.problem
+        finally:
+            self.under_way -= 1
+        await send({"type": "websocket.close"} if scope["type"] == "websocket" else BODY)
+        if scope["path"] == "/background":
+            await self.background.wait()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """A store of its own."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    server: RedisServer = request.getfixturevalue("redis_server")
+    yield RedisStore(server.url, prefix=request.node.name)
+
+
+@asynccontextmanager
+async def under_way(app: Any, *scopes: Scope) -> AsyncIterator[list[asyncio.Task[Peer]]]:
+    """Requests that are under way; those that are left are cancelled at the end, as a server does."""
+    export = app.app
+    tasks = [asyncio.create_task(ask(app, scope)) for scope in scopes]
+    wanted = export.entered + len(scopes)
+    while export.entered < wanted:
+        await asyncio.sleep(0)
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def admitted(app: Any, scope: Scope | None = None) -> bool:
+    """Whether one more request gets in, which ends at once."""
+    export = app.app
+    before = export.ends
+    export.ends = asyncio.Event()
+    export.ends.set()
+    peer = await ask(app, scope)
+    export.ends = before
+    return peer.status == 200
+
+
+async def comes_back(app: Any) -> None:
+    """Return when a place is free again: over Redis, nobody waits for that."""
+    while not await admitted(app):
+        await asyncio.sleep(0)
+
+
+async def test_as_many_as_the_quota_says_are_under_way(store: Store) -> None:
+    """The next is refused, and told to come back after the second that is usual; ended ones make room."""
+    app = RateLimitMiddleware(Export(), "2 at once", store=store)
+    async with under_way(app, http(), http()) as (first, second):
+        refused = await ask(app)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert "ratelimit" not in refused.headers  # the draft has no word for it
+        app.app.ends.set()
+        assert [(await each).status for each in (first, second)] == [200, 200]
+        await comes_back(app)
+    assert app.app.most == 2
+
+
+async def test_with_a_rate_both_decide_and_headers_show_the_rate(store: Store) -> None:
+    """A request that one of them refuses takes nothing from the other."""
+    app = RateLimitMiddleware(Export(), "3/hour; 1 at once", store=store)
+    async with under_way(app, http()) as (first,):
+        refused = await ask(app)
+        assert (refused.status, refused.headers["ratelimit"].split(";t=")[0]) == (429, '"per-hour";r=2')
+        assert refused.headers["retry-after"] == "1"
+        app.app.ends.set()
+        assert (await first).headers["ratelimit"].startswith('"per-hour";r=2')
+        await comes_back(app)
+        assert [await admitted(app), await admitted(app)] == [True, False]  # of the rate, one was left
+
+
+@pytest.mark.parametrize("way", ["cancelled", "exception"])
+async def test_a_place_comes_back_however_a_request_ends(store: Store, way: str) -> None:
+    """Cancelled by the server as the client went, or by an error of the app."""
+    app = RateLimitMiddleware(Export(), "1 at once", store=store)
+    for _ in range(3):
+        async with under_way(app, http()) as (task,):
+            assert not await admitted(app)
+            if way == "exception":
+                app.app.problem = ZeroDivisionError()
+                app.app.ends.set()
+                with suppress(ZeroDivisionError):
+                    await task
+                app.app.problem, app.app.ends = None, asyncio.Event()
+        await comes_back(app)
+
+
+async def test_background_tasks_hold_no_place(store: Store) -> None:
+    """The place comes back with the end of the answer, and the app goes on."""
+    app = RateLimitMiddleware(Export(), "1 at once", store=store)
+    async with under_way(app, http("/background")) as (task,):
+        assert not await admitted(app)
+        app.app.ends.set()
+        await comes_back(app)
+        assert not task.done()
+
+
+async def test_a_websocket_holds_its_place_until_it_closes(store: Store) -> None:
+    """A second one is refused meanwhile."""
+    app = RateLimitMiddleware(Export(), "1 at once", store=store)
+    async with under_way(app, websocket()) as (task,):
+        refused = await ask(app, websocket())
+        assert refused.sent[0]["code"] == 1008
+        app.app.ends.set()
+        await task
+        await comes_back(app)
+
+
+async def test_a_refusal_of_an_inner_limit_gives_the_place_back(store: Store) -> None:
+    """Another middleware, whose quota is used up."""
+    inner = RateLimitMiddleware(ok, "1/hour", store=store, name="inner")
+    app = RateLimitMiddleware(inner, "1 at once", store=store, name="outer")
+    statuses = [(await ask(app)).status for _ in range(2)]
+    assert statuses == [200, 429]
+    while (last := await ask(app, http(client=("192.0.2.2", 1)))).status != 200:
+        await asyncio.sleep(0)
+    assert last.status == 200
+
+
+async def test_a_limit_of_fastapi_holds_to_the_end_of_the_answer(store: Store) -> None:
+    """The middleware around the app sees the end; without one, the limit says so."""
+    app, entered, ends = FastAPI(), asyncio.Event(), asyncio.Event()
+    limit = Depends(RateLimit("1 at once", name="export"))
+
+    @app.get("/", dependencies=[limit])
+    async def export() -> str:
+        entered.set()
+        await ends.wait()
+        return "done"
+
+    with pytest.raises(ConfigurationError, match="RateLimitMiddleware"):
+        await ask(app)
+    limited = RateLimitMiddleware(app, store=store)
+    first = asyncio.create_task(ask(limited))
+    await entered.wait()
+    assert (await ask(limited)).status == 429
+    ends.set()
+    assert (await first).status == 200
+    while (await ask(limited)).status != 200:
+        await asyncio.sleep(0)
+
+
+async def test_a_rule_says_when_to_come_back(store: Store) -> None:
+    """Nobody knows when a place is free, so the program says it."""
+    app = RateLimitMiddleware(Export(), rules=[Rule("/", "1 at once", retry_after=20)], store=store)
+    async with under_way(app, http()):
+        assert (await ask(app)).headers["retry-after"] == "20"
+    by_function = Rule("/", lambda request: InFlight(1), retry_after=7)
+    app = RateLimitMiddleware(Export(), rules=[by_function], store=store, name="function")
+    async with under_way(app, http()):
+        assert (await ask(app)).headers["retry-after"] == "7"
+
+
+async def test_requests_wait_in_order(store: Store) -> None:
+    """With ``max_delay``, the next one goes in when a place is free, and no later one before it."""
+    app = RateLimitMiddleware(Export(), "1 at once", store=store, max_delay=60.0)
+    async with under_way(app, http()) as (first,):
+        order: list[int] = []
+
+        async def visit(number: int) -> None:
+            visitor = Visitor()
+            await app(http(), visitor.receive, visitor.send)
+            assert visitor.status == 200
+            order.append(number)
+
+        waiting = [asyncio.create_task(visit(number)) for number in range(3)]
+        assert app.app.most == 1
+        app.app.ends.set()
+        await first
+        await asyncio.gather(*waiting)
+        assert (order, app.app.most) == ([0, 1, 2], 1)
+
+
+async def test_shadow_and_overrides(store: Store) -> None:
+    """A rule in shadow counts and holds, and lets everybody pass; an override sets another number at once."""
+    rules = [Rule("/", "1 at once", name="export", shadow=True)]
+    app = RateLimitMiddleware(Export(), rules=rules, store=store)
+    async with under_way(app, http(), http()):
+        assert app.app.most == 2
+    app = RateLimitMiddleware(Export(), rules=[Rule("/", "1 at once", name="pdf")], store=store)
+    async with Overrides(store) as overrides:
+        async with under_way(app, http()):
+            assert not await admitted(app)
+            await overrides.set("pdf", "2 at once")
+            await comes_back(app)
+            assert app.app.under_way == 1
+
+
+async def test_an_endpoint_charges_and_settles_rates_only(store: Store) -> None:
+    """One more place for the same request would be none for another one."""
+    seen: list[Any] = []
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        own = limits(Request(scope, receive))
+        seen.append(await own.charge(5))
+        await own.settle(0)
+        seen.append((await ask(app)).status)
+        await ok(scope, receive, send)
+
+    app = RateLimitMiddleware(endpoint, "10/hour; 1 at once", store=store)
+    assert (await ask(app)).status == 200
+    assert seen == [True, 429]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rule("/", "5/s", retry_after=3), "a rate knows its own"),
+        (lambda: Rule("/", None, retry_after=3), "exempts, and charges nothing"),
+        (lambda: Rule("/", "5 at once", retry_after=0), "retry_after must be"),
+        (lambda: Rule("/", "5/s", messages="5 at once"), "messages have a rate"),
+    ],
+)
+def test_mistakes(make: Any, message: str) -> None:
+    """Each says what is right."""
+    with pytest.raises(ValueError, match=message):
+        make()
