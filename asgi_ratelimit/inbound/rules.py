@@ -21,12 +21,8 @@ from ..keys.path_patterns import compile_rule_path
 from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
-<<<<<<< HEAD
-from ..quotas import MAX_PERIOD, MAX_UNITS, Quota
-from . import user_functions
-=======
 from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota
->>>>>>> flightin
+from . import user_functions
 from .penalties import BLOCK, Penalty, checked_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 from .user_functions import CostFunction, Failures, KeyWatch, QuotaFunction, Results, SettleFunction
@@ -81,8 +77,8 @@ class Rule:
     further away. So does a handshake. It defaults to the middleware's own; 0.0 refuses at once. Every rule that refuses
     has to allow the wait. A client that goes gives its slot back.
 
-    A quota such as ``"5 at once"`` counts requests until their answers have ended. Nobody knows when that will be, so who
-    is refused is told to come back after ``retry_after`` seconds, by default 1.
+    A quota such as ``"5 at once"`` counts requests until their answers have ended. Nobody knows when that will be, so
+    who is refused is told to come back after ``retry_after`` seconds, by default 1.
 
     ``on_limited`` answers the requests that this rule refuses, instead of the middleware's own. A ``penalty`` blocks,
     for this rule, a key that it refuses again and again.
@@ -144,7 +140,7 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
 
 
 # The options of a rule that it has as they are written, where they are
-_AS_WRITTEN = ("cost", "max_delay", "on_error", "on_limited", "settle", "shadow")
+_AS_WRITTEN = ("cost", "max_delay", "on_error", "on_limited", "retry_after", "settle", "shadow")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -201,12 +197,8 @@ class CompiledRule:
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
-<<<<<<< HEAD
         self.settles_by_bytes = self.settle is not None and user_functions.takes_bytes(self.settle)
-=======
-        self.settles_by_bytes = self.settle is not None and takes_bytes(self.settle)
         self.may_hold = callable(self.quota) or any(isinstance(quota, InFlight) for quota in self.quota)
->>>>>>> flightin
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
     def __repr__(self) -> str:
@@ -317,17 +309,7 @@ class CompiledRule:
                 pattern=compile_rule_path(rule.path, root)[0],
                 methods=as_methods(rule.methods),
                 is_final=(checked_flag("only", rule.only) or rule.quota is None) and not rule.shadow,
-<<<<<<< HEAD
-                messages=() if rule.messages is None else as_quotas(rule.messages),
-=======
-                shadow=rule.shadow,
-                on_error=self.on_error if rule.on_error is None else rule.on_error,
                 messages=() if rule.messages is None else _rates(rule.messages),
-                settle=rule.settle,
-                on_limited=rule.on_limited,
-                retry_after=rule.retry_after,
-                max_delay=self.max_delay if rule.max_delay is None else rule.max_delay,
->>>>>>> flightin
                 instead=instead,
                 **{each: value for each in _AS_WRITTEN if (value := getattr(rule, each)) is not None},
             )

@@ -42,7 +42,7 @@ class Export:
         self.background = asyncio.Event()
         self.problem: BaseException | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         self.entered += 1
         self.under_way += 1
         self.most = max(self.most, self.under_way)
