@@ -34,6 +34,7 @@ from .buckets import key_in
 from .clock import SECOND_NS, SystemClock, ns_of
 from .decision import Decision
 from .errors import StoreError
+from .leases import held_by_name
 from .logs import warn_of_many
 from .quota_text import RESERVED_NAMES, as_text
 from .quotas import SECOND_US
@@ -235,7 +236,7 @@ def recording_in(content: bytes, name: str) -> Recording | None:
 
 
 # What one process has counted in one minute or hour, read back: the values of ``Span.content``.
-# Its ``outbound`` rows are ``queues`` and ``learned``, and its ``recordings`` are bytes for ``recording_in``.
+# Its ``outbound`` rows are ``queues``, ``learned`` and ``held``, and its ``recordings`` are bytes for ``recording_in``.
 Part: TypeAlias = dict[str, Any]
 
 _NUMBERS = (int,) * len(NONE)
@@ -252,8 +253,8 @@ _VALUES = {
     "outbound": [list],
 }
 
-# The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process.
-_QUEUE, _LEARNED = (str, int), (str, str, float, float, int, int, int)
+# The outbound rows: the values of ``QueueRow`` and ``LearnedRow`` behind the process, and places that are held.
+_QUEUE, _LEARNED, _HELD = (str, int), (str, str, float, float, int, int, int), (str, int, str)
 
 
 def part_of(content: bytes, number: int) -> Part | None:
@@ -275,7 +276,8 @@ def part_of(content: bytes, number: int) -> Part | None:
         return None
     queues = [row for row in part["outbound"] if _fits(row, _QUEUE)]
     learned = [row for row in part["outbound"] if _fits(row, _LEARNED)]
-    return {**part, "queues": queues, "learned": learned, "recordings": recordings}
+    held = {row[0]: row[1] for row in part["outbound"] if _fits(row, _HELD)}
+    return {**part, "queues": queues, "learned": learned, "held": held, "recordings": recordings}
 
 
 async def parts_of(documents: Documents, number: int) -> dict[str, Part]:
@@ -438,7 +440,8 @@ class Counts(BesideStore):
                 for span in (minute, hour):
                     span.rules[name] = added(span.rules.get(name, NONE), numbers)
                 minute.record(name, second, *rule.latest(numbers))
-        outbound = _outbound_rows()
+        held = held_by_name(self._owner())
+        outbound = [*_outbound_rows(), *[[name, count, "held"] for name, count in held.items()]]
         if outbound != self._outbound:
             self._outbound, minute.has_news = outbound, True
 

@@ -19,11 +19,12 @@ from typing import Any, Literal, TypeAlias
 from starlette.types import Scope
 
 from .background import ByLoop, background_loop, keep, see_all_through
+from .buckets import DEFAULT_NAME
 from .clock import Clock, monotonic_us
 from .decision import Charge, Decision, is_outage, tightness
 from .errors import ConfigurationError, checked_flag, shows_use
 from .logs import FailureLog
-from .quotas import SECOND_US, Quota
+from .quotas import SECOND_US, InFlight, Quota
 from .stores import Store
 from .stores.base import StoreCall
 
@@ -273,10 +274,11 @@ class Hooks:
     """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
 
     A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
-    when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
-    store. What a hook returns to be awaited is awaited in the background, one after another, on the event loop that it
-    comes from; for code without one, on that of the package. Raises ``ConfigurationError`` for anything but several
-    hooks, and for a hook that is not callable.
+    when a caller begins to wait for its slot, and -1 when it goes; ``held(name, change)``, with 1 when a request gets a
+    place of ``InFlight``, and -1 when it comes back; and ``store_called(call)``, after each call of a store. What a
+    hook returns to be awaited is awaited in the background, one after another, on the event loop that it comes from;
+    for code without one, on that of the package. Raises ``ConfigurationError`` for anything but several hooks, and for
+    a hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -289,6 +291,7 @@ class Hooks:
             if isinstance(hook, type):
                 raise ConfigurationError(f"the hook {hook.__name__} lacks its call: hooks=[{hook.__name__}()]")
         self._failure_hooks = [hook.failed for hook in self._hooks if callable(getattr(hook, "failed", None))]
+        self._place_hooks = [hook.held for hook in self._hooks if callable(getattr(hook, "held", None))]
         self._queue_hooks = [hook.queued for hook in self._hooks if callable(getattr(hook, "queued", None))]
         self._log = FailureLog()
         # What hooks have returned, which is still to be awaited, one after another.
@@ -315,6 +318,12 @@ class Hooks:
     def queued(self, name: str, change: int) -> None:
         """Call all hooks for queues: a caller begins to wait, or goes."""
         self._call(self._queue_hooks, name, change)
+
+    def held(self, decision: Decision, change: int) -> None:
+        """Call all hooks for places: a request gets those of a decision, or has given them back."""
+        for charge in decision.charges if self._place_hooks and decision.allowed else ():
+            if isinstance(charge.quota, InFlight):
+                self._call(self._place_hooks, charge.name or DEFAULT_NAME, change)
 
     async def aclose(self) -> None:
         """Wait for the calls of asynchronous hooks on this event loop, for at most 5 s; later they go on."""

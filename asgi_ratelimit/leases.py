@@ -166,6 +166,12 @@ def leases_of(store: Store) -> Leases:
     return _leases.get(store) or _leases.made(store, Leases)
 
 
+def held_by_name(store: Store) -> Counter[str]:
+    """How many places this process holds on a store, by the name of the limit."""
+    leases = _leases.get(store)
+    return Counter() if leases is None else leases.held_by_name()
+
+
 class PlaceWaiter(SlotWaiter):
     """Waits for places of one store, in the order of all callers of all processes, and then for slots.
 

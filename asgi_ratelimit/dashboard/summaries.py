@@ -33,7 +33,7 @@ class RuleSummary:
     the others. ``failed`` are failures of a function of the program. ``quotas`` are the quotas of the programs, as
     text, and empty if they come from a function. ``minutes`` are the counts of each of the 60 minutes, the current one
     last, and ``hours`` those of the 24 hours. ``has_penalty`` says whether the rule has a ``Penalty``: only such a rule
-    checks for blocks.
+    checks for blocks. ``held`` are the requests in flight that hold a place now.
     """
 
     name: str
@@ -46,6 +46,7 @@ class RuleSummary:
     minutes: tuple[Numbers, ...]
     hours: tuple[Numbers, ...]
     has_penalty: bool = False
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def _summed(now: float, minutes: Spans, hours: Spans) -> Summary:
         by_hour[name][-1] = tuple(map(sum, zip(*by_minute[name][-1 - int(now) // 60 % 60 :])))
     return Summary(
         now=now,
-        rules=tuple(_rules(by_minute, by_hour, newest.values())),
+        rules=tuple(_rules(by_minute, by_hour, newest.values(), fresh)),
         keys=tuple(sorted(keys.values(), key=lambda key: (-key.refused, -key.requests))),
         waits=waits,
         seconds=seconds,
@@ -205,7 +206,9 @@ def _rows(spans: Spans) -> Rows:
     return rows
 
 
-def _rules(minutes: Rows, hours: Rows, newest: Iterable[Mapping[str, Any]]) -> Iterator[RuleSummary]:
+def _rules(
+    minutes: Rows, hours: Rows, newest: Iterable[Mapping[str, Any]], fresh: Sequence[Mapping[str, Any]]
+) -> Iterator[RuleSummary]:
     quotas: dict[str, list[str]] = {}
     penalties: set[str] = set()
     for values in newest:
@@ -214,7 +217,8 @@ def _rules(minutes: Rows, hours: Rows, newest: Iterable[Mapping[str, Any]]) -> I
     for name in sorted({name for name in minutes if name is not None} | {*quotas, *penalties}):
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*minutes[name]))
         text, rows = "; ".join(quotas.get(name, [])), (tuple(minutes[name]), tuple(hours[name]))
-        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, *rows, name in penalties)
+        held = sum([values["held"].get(name, 0) for values in fresh])
+        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, *rows, name in penalties, held)
 
 
 # What another limit would have refused

@@ -96,6 +96,7 @@ class RequestLimits:
         """Hold the places in flight of these decisions until the answer has ended; headers have no word for them."""
         for decision in decisions:
             leases_of(store).hold(decision)
+            self.enforcer.hooks.held(decision, 1)
             self.held.append((store, decision))
         self.reported = [rates for each in self.reported for rates in rates_of(each)]
 
@@ -104,6 +105,7 @@ class RequestLimits:
         while self.held:
             store, decision = self.held.pop()
             leases_of(store).release(decision)
+            self.enforcer.hooks.held(decision, -1)
 
     def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
         """Send the answer of the request by this function, whatever the app sends from now on."""

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ..algorithms import booked_ahead
 from ..decision import Decision, Take, is_outage
+from ..hooks import Hooks
 from ..leases import PlaceWaiter, leases_of
 from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack, WakeUp, run_async, run_sync
@@ -90,10 +91,13 @@ class Spending:
 class Holding:
     """The block of ``Limiter.hold``, with and without ``async``; entering it returns the decision."""
 
-    def __init__(self, take: Take, waiter: PlaceWaiter, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
+    def __init__(
+        self, take: Take, waiter: PlaceWaiter, admitted: Callable[[Take, Wait], Flow[Decision]], hooks: Hooks
+    ) -> None:
         """``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks."""
         self._take = take
         self._waiter = waiter
+        self._hooks = hooks
         self._admitted = admitted
 
     async def __aenter__(self) -> Decision:
@@ -111,10 +115,12 @@ class Holding:
     def _wait(self) -> Flow[Decision]:
         self._decision = yield from self._admitted(self._take, self._waiter.wait_for_all)
         leases_of(self._waiter.store).hold(self._decision)  # an override lets it pass without waiting
+        self._hooks.held(self._decision, 1)
         return self._decision
 
     def _give_back(self) -> Flow[None]:
         leases = leases_of(self._waiter.store)
+        self._hooks.held(self._decision, -1)
         yield GiveBack(self._waiter.store, partial(leases.give_back, self._decision))
 
 

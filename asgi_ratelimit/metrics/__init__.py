@@ -66,6 +66,7 @@ INSTRUMENTS = (
     Instrument("degraded_requests", "counter", "{request}", "Decisions that were made without the store.", ("rule",)),
     Instrument("take.duration", "histogram", "s", "How long the store took to decide.", buckets=_FAST),
     Instrument("queued_requests", "up_down_counter", "{request}", "Requests and calls that wait now.", ("name",)),
+    Instrument("held_requests", "up_down_counter", "{request}", "Requests that hold a place in flight.", ("rule",)),
     Instrument("request.time_in_queue", "histogram", "s", "How long they have waited.", ("name",), _SLOW),
     Instrument("store.call.duration", "histogram", "s", "How long a call to Redis took.", ("store", "outcome"), _FAST),
     Instrument("store.batch.size", "histogram", "{take}", "Takes and the like in such a call.", ("store",), _SIZES),
@@ -101,6 +102,10 @@ class MetricsHook:
     def queued(self, name: str, change: int) -> None:
         """Count a caller that begins to wait, or goes."""
         self.record("queued_requests", change, name)
+
+    def held(self, name: str, change: int) -> None:
+        """Count a request that gets a place in flight, or gives it back."""
+        self.record("held_requests", change, name)
 
     def store_called(self, call: StoreCall) -> None:
         """Measure a call of a store."""

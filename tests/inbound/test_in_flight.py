@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,6 +25,8 @@ from asgi_ratelimit import (
     Store,
     limits,
 )
+from asgi_ratelimit.dashboard.summaries import summary
+from asgi_ratelimit.hooks import Event
 from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
 from tests.support.overriding import until, until_async
 from tests.support.redis_server import RedisServer
@@ -282,3 +285,32 @@ def test_mistakes(make: Any, message: str) -> None:
     """Each says what is right."""
     with pytest.raises(ValueError, match=message):
         make()
+
+
+async def test_what_is_held_is_shown(store: Store) -> None:
+    """To hooks at once, and in the summary of all processes, which is written each second."""
+    held: Counter[str] = Counter()
+
+    class Hook:
+        def __call__(self, event: Event) -> None:
+            """Decisions are not counted here."""
+
+        def held(self, name: str, change: int) -> None:
+            held[name] += change
+
+    rules = [Rule("/", "3 at once", name="export")]
+    app = RateLimitMiddleware(Export(), rules=rules, store=store, hooks=[Hook()])
+
+    async def shown() -> int:
+        return next((rule.held for rule in (await summary(store)).rules if rule.name == "export"), 0)
+
+    async with under_way(app, http(), http()):
+        assert held == {"export": 2}
+        await until_async(lambda: is_equal(shown, 2))
+    assert held == {"export": 0}
+    await until_async(lambda: is_equal(shown, 0))
+
+
+async def is_equal(shown: Callable[[], Awaitable[int]], value: int) -> bool:
+    """Whether this is shown."""
+    return await shown() == value

@@ -141,6 +141,7 @@ function showRule(item, rule) {
   const decided = rule.admitted + rule.refused + rule.shadowed;
   const parts = [element("span", {}, element("b", {}, count(rule.admitted)), " admitted")];
   const first = timed(rule.minutes, 60).find((row) => row[2] > 0);
+  if (rule.held) parts.push(element("span", {}, element("b", {}, count(rule.held)), " in flight"));
   const texts = { failed: "errors in your functions" };
   for (const name of RESULTS.slice(1)) {
     const note = name === "refused" && first ? ` (${share(rule.refused, decided)}, since ${minute(first[0])})` : "";
