@@ -78,6 +78,8 @@ class Plan:
         self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
         # Whether a request may wait for its slot instead of being refused
         self.may_wait = any(self._max_delays.values())
+        # The rules whose quotas the messages of a WebSocket take from
+        self.throttling = [rule for rule in rules if rule.messages and not rule.shadow]
         self.punishes = any(rule.penalty is not None for rule in rules)
         # Whether the decision of the store stands as it is
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
