@@ -106,7 +106,6 @@ class RateLimitMiddleware:
         self._root, self._place, self._has_started = own_root_path(app), DEFAULT_NAME, False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._enforcer.failures)
         self.overrides_changed()
-        self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self.is_unnamed = options.name is None  # whether its own quota is named after the place where it stands
         if not self.is_unnamed:
             self._own_names(self.rule_table)
@@ -169,9 +168,9 @@ class RateLimitMiddleware:
         try:
             if self._lists is not None:
                 is_exempt = await self._lists.exempts(scope, self._enforcer.name, self._options.on_error)
-            if self._may_limit_messages and kind == "websocket" and not is_exempt:
-                app = Throttled(app, self._enforcer, self)
             if plan is not None and not is_exempt:
+                if plan.throttling and kind == "websocket":
+                    app = Throttled(app, self._enforcer, plan)
                 planned = plan.evaluate(scope)
                 takes = planned if isinstance(planned, list) else await planned
                 if takes:

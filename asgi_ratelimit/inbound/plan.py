@@ -80,6 +80,8 @@ class Plan:
         self.may_wait = any(self._max_delays.values())
         # Whether a request may hold a place in flight, which it gives back at its end
         self.holds = any(rule.may_hold for rule in evaluated)
+        # The rules whose quotas the messages of a WebSocket take from
+        self.throttling = [rule for rule in rules if rule.messages and not rule.shadow]
         self.punishes = any(rule.penalty is not None for rule in rules)
         # Whether the decision of the store stands as it is
         self.is_final = not (self.may_wait or self.punishes or self.shadows)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Charge, Decision, Take, is_outage
 from .enforcer import Enforcer
-from .rule_table import RuleTable
+from .plan import Plan
 from .rules import STRICTNESS
 from .settling import give_back, see_through, take_one
 from .user_functions import connection_of
@@ -23,23 +22,21 @@ TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
 class Throttled:
     """An app around another one, for one connection: it receives messages of a WebSocket no faster than a quota allows.
 
-    ``source`` is the middleware, whose ``rule_table`` is replaced when a limit changes. Each message takes a slot
-    before the app gets it. Until then nothing more is read, so that the server's buffers fill up and TCP slows the peer
-    down. If the slot is too far away, because other sockets of the same key have taken the slots before it, the socket
-    is closed: to the app it looks as if the peer had disconnected. The same happens during an outage of the store in
-    which nobody may pass. Hooks are called with the decision that closes a socket.
+    Each message takes a slot under the rules of the handshake, those in ``plan``, before the app gets it. Until then
+    nothing more is read, so that the server's buffers fill up and TCP slows the peer down. If the slot is too far away,
+    because other sockets of the same key have taken the slots before it, the socket is closed: to the app it looks as
+    if the peer had disconnected. The same happens during an outage of the store in which nobody may pass. Hooks are
+    called with the decision that closes a socket.
 
     A message that was read belongs to the connection, and so does its slot: if the app cancels ``receive``, the next
     call returns the message, as soon as its slot has come. The slot of a message that the app never gets is given back.
     """
 
-    def __init__(self, app: ASGIApp, enforcer: Enforcer, source: Any) -> None:
+    def __init__(self, app: ASGIApp, enforcer: Enforcer, plan: Plan) -> None:
         self._app = app
         self._enforcer = enforcer
-        self._source = source
+        self._plan = plan
         self._scope: Scope  # that of the handshake, however the app changes it
-        self._table: RuleTable | None = None
-        self._keys: dict[tuple[str, Any], str | None] = {}  # the keys of rules, by their names and key functions
         self._take: Take | None = None  # what each message takes
         self._message: Message | None = None  # the message that was read and not delivered yet
         self._slot: Decision | None = None  # the slot that is booked for it
@@ -67,33 +64,23 @@ class Throttled:
                 await see_through([self._enforcer.store], self._end)
 
         self._scope = {**scope}
-        await self._follow()
+        self._take = await self._take_of_each()
         try:
             await self._app(scope, slow_receive, guarded_send)
         finally:
             await see_through([self._enforcer.store], self._end)
 
-    async def _follow(self) -> None:
-        """Follow the current rules. Keys stay; only a rule that is new, or has another key function, finds its key."""
-        table = self._source.rule_table
-        plan, connection = table.plan_for(self._scope), connection_of(self._scope)
-        charges: dict[str, Charge] = {}
-        strictest = 0
-        for rule in plan.rules if plan else ():
-            if not rule.messages or rule.shadow:
-                continue
-            known = rule.name, rule.key
-            if known not in self._keys:
-                self._keys[known] = await rule.key_of(connection)
-            key = self._keys[known]
+    async def _take_of_each(self) -> Take | None:
+        """What each message takes, if anything."""
+        connection, charges, strictest = connection_of(self._scope), dict[str, Charge](), 0
+        for rule in self._plan.throttling:
+            key = await rule.key_of(connection)
             if key is not None:
                 strictest = max(strictest, rule.strictness)
                 for quota in rule.messages:
                     charge = Charge(quota, key, 1, rule.messages_name)
                     charges.setdefault(charge.bucket, charge)
-        take = tuple(charges.values())
-        self._take = Take(take, MESSAGE_MAX_WAIT, on_error=STRICTNESS[strictest]) if take else None
-        self._table = table
+        return Take(tuple(charges.values()), MESSAGE_MAX_WAIT, on_error=STRICTNESS[strictest]) if charges else None
 
     async def _next(self, receive: Receive, send: Send) -> Message:
         """The next message, as soon as its slot has come."""
@@ -107,8 +94,6 @@ class Throttled:
 
     async def _wait_for_slot(self, send: Send) -> None:
         """Wait for the slot of a message, or close the socket if it is too far away, as a refused handshake."""
-        if self._table is not self._source.rule_table:
-            await self._follow()
         if self._take is None:
             return
         decision = await take_one(self._enforcer.store, self._take)

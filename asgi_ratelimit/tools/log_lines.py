@@ -16,7 +16,6 @@ from urllib.parse import unquote
 
 from ..errors import ConfigurationError
 from ..keys.addresses import client_key, parse_address
-from ..quotas import SECOND_US
 
 LoggedRequest: TypeAlias = tuple[float, str, str, str]
 """The time in whole microseconds, the key (whose request it is), the method, and the path without its query.
@@ -202,13 +201,9 @@ NAMES = {
     "client": "client client_ip remote_addr client_addr ClientHost request.client_ip request.remote_ip "
     "httpRequest.remoteIp ip key",
     "method": "method request_method http_method RequestMethod request.method httpRequest.requestMethod",
-    "duration": "request_time duration",
     "path": "path request_uri request request_line RequestPath request.uri httpRequest.requestUrl http.url url uri",
 }
 """The fields of a request, and their common names, the best one first; a dot leads into an object."""
-
-_ENDS = {"msec": "request_time", "ts": "duration"}
-"""The times that nginx and Caddy log are those of the answers; these fields hold how long the request took."""
 
 Fields: TypeAlias = Mapping[str, str]
 """The names of fields that are not in ``NAMES``."""
@@ -262,13 +257,11 @@ def json_parser(entries: Sequence[dict[str, Any]], key: str, fields: Fields, *, 
                 shown = "missing" if value is None else repr(value)[:100]
                 raise ValueError(f"its {field} is {shown}, {error}: --field {field}=NAME") from error
 
-        time_us = read("time", time_us_of)
-        if "duration" in name_of:
-            time_us -= read("duration", _duration_us)
         method, path = read("path", _method_and_path)
         if "method" in name_of or (needs_method and not method):
             method = read("method", _method)
-        return time_us, EVERYBODY if key == "all" else read("client", _client), method or "GET", path
+        client = EVERYBODY if key == "all" else read("client", _client)
+        return read("time", time_us_of), client, method or "GET", path
 
     return parse
 
@@ -291,23 +284,6 @@ def _method(value: object) -> str:
     return value
 
 
-_DURATION = re.compile(r"([\d.]+)(ns|[uµ]s|ms|s)?", re.ASCII)
-_UNITS_US = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": SECOND_US, None: SECOND_US}
-_LONGEST_US, _LONGEST_WHOLE_S = 7 * 86_400e6, 3600
-"""The longest request, and that in whole seconds: Caddy may also log whole nanoseconds, which are far more."""
-
-
-def _duration_us(value: object) -> float:
-    """A duration in seconds, or a text with a unit such as ``10.2ms``."""
-    text = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    number, unit = text.groups() if text else (value, None)
-    if isinstance(number, (str, int, float)) and not (isinstance(number, int) and number > _LONGEST_WHOLE_S):
-        duration_us = float(number) * _UNITS_US[unit]
-        if 0 <= duration_us <= _LONGEST_US and not isinstance(number, bool):
-            return round(duration_us)
-    raise ValueError("which is not a duration in seconds")
-
-
 def value_in(entry: Any, name: str) -> Any:
     """A field of an object, or, following the dots in its name, of an object within it; ``None`` if there is none."""
     if not isinstance(entry, dict):
@@ -323,8 +299,6 @@ def _names(entries: Sequence[dict[str, Any]], fields: Fields) -> dict[str, str]:
         present = next((name for name in names.split() if any(_has(entry, name) for entry in entries)), None)
         if present is not None:
             name_of.setdefault(field, present)
-    if "duration" not in fields and _ENDS.get(name_of.get("time", "")) != name_of.get("duration"):
-        name_of.pop("duration", None)
     return name_of
 
 

@@ -25,9 +25,6 @@ STDIN = "-"
 LONGEST = 1 << 14
 """The most bytes of a line; a longer one is unreadable, and is not kept."""
 
-STEP = 4096
-"""The lines between two reports of the progress."""
-
 LOOKS = 100
 """The number of lines by which the format is found."""
 
@@ -54,15 +51,13 @@ class LogReader:
 
     ``names`` are files, plain or in gzip; ``-`` is the standard input. ``key`` says whose a request is: ``client``,
     ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are names of fields in such a log; with
-    ``needs_method``, there must be one for the method. ``advance`` is called with the number of lines
-    that have been read, now and then.
+    ``needs_method``, there must be one for the method.
     """
 
     names: Sequence[str]
     key: str = "client"
     fields: Fields = field(default_factory=dict)
     needs_method: bool = False
-    advance: Callable[[int], None] = lambda _: None
     lines: int = 0
     """Lines that have been read."""
     unreadable: int = 0
@@ -111,8 +106,6 @@ class LogReader:
         for line in chain(first, lines):
             read += 1
             self.lines += 1
-            if self.lines % STEP == 0:
-                self.advance(self.lines)
             try:
                 request = parse(line)
             except UNREADABLE as error:

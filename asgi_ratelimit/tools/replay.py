@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
-from ..algorithms import ALGORITHMS, unused
+from ..algorithms import taken_now
 from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound.config import LimitsFile
@@ -297,13 +297,11 @@ def _most_within(times: Times, period_us: float) -> int:
 
 def _refused(times: Times, quota: Quota, at_most: float) -> int:
     """How many of the requests a quota would refuse; counting ends at ``at_most``."""
-    take, state, refused = ALGORITHMS[type(quota)].take, unused(quota, times[0]), 0
+    state, refused = None, 0
     for time in times:
-        after, _ = take(quota, state, time, 1.0, 0.0, 0.0)
-        if after is not None:
-            state = after
-            continue
-        refused += 1
+        after = taken_now(quota, state, time, 1.0)
+        state = after or state
+        refused += after is None
         if refused >= at_most:
             break
     return refused

@@ -118,24 +118,6 @@ def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
     assert line.sent == []
 
 
-@BOTH
-def test_an_app_that_closes_gives_back(place: Place) -> None:
-    """What it reads after that is what had come before, and costs nothing."""
-
-    async def closes(line: Line, receive: Receive, send: Send) -> None:
-        line.note(await receive())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(receive(), 0.5)
-        await send({"type": "websocket.close", "code": 1000})
-        assert await line.charged() == 1
-        line.note(await receive())
-
-    line = Line(place, closes, (FixedWindow(1, 4, name="short"), PER_DAY))
-    line.run()
-    assert [text for text, _ in line.got] == ["0", "1"]
-    assert line.used == 1
-
-
 @given(
     st.sampled_from([in_memory, elsewhere]),
     st.lists(st.integers(0, 30).map(lambda tenths: tenths / 10), max_size=6),

@@ -21,7 +21,6 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import Store
-from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until
 
 pytestmark = pytest.mark.anyio
@@ -129,21 +128,6 @@ async def test_paced_calls(kind: Callable[[Store], Call]) -> None:
         for _ in range(times):
             await call()
         await overrides.unset("mail")
-
-
-async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody has to ask for it."""
-    store = MemoryStore(clock=clock)
-    limiter = Limiter("5/hour", store=store, name="api")
-    await Overrides(store).set("api", "8/hour", seconds=3600, by="alice")
-    assert limiter.quotas[0].limit == 8
-    clock.advance(3600)
-    await until(lambda: limiter.quotas[0].limit == 5)
-    await until(lambda: len(caplog.records) == 2)
-    assert [record.getMessage() for record in caplog.records] == [
-        "api: 5/hour -> 8/hour, by alice",
-        "api: 8/hour -> 5/hour",
-    ]
 
 
 async def test_of_two_changes_at_once_the_later_one_applies(monkeypatch: pytest.MonkeyPatch) -> None:

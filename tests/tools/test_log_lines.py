@@ -123,7 +123,6 @@ def test_the_method_is_asked_for_where_rules_name_methods(tmp_path: Path) -> Non
 
 ODD: list[Mapping[str, Any]] = [
     *[{"method": method} for method in (["x"], 5, "M" * 99)],
-    *[{"duration": seconds} for seconds in (float("inf"), -1e300, float("nan"), True)],
     *[{"ts": time} for time in (float("inf"), 10**4000, True, {}, "9999-12-31T23:59:59-23:59")],
     *[{"client": client} for client in (["x"], 1.5, "k" * 1000, "\ud800")],
     *[{"path": path} for path in (None, 5, "login", "/" + "a" * 5000, {"a": "/"})],
@@ -133,7 +132,7 @@ ODD: list[Mapping[str, Any]] = [
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:30])
 def test_odd_values_cost_their_own_line(odd: Mapping[str, Any], tmp_path: Path) -> None:
     """Other types, huge numbers and texts are unreadable; or a key, if it is only an odd text."""
-    entry = {"ts": AT / 1e6, "client": CLIENT, "method": "GET", "path": PATH, "duration": 0.25}
+    entry = {"ts": AT / 1e6, "client": CLIENT, "method": "GET", "path": PATH}
     requests = read(tmp_path, [json.dumps(entry), json.dumps({**entry, **odd})])
     assert len(requests) == 1 + (odd == {"client": "\ud800"})
 

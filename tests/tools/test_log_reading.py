@@ -162,14 +162,6 @@ def times(*logs: list[float]) -> list[float]:
     return [each[0] for each in in_order(*[list(map(at, log)) for log in logs])[0]]
 
 
-def test_requests_are_sorted() -> None:
-    """Those of several logs together, as of two servers, or of a log that was rotated."""
-    assert times([3.5, 1.5, 2.5]) == [1.5, 2.5, 3.5]
-    assert times([1.5, 4.5], [2.5, 3.5]) == [1.5, 2.5, 3.5, 4.5]
-    assert times([5.5, 6.5], [1.5, 2.5]) == [1.5, 2.5, 5.5, 6.5]
-    assert times([]) == []
-
-
 def test_whole_seconds_are_spread() -> None:
     """In the order of their lines; a fraction anywhere means that the log has fractions."""
     requests, reader = in_order([(S, key, "GET", "/") for key in "abcd"], [at(2 * S)])

@@ -189,18 +189,6 @@ def test_a_choice_refuses_the_share_that_it_says(kind: str) -> None:
             assert any(choice["refused_clients"] <= share * 300 for choice in suggestion["limits"])
 
 
-@settings(max_examples=40)
-@given(
-    st.lists(st.tuples(st.integers(0, 130 * S), st.sampled_from("abc")), min_size=1, max_size=60),
-    st.sampled_from(sorted(KINDS)),
-)
-def test_any_log_gets_limits_that_refuse_nobody(arrivals: list[tuple[int, str]], kind: str) -> None:
-    """If nobody may be refused, nobody is."""
-    log = arrived(*arrivals)
-    for suggestion in suggested(log, [0.0], kind):
-        assert [refused_by(log, choice["quota"]) for choice in suggestion["limits"]] == [(0, 0)]
-
-
 def test_quantiles_tell_what_clients_use() -> None:
     """In the busiest interval of the length of the window, for each of them."""
     log = arrived(*[(each * 10_000, "a") for each in range(40)], *[(each * 100 * S, str(each)) for each in range(9)])

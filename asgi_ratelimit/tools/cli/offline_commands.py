@@ -27,7 +27,7 @@ from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, ru
 from ..log_lines import fields_of
 from ..log_reading import LogReader
 from ..replay import KINDS, QUANTILES, SHARES, Replay, limits_of, limits_of_file, suggest, times_of
-from .output import Row, counted, listed, moment, print_json, print_table, progress, say, share, warn
+from .output import Row, counted, listed, moment, print_json, print_table, say, share, warn
 
 _ROUTES = "asgi-ratelimit routes main:app"
 _CHECK = 'asgi-ratelimit check main:app, or asgi-ratelimit check "10/s burst 20; 1000/hour"'
@@ -176,8 +176,7 @@ def what_if(options: argparse.Namespace) -> int:
     level = logger.level
     logger.setLevel(logging.ERROR)  # blocks are not those of live keys
     try:
-        with progress("lines replayed") as reader.advance:
-            asyncio.run(replay.run(reader.requests()))
+        asyncio.run(replay.run(reader.requests()))
     finally:
         logger.setLevel(level)
     report = replay.report(options.top)
@@ -260,8 +259,7 @@ def suggest_limits(options: argparse.Namespace) -> int:
     limits = limits_of(None if options.rule else "1/s", [f"{rule} 1/s" for rule in options.rule])
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
     reader = _reader(options, limits)
-    with progress("lines read") as reader.advance:
-        times = times_of(reader.requests(), limits)
+    times = times_of(reader.requests(), limits)
     _warn(reader, [name for name, clients in times.items() if not clients], is_short=True)
     report = []
     for name, clients in times.items():

@@ -1,12 +1,11 @@
-"""The output of commands: tables, progress, warnings and JSON. None of it can control a terminal."""
+"""The output of commands: tables, warnings and JSON. None of it can control a terminal."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -37,22 +36,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
         print(f"\x1b[1m{line}\x1b[0m" if number == 0 and sys.stdout.isatty() else line)
 
 
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[int], None]]:
-    """A line on standard error, if that is a terminal, that says how much is done: what the function is called with."""
-    is_terminal = sys.stderr.isatty()
-
-    def advance(done: int) -> None:
-        if is_terminal:
-            print(f"\r{what}: {done:,}", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield advance
-    finally:
-        if is_terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
 def print_json(value: Any) -> None:
     """Print a value as JSON, in ASCII, so that it cannot control a terminal."""
     print(json.dumps(value, indent=2))
@@ -81,12 +64,8 @@ def listed(words: Sequence[str]) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole, in percent: never 0 % or 100 % unless it is exactly that."""
+    """A part of a whole, in percent."""
     percent = 100 * part / whole if whole else 0.0
-    if part and percent < 0.01:
-        return "< 0.01 %"
-    if part < whole and percent > 99.99:
-        return "> 99.99 %"
     return f"{percent:.2f} %" if percent < 10 else f"{percent:.1f} %"
 
 

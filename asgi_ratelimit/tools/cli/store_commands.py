@@ -21,7 +21,7 @@ from ...overrides import Override, Overrides
 from ...quota_text import RESERVED_NAMES, parse_period
 from ...stores.redis import RedisStore
 from ...stores.redis.scan import Scan, StoredBucket
-from .output import Row, duration, listed, moment, print_json, print_table, progress, say, warn
+from .output import Row, duration, listed, moment, print_json, print_table, say, warn
 
 VARIABLE = "ASGI_RATELIMIT_STORE"
 TIMEOUT = 2.0
@@ -185,11 +185,8 @@ def _nothing(options: argparse.Namespace) -> str:
 async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> tuple[list[StoredBucket], Scan]:
     """The buckets among the first keys of the store, except those of blocks."""
     scan = Scan(options.store, prefix=options.prefix, timeout=TIMEOUT)
-    search = asyncio.create_task(scan.buckets(options.name, key, most=most))
-    with progress("keys looked at") as advance:
-        while not (await asyncio.wait([search], timeout=0.2))[0]:
-            advance(scan.looked)
-    return [each for each in search.result() if each.quota not in RESERVED_NAMES], scan
+    stored = await scan.buckets(options.name, key, most=most)
+    return [each for each in stored if each.quota not in RESERVED_NAMES], scan
 
 
 async def reset(store: RedisStore, options: argparse.Namespace) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from asgi_ratelimit.tools.cli import main, output
+from asgi_ratelimit.tools.cli import main
 
 LOG = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET / HTTP/1.1" 200 5\n' * 5
 
@@ -73,10 +73,3 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         main([command, "--help"])
     assert ended.value.code == 0
     assert f"example: asgi-ratelimit {command}" in capsys.readouterr().out
-
-
-def test_shares_are_never_rounded_to_all_or_nothing() -> None:
-    """One of many is not 0 %."""
-    parts = ((0, 9), (1, 10**6), (10**6 - 1, 10**6), (1, 3), (9, 9), (0, 0))
-    expected = ["0.00 %", "< 0.01 %", "> 99.99 %", "33.3 %", "100.0 %", "0.00 %"]
-    assert [output.share(*each) for each in parts] == expected
