@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 import sys
@@ -73,8 +72,8 @@ def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corou
     marked: Any = wraps(method)(lambda *args, **kwargs: Unawaited(method(*args, **kwargs)))
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(marked)
-    else:  # the mark of ``asyncio.iscoroutinefunction``, which frameworks ask there
-        marked._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    elif sys.implementation.name == "cpython":  # 3.11 has no mark, but a flag, which calls do not heed there
+        marked.__code__ = marked.__code__.replace(co_flags=marked.__code__.co_flags | inspect.CO_COROUTINE)
     return cast("Callable[P, Coroutine[Any, Any, T]]", marked)
 
 

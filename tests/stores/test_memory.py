@@ -25,6 +25,7 @@ from asgi_ratelimit import (
     Take,
     TokenBucket,
 )
+from asgi_ratelimit.decision import Condition
 from asgi_ratelimit.testing import SteppedClock
 
 SHORT, LONG = TokenBucket(5, 60, name="short"), TokenBucket(100, 86_400, name="long")
@@ -57,8 +58,9 @@ def test_max_keys_is_at_least_one(max_keys: Any) -> None:
 
 
 def test_only_a_bucket_that_was_used_is_stored() -> None:
-    """Not one that was peeked at, refused or reset."""
+    """Not one that was peeked at, refused, reset, or only a condition."""
     store = MemoryStore()
+    store.take((Take((Condition(SHORT, "paused"),)),))
     limiter = SyncLimiter(SHORT, store=store)
     limiter.peek("peeked")
     limiter.rate_limit("refused", 11)
