@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from threading import Barrier, Thread
 
 import pytest
@@ -46,10 +46,13 @@ class Block:
             await self.ends.wait()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the other tasks go on until this is true."""
-    while not condition():
+async def until_entered(entered: list[int], count: int) -> None:
+    """Let the other tasks go on until so many blocks were entered."""
+    for _ in range(10_000):
+        if len(entered) >= count:
+            return
         await asyncio.sleep(0.001)
+    pytest.fail(f"only {entered} were entered")
 
 
 async def test_so_many_are_in_their_blocks_at_once_in_the_order_in_which_they_came(store: Store) -> None:
@@ -58,26 +61,25 @@ async def test_so_many_are_in_their_blocks_at_once_in_the_order_in_which_they_ca
     for number in range(6):
         blocks.append(Block(limiters[number % 2], entered, number))
         if number < 2:
-            await until(lambda: len(entered) == len(blocks))
+            await until_entered(entered, number + 1)
         await limiters[0].peek("key")  # it has asked the store by now
     for number, block in enumerate(blocks):
         assert entered == list(range(min(number + 2, 6)))
         block.ends.set()
         await block.task
-        await until(lambda: len(entered) == min(number + 3, 6))
+        await until_entered(entered, min(number + 3, 6))
     assert await left(limiters[0]) == [2, 94]
 
 
 async def test_a_place_comes_back_however_its_block_ends(store: Store) -> None:
     """By an exception, or as its task is cancelled."""
     limiter, entered = Limiter(QUOTAS, store=store), list[int]()
-    with pytest.raises(ZeroDivisionError):
+    with contextlib.suppress(ZeroDivisionError):
         async with limiter.hold("key") as decision:
-            assert decision.allowed
-            assert await left(limiter) == [1, 99]
+            assert (decision.allowed, await left(limiter)) == (True, [1, 99])
             raise ZeroDivisionError
     block = Block(limiter, entered, 0)
-    await until(lambda: bool(entered))
+    await until_entered(entered, 1)
     block.task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await block.task
@@ -89,7 +91,7 @@ async def test_without_time_to_wait_it_is_refused_and_takes_nothing(store: Store
     limiter, entered = Limiter([InFlight(1, retry_after=3.0), TokenBucket(100, 3600)], store=store), list[int]()
     async with limiter.hold("key"):
         for max_delay in (0, 0.15):
-            with pytest.raises(PaceTimeout, match="no place of 'default' for 'key' within .* as all 1 are") as raised:
+            with pytest.raises(PaceTimeout, match=r"no place of 'default' for 'key' within .*, as all 1") as raised:
                 async with limiter.hold("key", max_delay=max_delay):
                     pass
             assert (raised.value.decision.retry_after, raised.value.decision.remaining) == (3.0, 0)
@@ -181,7 +183,7 @@ async def test_what_has_no_end_shows_how_it_is_held() -> None:
         lambda: limiter.reserve("key"),
         lambda: limiter.take([charge]),
     ):
-        with pytest.raises(ConfigurationError, match='at once; 100/minute" needs a block|"5 at once" needs a block'):
+        with pytest.raises(ConfigurationError, match=r'5 at once.*" needs a block'):
             await call()
     with pytest.raises(ConfigurationError, match=r"async with limiter\.hold"):
         limiter.spend("key", 1)

@@ -5,7 +5,8 @@
 --          for each settlement: the key of the bucket, that of its mark, then that of the operation that is undone, if
 --          there is one
 -- ARGV[1]  the quotas, 53 bytes each: B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a
---          rolling window), burst (the number of parts, for a rolling window), rate, slow rate, slack
+--          rolling window; of a lease, for requests in flight), burst (the number of parts; what the refused wait), rate,
+--          slow rate, slack
 -- ARGV[2]  the actions, one behind the other, little-endian:
 --          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait;
 --               then for each charge: H number of its quota, d cost (0: only waits for room);
@@ -321,7 +322,7 @@ function rolling_window.reset_us(quota, state)
   return #parts > 0 and (parts[#parts - 1] + quota.burst + 1) * quota.period - now or 0
 end
 
--- in_flight.py: the parts are leases, by their ids, and their ends; `burst` of the quota is what the refused wait
+-- in_flight.py: the parts are leases: their ids, and their ends
 
 local in_flight = { unused = rolling_window.unused }
 
@@ -333,7 +334,7 @@ function in_flight.changed(quota, state)
   return state
 end
 
-local function living(state, but)
+local function living(state, but) -- without the lease `but`, if there is one
   return filtered(state[2], function(lease, stop) return stop > now and lease ~= but end)
 end
 
@@ -417,10 +418,6 @@ local function pack_state(quota, state)
   return table.concat(texts)
 end
 
-local function is_number(number)
-  return number >= 0 and number <= LARGEST
-end
-
 local function unpack_parts(value, count)
   local parts, before = {}, -huge
   if count > MOST_PARTS then return nil end
@@ -443,10 +440,11 @@ local function unpack_state(quota, value)
     if is_valid then return stamp, { used, at, since, returned }, at end
   elseif quota.kind == FIXED_WINDOW and #value == 21 then
     local _, stamp, used, at = unpack('<BI4dd', value)
-    if is_number(used) and is_number(at) and start_of(quota, at) == at then return stamp, { used, at }, at end
+    local is_valid = used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
+    if is_valid and start_of(quota, at) == at then return stamp, { used, at }, at end
   elseif quota.kind >= ROLLING_WINDOW and #value >= 13 and (#value - 13) % 16 == 0 then
     local _, stamp, at = unpack('<BI4d', value)
-    local parts = is_number(at) and unpack_parts(value, (#value - 13) / 16)
+    local parts = at >= 0 and at <= LARGEST and unpack_parts(value, (#value - 13) / 16)
     if parts then return stamp, { at, parts }, at end
   end
   return nil
@@ -484,13 +482,10 @@ end
 local time = ARGV[3] == '' and call('TIME') or { 0, ARGV[3] }
 now = time[1] * 1000000 + time[2]
 
-local texts, lengths = {}, {} -- of times to live, as Redis takes long to write a number, and of the lengths of values
-
 local function write(quota, key, state)
   local value = pack_state(quota, state)
   local ttl_ms = min(max(ceil(quota.algorithm.reset_us(quota, state) / 1000), least_ttl_ms), LONGEST_TTL_MS)
-  if not texts[ttl_ms] then texts[ttl_ms] = format('%d', ttl_ms) end
-  call('SET', key, value, 'PX', texts[ttl_ms])
+  call('SET', key, value, 'PX', format('%d', ttl_ms))
   return value
 end
 
@@ -504,8 +499,7 @@ end
 local function answer_value(value)
   local length = value and #value or 0
   if length > LONGEST_VALUE then value, length = '', 0 end -- it counts as never used
-  if not lengths[length] then lengths[length] = pack('<H', length) end
-  reply[size + 1], reply[size + 2] = lengths[length], value or ''
+  reply[size + 1], reply[size + 2] = pack('<H', length), value or ''
   size = size + 2
 end
 
