@@ -66,10 +66,6 @@ class PacedMiddleware:
 
 
 class _Answer(ForwardedAnswer):
-    async def aiter_raw(self) -> AsyncIterator[bytes]:
-        async for part in self.original.content.iter_any():
-            yield part
-
     async def aclose(self) -> None:
         self.original.release()
 

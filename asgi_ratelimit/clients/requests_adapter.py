@@ -75,9 +75,6 @@ class PacedAdapter(BaseAdapter):
 
 
 class _Answer(ForwardedAnswer):
-    def iter_raw(self) -> Iterator[bytes]:
-        return self.original.iter_content(4096)  # type: ignore[no-any-return]  # it is of requests
-
     def close(self) -> None:
         self.original.close()
 

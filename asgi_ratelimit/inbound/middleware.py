@@ -9,7 +9,7 @@ from dataclasses import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..buckets import DEFAULT_NAME
-from ..decision import OnError
+from ..decision import Decision, OnError
 from ..errors import ConfigurationError, shows_use
 from ..headers.header_rendering import DialectName, HeaderOptions, header_options
 from ..hooks import Hook, Hooks
@@ -160,7 +160,8 @@ class RateLimitMiddleware:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
-        app, decisions, held, receiving, is_exempt = self.app, [], (), None, False
+        app, decisions, receiving, is_exempt = self.app, [], None, False
+        held: tuple[Decision, ...] = ()
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if not self._has_started:
             self._start(scope, outer.enforcer if outer else None)

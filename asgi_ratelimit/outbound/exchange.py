@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -16,12 +16,8 @@ from ..profiles.costs import decoded
 from ..waiting.drivers import Flow, run_async, run_sync
 
 SMALL_BODY = 65_536
-"""The most bytes of a body that are read to keep the connection of an unwanted answer, or for the limits that stand in
-it, as they come, compressed or not, and whatever they say of their number. For a larger unwanted body, the connection
-is closed; a larger wanted one says nothing of limits."""
-
-SMALL_PART = 4096
-"""A part of an unwanted body counts as so many bytes at least, so one that comes byte by byte is closed, too."""
+"""The most bytes of a body that are read for the limits that stand in it, as they come, compressed or not, and whatever
+they say of their number. A larger body says nothing of limits."""
 
 MAX_BODY = 1_048_576
 """The least bytes of a body that are kept to settle its request, half from its beginning and half from its end."""
@@ -63,40 +59,17 @@ def can_be_sent_again(request: Any) -> bool:
     return False
 
 
-# Answers that nobody wants
-
-
 @dataclass(slots=True)
 class Discard:
-    """Close an unwanted answer; with ``read``, a small body is read first, which keeps its connection open."""
+    """Close an unwanted answer, and so its connection: a server may send its body without end."""
 
     response: Any
-    read: bool = True
 
     async def in_task(self) -> None:
-        try:
-            left = self._bytes_to_read()
-            with suppress(Exception):  # a body may end, or break off, which concerns nobody
-                async with aclosing(self.response.aiter_raw()) as parts:
-                    while left > 0:
-                        left -= max(len(await anext(parts)), SMALL_PART)
-        finally:
-            await self.response.aclose()
+        await self.response.aclose()
 
     def in_thread(self) -> None:
-        try:
-            left = self._bytes_to_read()
-            with suppress(Exception):
-                parts = self.response.iter_raw()
-                while left > 0:
-                    left -= max(len(next(parts)), SMALL_PART)
-        finally:
-            self.response.close()
-
-    def _bytes_to_read(self) -> int:
-        length = self.response.headers.get("content-length", "")
-        is_small = length.isdecimal() and int(length) <= SMALL_BODY
-        return SMALL_BODY if self.read and is_small and not self.response.is_closed else 0
+        self.response.close()
 
 
 # Answers that are read for limits

@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
@@ -102,7 +103,9 @@ class Pace:
         priority = from_call(self._priority, call, "priority")
 
         def acquire(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[Any]:
-            first = checked_priority(priority(args, kwargs))
+            first: Any = self._priority
+            if callable(first):
+                first = checked_priority(priority(args, kwargs))
             take = Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
             return limiter.admitted(take, lambda take: self._waiter.wait(take, first))
 
@@ -124,7 +127,36 @@ class Pace:
 AT_ONCE = 50
 """How many callers begin to wait in one iteration of an event loop."""
 
-_starts: ByLoop[asyncio.Semaphore] = ByLoop()
+
+class _Starts:
+    """The callers of one event loop that begin to wait, and those that wait for their turn to begin."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Return in this iteration, or in a later one."""
+        if not self._begun:
+            self._loop.call_soon(self._begin_others)
+        self._begun += 1
+        if self._begun > AT_ONCE:
+            self._waiting.append(self._loop.create_future())
+            await self._waiting[-1]
+
+    def _begin_others(self) -> None:
+        self._begun = 0
+        while self._waiting and self._begun < AT_ONCE:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else it was cancelled
+                self._begun += 1
+                waiting.set_result(None)
+        if self._begun:
+            self._loop.call_soon(self._begin_others)
+
+
+_starts: ByLoop[_Starts] = ByLoop()
 
 
 async def turn_to_begin() -> None:
@@ -134,9 +166,7 @@ async def turn_to_begin() -> None:
     """
     loop = asyncio._get_running_loop()
     if loop is not None:  # without asyncio, what comes next says what to do
-        starts = _starts.of_running(functools.partial(asyncio.Semaphore, AT_ONCE))
-        await starts.acquire()
-        loop.call_soon(starts.release)
+        await (_starts.get(loop) or _starts.of_running(_Starts)).turn()
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -215,12 +245,12 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: given
     signature = inspect.signature(function)
     names = _parameters(given, signature, what)
-    parameters = list(signature.parameters)
+    places = [(name, list(signature.parameters).index(name)) for name in names]
     is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())
 
     def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if is_simple and not kwargs and len(args) == len(parameters):  # the usual call, for a tenth of the time
-            return given(**{name: args[parameters.index(name)] for name in names})
+        if is_simple and not kwargs and len(args) == len(signature.parameters):  # the usual, for a tenth of the time
+            return given(**{name: args[place] for name, place in places})
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
         return given(**{name: call.arguments[name] for name in names})

@@ -41,17 +41,16 @@ class Pauses:
         if self._begins_all:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
 
-    def take(self, charges: tuple[Charge, ...], max_wait: float) -> Take:
-        """A take of these charges that waits for the end of the pause of its first key.
+    def take(self, take: Take) -> Take:
+        """The same take, which waits for the end of the pause of its first key.
 
         The condition comes right after the first charge, because the last charge is that of a shared key, if there is
         one.
         """
-        if self._begins_all and charges[0].key not in self._ends:
-            return Take(charges, max_wait)
-        first, *others = charges
-        condition = Condition(PAUSE, first.key, 0, self._name)
-        return Take((first, condition, *others), max_wait)
+        first, *others = take.charges
+        if self._begins_all and first.key not in self._ends:
+            return take
+        return Take((first, Condition(PAUSE, first.key, 0, self._name), *others), take.max_wait)
 
     def begin(self, key: str, seconds: float, quota: TokenBucket = PAUSE) -> Flow[None]:
         """Pause a key for this long, if it is not already paused for longer; ``quota`` differs only in its name."""

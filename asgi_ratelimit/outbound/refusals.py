@@ -15,7 +15,7 @@ from random import random
 from typing import Any
 
 from ..clock import SystemClock
-from ..decision import Charge
+from ..decision import Take, with_charges
 from ..headers.header_values import asked_waits, unix_time
 from ..quotas import SECOND_US, TokenBucket
 from ..waiting.drivers import Flow
@@ -89,21 +89,21 @@ class Refusals:
         now_us = self._now_us()
         return sum(end > now_us for end in self._slow.get(key, ()))
 
-    def slowed(self, charges: tuple[Charge, ...], max_wait: float) -> tuple[Charge, ...]:
-        """The charges with the costs of a key that is slowed down, as far as they can still be admitted.
+    def slowed(self, take: Take) -> Take:
+        """The take with the costs of a key that is slowed down, as far as they can still be admitted.
 
         A cost above the burst of a bucket waits until the bucket is empty; a window never admits one above its limit.
         """
-        steps = self._steps(charges[0].key) if self._slow else 0
+        steps = self._steps(take.charges[0].key) if self._slow else 0
         if not steps:
-            return charges
-        may_exceed = max_wait > 0.0 and len({charge.key for charge in charges}) == 1
+            return take
+        may_exceed = take.max_wait > 0.0 and len({charge.key for charge in take.charges}) == 1
         slowed = []
-        for charge in charges:
+        for charge in take.charges:
             is_unbounded = may_exceed and isinstance(charge.quota, TokenBucket)
             most = math.inf if is_unbounded else max(charge.quota.most, charge.cost)
             slowed.append(replace(charge, cost=min(charge.cost * (1.0 + STEP * steps), most)))
-        return tuple(slowed)
+        return with_charges(take, tuple(slowed))
 
 
 def pause_of(status: int, headers: Mapping[str, str], now: float) -> float | None:

@@ -34,14 +34,13 @@ OPTIONS = ("key", "cost", "max_delay")
 
 @dataclass(slots=True)
 class PacedRequest:
-    """A request, its charges, the longest wait in seconds, its resolved ``cost``, and the progress of its sending.
+    """A request, what it takes, its resolved ``cost``, and the progress of its sending.
 
     ``deadline_us`` is on the sender's clock. ``spent`` is the latest take, while it may still be settled.
     """
 
     request: Any
-    charges: tuple[Charge, ...]
-    max_wait: float
+    take: Take
     cost: Cost
     deadline_us: float = math.inf
     attempts: int = 0
@@ -53,7 +52,7 @@ class PacedRequest:
     @property
     def key(self) -> str:
         """The key whose concurrency and pauses apply: that of its first charge."""
-        return self.charges[0].key
+        return self.take.charges[0].key
 
 
 class RequestValues:
@@ -96,7 +95,7 @@ class RequestValues:
         cost = _resolved(cost, lambda function: function(original))
         charges = self._limiter.charges(key, cost)
         self._require_within_burst(charges)
-        return PacedRequest(request, charges, max_wait, cost)
+        return PacedRequest(request, Take(charges, max_wait), cost)
 
     def _require_within_burst(self, charges: tuple[Charge, ...]) -> None:
         for charge in charges if self._refuses_oversize else ():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..decision import Condition, Decision, Take, without
+from ..decision import Condition, Decision, without
 from ..limiter import Limiter
 from ..limiter.spending import SpendWaiter
 from ..quotas import SECOND_US
@@ -49,7 +49,7 @@ class Sender:
 
     def send(self, paced: PacedRequest) -> Flow[Any]:
         """Send a request when its turn has come, perhaps several times, and return its answer."""
-        paced.deadline_us = self._now_us() + paced.max_wait * SECOND_US
+        paced.deadline_us = self._now_us() + paced.take.max_wait * SECOND_US
         while True:
             try:
                 decision, response = yield from self._attempt(paced)
@@ -73,7 +73,7 @@ class Sender:
             yield from self._wait_for_place(paced)
             while (wait_us := (yield from self._pauses.left_us(paced.key))) > 0.0:
                 yield from self._sleep_in_time(paced, wait_us)
-        decision = yield from self._limiter.admitted(Take(paced.charges), lambda _: self._wait(paced))
+        decision = yield from self._limiter.admitted(paced.take, lambda _: self._wait(paced))
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
         return decision, (yield Send(self._transport, paced.request))
@@ -85,7 +85,7 @@ class Sender:
         paced.place = yield from self._concurrency.wait_and_enter(paced.key, self._clock, paced.deadline_us)
         if paced.place is None:
             places = f"as many requests as concurrency={self._concurrency.places} are under way"
-            text = f"no place for {paced.key!r}: {places}, max_delay is {paced.max_wait:g} s"
+            text = f"no place for {paced.key!r}: {places}, max_delay is {paced.take.max_wait:g} s"
             raise PaceTimeout(text, (yield from self._too_late(paced, 0.0)).decision)
 
     def _wait(self, paced: PacedRequest) -> Flow[Decision]:
@@ -104,7 +104,7 @@ class Sender:
                 has_waited = decision.wait_us > 0.0
                 if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
                     yield from self._waiter.depart(decision.take.charges)
-                    return without(decision, Condition)
+                    return decision if decision.take is paced.take else without(decision, Condition)
             except INTERRUPTED:
                 if self._settler is None:
                     yield from self._waiter.pass_on(decision)
@@ -115,8 +115,7 @@ class Sender:
 
     def _slot(self, paced: PacedRequest) -> Flow[Decision]:
         """Wait for a slot; or, if costs are settled, until a take fits."""
-        charges = self._refusals.slowed(paced.charges, paced.max_wait)
-        take = self._pauses.take(charges, paced.max_wait)
+        take = self._pauses.take(self._refusals.slowed(paced.take))
         if self._settler is None:
             return (yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us))
         decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)
@@ -138,7 +137,7 @@ class Sender:
         yield from sleep(self._clock, wait_us)
 
     def _too_late(self, paced: PacedRequest, too_long_us: float) -> Flow[PaceTimeout]:
-        take = self._pauses.take(paced.charges, paced.max_wait)
+        take = self._pauses.take(paced.take)
         peeked: Decision = yield CallStore(self._store, self._store.peek(take))
         return too_late(take, peeked, too_long_us)
 
@@ -158,7 +157,7 @@ class Sender:
                 body = response.content if settler.reads_body else b""
                 yield from settler.settle(paced, decision, response, body)
         except INTERRUPTED:
-            yield Discard(response, read=False)
+            yield Discard(response)
             raise
         return backoff_us
 

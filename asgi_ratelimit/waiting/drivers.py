@@ -12,8 +12,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from functools import partial
-from threading import Event, get_ident
+from threading import Event
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
@@ -50,30 +49,32 @@ async def run_async(flow: Flow[T]) -> T:
         "a call that waits for its slot with async",
         "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
     )
-    resume: Callable[[], Step] = partial(next, flow)
+    resume: Callable[[Any], Step] = flow.send
+    result: Any = None
     while True:
         try:
-            step = resume()
+            step = resume(result)
         except StopIteration as done:
             return cast("T", done.value)
         try:
-            resume = partial(flow.send, await step.in_task())
+            resume, result = flow.send, await step.in_task()
         except BaseException as error:  # noqa: BLE001  # the flow handles it
-            resume = partial(flow.throw, error)
+            resume, result = flow.throw, error
 
 
 def run_sync(flow: Flow[T]) -> T:
     """Run a flow in this thread, and return its result."""
-    resume: Callable[[], Step] = partial(next, flow)
+    resume: Callable[[Any], Step] = flow.send
+    result: Any = None
     while True:
         try:
-            step = resume()
+            step = resume(result)
         except StopIteration as done:
             return cast("T", done.value)
         try:
-            resume = partial(flow.send, step.in_thread())
+            resume, result = flow.send, step.in_thread()
         except BaseException as error:  # noqa: BLE001  # the flow handles it
-            resume = partial(flow.throw, error)
+            resume, result = flow.throw, error
 
 
 # Steps that call a store
@@ -148,13 +149,12 @@ class WakeUp:
     A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
     """
 
-    __slots__ = ("__weakref__", "_changed", "_clock", "_now", "_sleeping", "_thread", "_timer", "at_us", "loop")
+    __slots__ = ("__weakref__", "_changed", "_clock", "_now", "_sleeping", "_timer", "at_us", "loop")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self._clock = clock
         self._now = time_of(clock)
-        self._thread = get_ident()
         # The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep.
         self.loop: Any = asyncio._get_running_loop()
         self._sleeping: asyncio.Future[None] | None = None
@@ -167,12 +167,11 @@ class WakeUp:
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()
+        elif self._sleeping is not None and asyncio._get_running_loop() is self.loop:
+            self._look()
         elif self._sleeping is not None:  # else it checks the time before it sleeps
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
-                if get_ident() == self._thread:
-                    self._look()
-                else:
-                    self.loop.call_soon_threadsafe(self._look)
+                self.loop.call_soon_threadsafe(self._look)
 
     @property
     def is_dead(self) -> bool:
@@ -183,25 +182,30 @@ class WakeUp:
         """Sleep, with a timer only if a time is set."""
         try:
             while self._now() < self.at_us:
-                self._sleeping = self.loop.create_future()
-                self._look()
-                await self._sleeping
+                sleeping = self._sleeping = self.loop.create_future()
+                if self.at_us < math.inf:
+                    self._look()
+                await sleeping
         finally:
             self._sleeping = None
             if self._timer is not None:
                 self._timer.cancel()
 
     def _look(self) -> None:
-        """End the sleep of a task if it is time, or else set the timer."""
+        """Set the timer of a sleeping task, which looks at the time itself when it rings."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         left_us = self.at_us - self._now()
-        if self._sleeping is None or self._sleeping.done():
-            return
-        if left_us <= 0:
+        if left_us <= 0.0:
+            self._ring()
+        elif self._sleeping is not None and left_us < math.inf:
+            self._timer = self.loop.call_later(left_us / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._sleeping is not None and not self._sleeping.done():
             self._sleeping.set_result(None)
-        elif left_us < math.inf:
-            self._timer = self.loop.call_later(left_us / 1e6, self._look)
 
     def in_thread(self) -> None:
         """Block this thread."""

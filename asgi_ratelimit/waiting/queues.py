@@ -36,6 +36,12 @@ ORDER = attrgetter("order")
 # How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it.
 LATE_US = 100_000.0
 
+# A call may leave as if this time had already passed: late by two milliseconds is on time, and delays nobody.
+# Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late,
+# and the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots
+# of the store keep their distances.
+TOGETHER_US = 2_000.0
+
 
 def key_of(take: Take) -> Any:
     """The key of a queue: any take can use a slot of another take with the same key; its first item is a name.
@@ -46,22 +52,18 @@ def key_of(take: Take) -> Any:
     return name, tuple([(charge.bucket, charge.cost, charge.quota.stamp) for charge in take.charges])
 
 
-@dataclass(slots=True, eq=False)
 class Slot:
-    """What lets one waiter of a queue go, from ``at_us`` to ``until_us`` on the local clock."""
+    """What lets one waiter of the queue ``key`` go, from ``at_us`` to ``until_us`` on the local clock.
 
-    # That of the queue.
-    key: Any
-    at_us: float = 0.0
-    until_us: float = math.inf
-    # The decision that booked it; ``None`` for a place.
-    decision: Any = None
+    ``decision`` is that which booked it; ``None`` for a place.
+    """
 
-    @property
-    def order(self) -> tuple[float, int]:
-        """As slots were booked: by the clock of the store, then by the order of the takes; places are equal."""
-        decision: Decision | None = self.decision
-        return (0.0, 0) if decision is None else (decision.now_us + decision.wait_us, decision.id)
+    __slots__ = ("at_us", "decision", "key", "order", "until_us")
+
+    def __init__(self, key: Any, at_us: float = 0.0, until_us: float = math.inf, decision: Any = None) -> None:
+        self.key, self.at_us, self.until_us, self.decision = key, at_us, until_us, decision
+        # As slots were booked: by the clock of the store, then by the order of the takes; places are equal.
+        self.order = (0.0, 0) if decision is None else (decision.now_us + decision.wait_us, decision.id)
 
 
 def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
@@ -72,12 +74,13 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
     over when the answer comes is good nevertheless: otherwise, a caller of a store that takes longer to answer than a
     window lasts would book forever.
     """
-    at_us, until_us = now_us + decision.wait_us, math.inf
+    wait_us, until_us = decision.wait_us, math.inf
+    at_us = now_us + wait_us
     for charge in decision.take.charges:
         quota = charge.quota
         if isinstance(quota, FixedWindow):
-            passed_us = (decision.now_us + decision.wait_us) % quota.period_us
-            until_us = min(until_us, sent_us + decision.wait_us + quota.period_us - passed_us - 1.0)
+            passed_us = (decision.now_us + wait_us) % quota.period_us
+            until_us = min(until_us, sent_us + wait_us + quota.period_us - passed_us - 1.0)
         elif charge.cost:
             until_us = min(until_us, at_us + (LATE_US if isinstance(quota, TokenBucket) else quota.period_us))
     return Slot(key, at_us, math.inf if until_us <= now_us else until_us, decision)
@@ -95,7 +98,7 @@ class Queue:
     slots: list[Slot]
     waiters: list[Waiter] = field(default_factory=list)
     bookings: dict[Any, None] = field(default_factory=dict)
-    held: dict[Slot, WakeUp] = field(default_factory=dict)
+    held: dict[Slot, Waiter] = field(default_factory=dict)
     # When the next call may leave, behind those that have left late.
     ready_us: float = 0.0
 
@@ -105,26 +108,30 @@ class Queue:
 
     def is_booking(self) -> bool:
         """Whether a slot is still to come; those of a closed event loop never will."""
-        while self.bookings and next(iter(self.bookings)).wake_up.is_dead:
+        while self.bookings and next(iter(self.bookings)).is_dead:
             del self.bookings[next(iter(self.bookings))]
         return bool(self.bookings)
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """A caller in a queue."""
+class Waiter(WakeUp):
+    """A caller in a queue, and the step of its sleep. ``order`` is by priority, and then as the callers came."""
 
-    queue: Queue
-    # By priority, the highest first, and then as the callers came.
-    order: tuple[float, int]
-    wake_up: WakeUp
-    deadline_us: float = math.inf
+    __slots__ = ("deadline_us", "order", "queue")
+
+    def __init__(self, queue: Queue, clock: Clock | None, order: tuple[float, int]) -> None:
+        super().__init__(clock)
+        self.queue, self.order, self.deadline_us = queue, order, math.inf
+
+    def end_at(self, deadline_us: float) -> None:
+        """Wake at the deadline at the latest."""
+        self.deadline_us = deadline_us
+        self.wake_at(self.at_us)
 
     def wake_at(self, at_us: float) -> None:
         """Wake at a time, or at the deadline if that is earlier."""
         at_us = min(at_us, self.deadline_us)
-        if at_us != self.wake_up.at_us:
-            self.wake_up.set(at_us)
+        if at_us != self.at_us:
+            self.set(at_us)
 
 
 class Queues:
@@ -165,22 +172,23 @@ class Queues:
             queue = self._queues.get(key)
             return 0 if queue is None else self.places - len(queue.slots) + len(queue.waiters)
 
-    def join(
-        self, key: Any, clock: Clock | None, priority: float, deadline_us: float = math.inf, *, books: bool = False
-    ) -> Waiter:
-        """Wait in a queue. If the waiter ``books`` a slot, one is expected: ``add`` must follow."""
+    def join(self, key: Any, clock: Clock | None, priority: float, *, slot: Any = None, books: bool = False) -> Waiter:
+        """Wait in a queue, to which it adds a ``slot``. If it still ``books`` one, that is expected: call ``add``."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = Queue(key, [Slot(key) for _ in range(self.places)])
-            waiter = Waiter(queue, (-priority, next(self._numbers)), WakeUp(clock), deadline_us)
+            waiter = Waiter(queue, clock, (-priority, next(self._numbers)))
             if books:
                 queue.bookings[waiter] = None
             insort(queue.waiters, waiter, key=ORDER)
-            for place in [place for place, holder in queue.held.items() if holder.is_dead]:
+            for place in [place for place, holder in queue.held.items() if holder.is_dead] if queue.held else ():
                 del queue.held[place]
                 self.add(key, Slot(key))
-            if queue.waiters[0].wake_up.is_dead:
+            if slot is not None:
+                insort(queue.slots, slot, key=ORDER)
+            first = queue.waiters[0]
+            if first is waiter or first.is_dead or queue.slots[:1] == [slot]:
                 self._changed(queue)
             return waiter
 
@@ -216,19 +224,19 @@ class Queues:
         The first waiter sets the slots aside that were missed.
         """
         with self._lock:
-            queue, slots = waiter.queue, waiter.queue.slots
-            if queue.waiters[:1] != [waiter]:
+            queue = waiter.queue
+            slots, waiters = queue.slots, queue.waiters
+            if not waiters or waiters[0] is not waiter:
                 waiter.wake_at(math.inf)
                 return None
-            late_us = queue.ready_us + LATE_US
-            while slots and now_us > max(slots[0].until_us, late_us):
+            while slots and now_us > slots[0].until_us and now_us > queue.ready_us + LATE_US:
                 self.unused.append(slots.pop(0))
-            if not slots or max(slots[0].at_us, min(queue.ready_us, waiter.deadline_us)) > now_us:
+            if not slots or now_us < slots[0].at_us or now_us < min(queue.ready_us, waiter.deadline_us):
                 waiter.wake_at(queue.next_us())
                 return None
-            queue.waiters.pop(0)
+            del waiters[0]
             slot = slots.pop(0)
-            queue.ready_us = self._leaves_us(slot.decision)
+            queue.ready_us = self._leaves_us(slot.decision) if now_us > slot.at_us + TOGETHER_US else 0.0
             self._changed(queue)
             return slot
 
@@ -254,8 +262,8 @@ class Queues:
         its slot comes, or now if slots are lacking. Waiters on closed event loops leave their slots to others.
         """
         waiters, slots = queue.waiters, queue.slots
-        while waiters and waiters[0].wake_up.is_dead:
-            waiters.pop(0)
+        while waiters and waiters[0].is_dead:
+            del waiters[0]
         while len(slots) > max(len(waiters), self.places) and not queue.is_booking():
             self.unused.append(slots.pop())
         if waiters and slots:
@@ -276,14 +284,15 @@ class ConcurrencyLimit(Queues):
 
         Among the waiting callers, one with a higher ``priority`` goes first. Whoever gets a place has to ``leave`` it.
         """
-        now_us, waiter = time_of(clock), self.join(key, clock, priority, deadline_us)
+        now_us, waiter = time_of(clock), self.join(key, clock, priority)
         try:
+            waiter.end_at(deadline_us)
             while (place := self.slot_for(waiter, now_us())) is None and now_us() < deadline_us:
-                yield waiter.wake_up
+                yield waiter
         finally:
             self.give_up(waiter)
         if place is not None:
-            waiter.queue.held[place] = waiter.wake_up
+            waiter.queue.held[place] = waiter
         return place
 
     def leave(self, place: Slot) -> None:

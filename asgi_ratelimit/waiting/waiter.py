@@ -28,9 +28,9 @@ from ..decision import Charge, Decision, Take, is_outage, undoing
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
-from ..stores import ByStore, CameBack, Store, settle_all, when_units_come_back
+from ..stores import ByStore, CameBack, Decisions, Store, settle_all, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
-from .queues import LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
+from .queues import LATE_US, TOGETHER_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
 
@@ -88,17 +88,15 @@ SHORTEST_US = 1_000.0
 # Of how many buckets it is kept which calls have left; those that were used last stay.
 MOST_BUCKETS = 10_000
 
+# The quotas and the state of a bucket on which no call has left.
+NEVER_LEFT = None, None, None
+
 # The least and the most time that the first call of a burst has to arrive, as its connection may have to be opened.
 # The burst is smaller by what is due in a fortieth of its own time, within these bounds. That delays the last of its
 # calls and those behind it once, and does not lower the rate. In a rolling window, each call has half a part. Evenly
 # spaced calls have no such time.
 ON_THE_WAY_US = 5_000.0, 50_000.0
 
-# A call may leave as if this time had already passed: late by two milliseconds is on time.
-# Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late,
-# and the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots
-# of the store keep their distances.
-TOGETHER_US = 2_000.0
 
 # The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket.
 AT_ONCE_US = 1.0
@@ -141,13 +139,11 @@ class SlotWaiter:
 
     def wait_for_slot(self, take: Take, priority: float = 0.0, deadline_us: float | None = None) -> Flow[Decision]:
         """As ``wait``, for a caller that lets the call ``depart`` itself, or passes the slot on, when it has come."""
-        now_us = self.now_us()
+        now_us, shared = self.now_us(), take.charges[-1].key
         left = take.max_wait if deadline_us is None else max(deadline_us - now_us, 0.0) / SECOND_US
         deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
-        shared = take.charges[-1].key
-        own = tuple([charge for charge in take.charges if charge.key != shared])
-        if own:
-            return (yield from self._wait_with_own_keys(take, own, priority, deadline_us))
+        if len(take.charges) > 1 and any(charge.key != shared for charge in take.charges):
+            return (yield from self._wait_with_own_keys(take, priority, deadline_us))
         decision = yield from self._book_and_sleep(take, left, priority, deadline_us)
         if not decision.allowed:
             raise pace_timeout(take, decision)
@@ -193,49 +189,42 @@ class SlotWaiter:
         booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
         if take.operation is not None:
             return (yield from self._book_operation(booked, deadline_us))
-        key, decision, sent_us = key_of(take), None, self.now_us()
+        key, sent_us, decision, slot = key_of(take), self.now_us(), None, None
         if self.store.in_process and not priority:  # it answers at once, so nobody else comes in between
-            (decision,) = yield CallStore(self.store, self.store.take((booked,)))
+            answer = self.store.take((booked,))
+            (decision,) = answer if type(answer) is Decisions else (yield CallStore(self.store, answer))
             if not decision.allowed or (decision.wait_us <= 0.0 and key not in self._queues):
-                return decision  # type: ignore[no-any-return]  # a step has any result
-        waiter = self._queues.join(key, self.clock, priority, books=True)
-        overtakes = bool(priority) and waiter.queue.waiters[-1] is not waiter
+                return decision
+            slot = slot_of(key, decision, sent_us, self.now_us())
+        waiter = self._queues.join(key, self.clock, priority, slot=slot, books=slot is None)
+        overtakes = priority and waiter.queue.waiters[-1] is not waiter
         try:
-            if decision is not None:
-                self._queues.add(key, slot_of(key, decision, sent_us, self.now_us()), waiter)
-            else:  # the slot at the end of the queue is not for one that overtakes others
+            if decision is None:  # the slot at the end of the queue is not for one that overtakes others
                 booked = replace(take, max_wait=math.inf) if overtakes else booked
                 decision = yield Finish(self.store, partial(self._booked, waiter, booked))
-            if decision.allowed:
-                # What others have not overtaken is near enough, however late the store has answered.
-                near_us = 0.0 if overtakes else self.now_us() + decision.wait_us + GRACE_US
-                waiter.deadline_us = max(deadline_us, near_us)
-                decision = yield from self._sleep(waiter, take, decision)
-        except INTERRUPTED:
+            # What others have not overtaken is near enough, however late the store has answered.
+            waiter.end_at(max(deadline_us, 0.0 if overtakes else self.now_us() + decision.wait_us + GRACE_US))
+            while decision.allowed:
+                yield waiter
+                now_us = self.now_us()
+                slot = self._queues.slot_for(waiter, now_us)
+                if slot is not None:
+                    return slot.decision  # type: ignore[no-any-return]  # it was booked
+                yield from self._give_back()
+                if self._queues.books_anew(waiter):
+                    decision = yield Finish(self.store, partial(self._booked, waiter, replace(take, max_wait=math.inf)))
+                    if not decision.allowed:
+                        raise pace_timeout(take, decision)
+                elif now_us >= waiter.deadline_us:
+                    last_us = max([slot.at_us for slot in waiter.queue.slots], default=now_us)
+                    raise too_late(take, replace(decision, take=replace(take, max_wait=0.0)), last_us - now_us)
+        except BaseException as error:
             self._queues.give_up(waiter)
-            yield from self._give_back()
+            if isinstance(error, INTERRUPTED):
+                yield from self._give_back()
             raise
-        finally:
-            self._queues.give_up(waiter)
+        self._queues.give_up(waiter)
         return decision
-
-    def _sleep(self, waiter: Waiter, take: Take, decision: Decision) -> Flow[Decision]:
-        """Sleep until the slot at a waiter's place has come, and return its decision."""
-        while True:
-            now_us = self.now_us()
-            slot = self._queues.slot_for(waiter, now_us)
-            if slot is not None:
-                return slot.decision  # type: ignore[no-any-return]  # it was booked
-            yield from self._give_back()
-            if self._queues.books_anew(waiter):
-                decision = yield Finish(self.store, partial(self._booked, waiter, replace(take, max_wait=math.inf)))
-                if not decision.allowed:
-                    raise pace_timeout(take, decision)
-            elif now_us >= waiter.deadline_us:
-                last_us = max([slot.at_us for slot in waiter.queue.slots], default=now_us)
-                raise too_late(take, replace(decision, take=replace(take, max_wait=0.0)), last_us - now_us)
-            else:
-                yield waiter.wake_up
 
     async def _booked(self, waiter: Waiter, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
@@ -278,11 +267,11 @@ class SlotWaiter:
 
     # In front of own keys
 
-    def _wait_with_own_keys(
-        self, take: Take, own: tuple[Charge, ...], priority: float, deadline_us: float
-    ) -> Flow[Decision]:
+    def _wait_with_own_keys(self, take: Take, priority: float, deadline_us: float) -> Flow[Decision]:
         """``wait_for_slot`` for several keys: a turn at the shared one is taken only when the own ones have room."""
-        key, turn = ("own", *[charge.bucket for charge in own]), ("shared", take.charges[-1].bucket)
+        shared = take.charges[-1]
+        key = ("own", *[charge.bucket for charge in take.charges if charge.key != shared.key])
+        turn = ("shared", shared.bucket)
         if deadline_us < math.inf:
             yield from self._require_near(take, deadline_us, 0 if priority > 0.0 else self._turns.ahead(key), turn)
         places = [(yield from self._enter(key, take, deadline_us, priority))]
@@ -365,22 +354,22 @@ class CallSpacing:
     def reset(self) -> None:
         """Forget all calls."""
         self._lock = RLock()  # as that of the queues
-        # For each bucket, the quota by which its calls leave, and the state under it.
-        self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
+        # For each bucket, the quota of its last charge, that by which its calls leave, and the state under it.
+        self._states: OrderedDict[str, tuple[Quota | None, Quota | None, State | None]] = OrderedDict()
 
     def give_back(self, bucket: str, units: float) -> None:
         """Uncount ``units`` that have left on a bucket; those of a rolling window then all count anew."""
         with self._lock:
             if units and bucket in self._states:
-                quota, state = self._states.pop(bucket)
+                *quotas, state = self._states.pop(bucket)
                 if isinstance(state, TokenBucketState) and units < state.used:
-                    self._states[bucket] = quota, state._replace(used=state.used - units)
+                    self._states[bucket] = *quotas, state._replace(used=state.used - units)  # type: ignore[assignment]
 
     def leaves_us(self, decision: Decision) -> float:
         """When about another call may leave behind the one of this slot, which is about to."""
         next_us = 0.0
         for charge in decision.take.charges:
-            quota, state = self._states.get(charge.bucket, (None, None))
+            _, quota, state = self._states.get(charge.bucket, NEVER_LEFT)
             if isinstance(quota, TokenBucket) and isinstance(state, TokenBucketState) and charge.cost:
                 units = state.used + charge.cost + min(charge.cost - quota.burst, 0.0)
                 next_us = max(next_us, state.at + units / quota.rate - AT_ONCE_US / 2.0)
@@ -395,19 +384,22 @@ class CallSpacing:
         taken = {}
         with self._lock:
             for charge in charges:
-                if type(charge.quota) is not FixedWindow and charge.cost:  # a condition costs nothing
-                    quota, at_us = _metered(charge.quota, margin, self._is_real), now_us
-                    if isinstance(quota, RollingWindow) and self._is_real:
-                        at_us += self._ahead_us + quota.part_us // 2.0
-                    last_quota, state = self._states.get(charge.bucket, (None, None))
-                    state = state if last_quota is quota or last_quota == quota else unused(quota, at_us)
-                    wait_us: float
-                    after, wait_us = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
-                    if wait_us > 0.0:
-                        return max(wait_us, AT_ONCE_US)
-                    taken[charge.bucket] = quota, after
-            for bucket in taken:
-                self._states[bucket] = taken[bucket]
+                own, at_us = charge.quota, now_us
+                if type(own) is FixedWindow or not charge.cost:  # a condition costs nothing
+                    continue
+                last, quota, state = self._states.get(charge.bucket, NEVER_LEFT)
+                if last is not own:
+                    before, quota = quota, _metered(own, margin, self._is_real)
+                    state = state if before == quota else None
+                if type(own) is RollingWindow and self._is_real:
+                    at_us += self._ahead_us + own.part_us // 2.0
+                state = state or unused(own, at_us)
+                after, wait_us = ALGORITHMS[type(own)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
+                if wait_us > 0.0:
+                    return cast("float", max(wait_us, AT_ONCE_US))
+                taken[charge.bucket] = own, quota, after
+            for bucket, left in taken.items():
+                self._states[bucket] = left
                 self._states.move_to_end(bucket)
                 if len(self._states) > MOST_BUCKETS:
                     self._states.popitem(last=False)

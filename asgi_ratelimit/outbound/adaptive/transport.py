@@ -181,7 +181,7 @@ class AdaptiveTransport(WrappingTransport):
             if not isinstance(error, GeneratorExit):
                 yield from self._admission.died(call)
                 if response is not None:
-                    yield Discard(response, read=False)
+                    yield Discard(response)
             raise
         return response, report.is_throttled
 

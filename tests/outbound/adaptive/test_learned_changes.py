@@ -57,6 +57,18 @@ def test_a_pause() -> None:
     assert [(change.kind, change.paused_for) for change in changes] == [("learned", 0.0), ("paused", 9.0)]
 
 
+def test_a_pause_is_told_of_once() -> None:
+    """Although several requests of the same moment are refused."""
+    refusal = 429, bucket_headers(0, 9, retry_after="9", x_ratelimit_scope="user")
+    changes: list[LimitChange] = []
+    caller = Caller(
+        lambda path, number: (200, bucket_headers(4, 1)) if number == 1 else refusal, hooks=[changes.append], retries=0
+    )
+    assert caller.get(CHANNEL) == [200]
+    assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [429] * 3
+    assert [change.kind for change in changes] == ["learned", "paused"]
+
+
 @pytest.mark.parametrize("failure", [502, httpx.ConnectError("no route")], ids=["502", "no connection"])
 def test_a_pioneer_that_fails(failure: Any) -> None:
     """Without an answer, or with one that reports nothing; one that is served reports no failure."""
