@@ -29,12 +29,13 @@ def host(request: Any) -> str:
 class PacedTransport(WrappingTransport):
     """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
 
-    It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by the
-    names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest total wait of a
-    request in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a key are
-    under way at a time, each until its body is closed. ``settle(answer)`` returns the actual cost of a request. A cost
-    above the burst waits for an empty bucket; with ``oversize="raise"``, it raises ``ValueError``. ``margin`` is the
-    part of every limit that stays unused, for a service that counts more strictly than it says.
+    It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by
+    the names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest total wait
+    of a request in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a
+    key are under way at a time, in all processes that share the ``store``, each until its body is closed.
+    ``settle(answer)`` returns the actual cost of a request. A cost above the burst waits for an empty bucket; with
+    ``oversize="raise"``, it raises ``ValueError``. ``margin`` is the part of every limit that stays unused, for a
+    service that counts more strictly than it says.
 
     A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``. If jitter explains the
     refusal, it only slows the key down a little. A request is sent again up to ``retries`` times, if its whole body is

@@ -46,7 +46,7 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
-    place: Slot | None = None
+    place: Slot | Decision | None = None
     """Its place among the concurrent requests of its key."""
 
     @property

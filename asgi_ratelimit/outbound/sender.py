@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..decision import Condition, Decision, without
+from ..decision import Charge, Condition, Decision, Take, without
+from ..leases import PlaceWaiter, leases_of
 from ..limiter import Limiter
 from ..limiter.spending import SpendWaiter
-from ..quotas import SECOND_US
+from ..quotas import SECOND_US, InFlight
 from ..stores import settle
 from ..waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
@@ -20,7 +21,7 @@ from .request_values import PacedRequest, Settler
 
 
 class Sender:
-    """Sends the requests of one transport, at most ``concurrency`` of each key at a time.
+    """Sends the requests of one transport, at most ``concurrency`` of each key at a time, in all processes on a store.
 
     Each is waited for, checked for pauses when its slot has come, and given back if it is not used. If costs are
     settled, no slot is booked ahead, so that units that come back are used at once. An answer says in
@@ -41,6 +42,9 @@ class Sender:
         self._limiter = limiter
         self._store = limiter.store
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
+        is_shared = concurrency is not None and not self._store.in_process
+        self._in_flight = InFlight(concurrency, "concurrency") if is_shared and concurrency else None
+        self._places = PlaceWaiter(self._store)
         self._settler = settler
         self._waiter = SpendWaiter(self._store, margin=margin, renewed=limiter.live.renewed)
         self._clock, self._now_us = self._waiter.clock, self._waiter.now_us
@@ -81,6 +85,11 @@ class Sender:
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
         """Wait until there is a place, unless the request has one."""
         if self._concurrency is None or paced.place is not None:
+            return
+        if self._in_flight is not None:
+            charge = Charge(self._in_flight, paced.key, 1, self._limiter.name)
+            take = Take((charge,), paced.take.max_wait, on_error=paced.take.on_error)
+            paced.place = yield from self._places.wait_for_place(take, paced.deadline_us)
             return
         paced.place = yield from self._concurrency.wait_and_enter(paced.key, self._clock, paced.deadline_us)
         if paced.place is None:
@@ -180,7 +189,9 @@ class Sender:
         """Let the next request of this key go."""
         self._end_spending(paced)
         place, paced.place = paced.place, None
-        if self._concurrency is not None and place is not None:
+        if isinstance(place, Decision):
+            leases_of(self._store).release(place)
+        elif self._concurrency is not None and place is not None:
             self._concurrency.leave(place)
 
     def _end_spending(self, paced: PacedRequest) -> None:
