@@ -26,7 +26,7 @@ from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import ByStore, Store, store_of_limits
-from .stores.documents import MAX_BYTES, documents, shared_time
+from .stores.documents import MAX_BYTES, shared_time
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -204,8 +204,7 @@ ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 class Watch(BesideStore):
     """The overrides of one store, in this process: read once a second if another process may have changed them.
 
-    In the memory of this process, all changes come from here, so only the end of an override has to be watched for. A
-    store without documents has none.
+    In the memory of this process, all changes come from here, so only the end of an override has to be watched for.
     """
 
     def __init__(self, store: Store) -> None:
@@ -315,41 +314,6 @@ def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as
     return quotas
 
 
-class LiveQuotas:
-    """The current quotas of one name on one store: those of the program, or those of an override.
-
-    ``own`` are the program's quotas, and ``quotas`` those that apply; ``word`` is ``"shadow"`` or ``"off"``. ``quotas``
-    and ``word`` are replaced when an override begins or ends. ``read`` makes quotas from an override.
-    """
-
-    def __init__(self, store: Store, name: str, own: tuple[Quota, ...], read: ReadQuotas) -> None:
-        self._store = store
-        self._name = name
-        self._read = read
-        self.own = self.quotas = own
-        self.word: str | None = None
-        watch_of(store).subscribe(self)
-
-    def renewed(self, take: Take) -> Take:
-        """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
-        if all(charge.quota in self.quotas for charge in take.charges):
-            return take
-        now = {(quota.name, quota.kind): quota for quota in self.quotas}
-        quotas = [now.get((charge.quota.name, charge.quota.kind), charge.quota) for charge in take.charges]
-        charges = [replace(charge, quota=quota) for charge, quota in zip(take.charges, quotas)]
-        return replace(take, charges=tuple(charges))
-
-    def limit_texts(self) -> Mapping[str, str]:
-        """The program's quotas, as text by name."""
-        return {self._name: limit_text(self.own)}
-
-    def overrides_changed(self) -> None:
-        """Apply the overrides that are live."""
-        override = watch_of(self._store).live.get(self._name)
-        self.word = override.word if override else None
-        self.quotas = quotas_under(override, self.own, self._read) if override and not override.word else self.own
-
-
 def named_quotas(quotas: Sequence[Quota], *mappings: Mapping[str, Any] | None) -> tuple[Quota, ...]:
     """The quotas that every mapping names."""
     return tuple([quota for quota in quotas if all(each is None or quota.name in each for each in mappings)])
@@ -405,7 +369,7 @@ class Overrides:
         self._store = store_of_limits(store, "Overrides(store)")
         self._owns_store = isinstance(store, str)
         self._watch = watch_of(self._store)
-        self._documents = documents(self._store)
+        self._documents = self._store.documents
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
         """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.

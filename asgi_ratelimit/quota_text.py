@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -127,11 +128,11 @@ def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[
         raise QuotaError(f"at least one quota is needed, not {quota!r}: {EXAMPLES}")
     require_few(sum([each.weight for each in quotas]))
     names = [each.name for each in quotas]
-    for name in names:
-        if name in RESERVED_NAMES or names.count(name) > 1:
-            is_reserved = name in RESERVED_NAMES
+    for each in reversed(quotas):
+        is_reserved, name = each.name in RESERVED_NAMES, each.name
+        if is_reserved or names.count(name) > 1:
             problem = f"the name {name!r} of a quota is reserved" if is_reserved else f"two quotas are named {name!r}"
-            raise ConfigurationError(f"{problem}: TokenBucket(10, 1.0, name='my-{name}')")
+            raise ConfigurationError(f"{problem}: {replace(each, name=f'my-{name}'[:64])!r}")
     return quotas
 
 

@@ -75,7 +75,7 @@ def dashboard(store: Store | str, *, allow: Allow, show_keys: bool = False, by: 
     ``show_keys``. ``by(request)``, sync or async, returns the name that the history of changes shows, by default that
     of Basic authentication, or ``"page"``; if it fails, the failure is logged, and the history shows no name. Requests
     to the page are limited like any others: exempt them with ``Rule("/limits/{path:path}", None)``.
-    Raises ``ConfigurationError`` for invalid arguments, and for a store without documents.
+    Raises ``ConfigurationError`` for invalid arguments.
     """
     given = store_of_limits(store, "dashboard(store, allow=is_admin)")
     return Dashboard(given, Access(allow, by), show_keys=checked_flag("show_keys", show_keys))

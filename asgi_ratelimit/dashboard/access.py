@@ -28,7 +28,6 @@ from ..limiter import Limiter
 from ..logs import FailureLog
 from ..overrides import checked_by
 from ..stores import MemoryStore, Store
-from ..stores.documents import documents
 
 Allow: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
 """Says whether the sender of a request may see the page and change limits; sync or async."""
@@ -100,7 +99,7 @@ class Tokens:
     """Tokens of all pages on a store."""
 
     def __init__(self, store: Store) -> None:
-        self._documents = documents(store)
+        self._documents = store.documents
         self._secret: bytes | None = None
 
     async def secret(self) -> bytes:

@@ -13,7 +13,7 @@ from ..buckets import key_in
 from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
 from ..quotas import SECOND_US, Quota
 from ..stores import Store
-from ..stores.documents import documents, shared_time
+from ..stores.documents import shared_time
 
 RECENT_MINUTES = 5
 """The minutes whose waits for the store are summed up."""
@@ -117,14 +117,11 @@ class Summary:
 
 
 class Summaries:
-    """Reads summaries of one store repeatedly; each one after the first costs six documents.
-
-    Raises ``ConfigurationError`` for a store without documents.
-    """
+    """Reads summaries of one store repeatedly; each one after the first costs six documents."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._documents = documents(store)
+        self._documents = store.documents
         self._time = shared_time(store)
         self._minutes: dict[int, dict[str, Part]] = {}
         self._hours: dict[int, dict[str, Part]] = {}

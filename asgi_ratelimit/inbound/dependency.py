@@ -26,11 +26,10 @@ from ..hooks import Hooks
 from ..keys import Key, KeyFunction, client_ip
 from ..keys.base import ScopeKey, is_dependency
 from ..keys.client_ip import address_key
-from ..limiter import as_store
 from ..logs import warn_of_many
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
-from ..stores import MemoryStore, Store
+from ..stores import MemoryStore, Store, as_store
 from ..stores.base import register
 from .delays import receiving_of
 from .enforcer import Enforcer

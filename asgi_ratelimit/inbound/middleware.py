@@ -15,11 +15,10 @@ from ..headers.header_rendering import DialectName, HeaderOptions, header_option
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
-from ..limiter import as_store
 from ..logs import warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
-from ..stores import Store
+from ..stores import Store, as_store
 from ..stores.base import register
 from .allow_deny_lists import ListFunction, Lists
 from .config import AT_START, LimitsFile

@@ -17,7 +17,7 @@ from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError, checked_flag, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
-from ..keys.path_patterns import PathPattern, compile_rule_path
+from ..keys.path_patterns import compile_rule_path
 from ..limiter import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
@@ -152,7 +152,7 @@ class CompiledRule:
     cost: float | CostFunction = 1
     _: KW_ONLY
     source: Rule | None = None  # the `Rule` that the user wrote, if it was one
-    pattern: PathPattern = _ANY_PATH
+    pattern: re.Pattern[str] = _ANY_PATH
     methods: frozenset[str] | None = None
     is_final: bool = False  # whether no other rule is enforced if this one matches
     shadow: bool = False

@@ -118,12 +118,7 @@ class Networks:
 
 def is_wide(text: str) -> bool:
     """Whether a network contains a considerable part of all public addresses, as 0.0.0.0/0 or one half of it does."""
-    if text.isalpha():
-        return False
-    network = _parse_network(text)
-    if network.version == 4:
-        return network.prefixlen < 8
-    return network.prefixlen < 16 and network.network_address.packed[0] < 0xFC  # private ones are above
+    return not text.isalpha() and _parse_network(text).prefixlen < 7  # those of private IPv6 addresses have 7 bits
 
 
 def _parse_network(text: str) -> IPv4Network | IPv6Network:

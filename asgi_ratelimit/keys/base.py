@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isfunction
 from typing import Any, Self, TypeAlias
 from uuid import UUID
@@ -146,20 +146,17 @@ class _Parts(PathKey):
         """The same key of parts that are bound to ``path``."""
         return type(self)([bind(part, path, root) for part in self.parts], self._is_first)
 
-    def _is_known(self, keys: Sequence[str | None]) -> bool:
-        """Whether the parts that follow are not evaluated."""
-        return self._is_first and keys[-1] is not None
-
-    def _joined(self, keys: Sequence[str | None]) -> str | None:
+    def _joined(self, keys: Iterable[str | None]) -> str | None:
         """The key made of those of the parts: in a combination, each follows its length, so that its borders are fixed.
 
         ``5:alice-2:eu`` is alice, nobody, eu; ``1:alice`` is the second part's, if the first that has one decides.
         """
-        if keys.count(None) == len(keys):
-            return None
-        if self._is_first:
-            return f"{len(keys) - 1}:{keys[-1]}"
-        return short_key("".join(["-" if key is None else f"{len(key)}:{key}" for key in keys]))
+        texts = []
+        for number, key in enumerate(keys):
+            if self._is_first and key is not None:
+                return f"{number}:{key}"  # the parts that follow are not evaluated
+            texts.append("-" if key is None else f"{len(key)}:{key}")
+        return None if set(texts) == {"-"} else short_key("".join(texts))
 
 
 class _ScopeParts(ScopeKey, _Parts):
@@ -167,12 +164,7 @@ class _ScopeParts(ScopeKey, _Parts):
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        keys: list[str | None] = []
-        for part in self.parts:
-            keys.append(part.of(scope))
-            if self._is_known(keys):
-                break
-        return self._joined(keys)
+        return self._joined(part.of(scope) for part in self.parts)
 
 
 class _MixedParts(_Parts):
@@ -183,7 +175,7 @@ class _MixedParts(_Parts):
         for part in self.parts:
             key = await called(part, connection)
             keys.append(None if key is None else key_text(key))
-            if self._is_known(keys):
+            if self._is_first and key is not None:
                 break
         return self._joined(keys)
 

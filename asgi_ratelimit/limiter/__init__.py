@@ -1,6 +1,5 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
-from ..stores import as_store
 from .charges import Cost, Key, checked_name
 from .limiter import Limiter, SyncLimiter, UnownedLimiter, must_await
 from .tickets import Ticket
@@ -12,7 +11,6 @@ __all__ = [
     "SyncLimiter",
     "Ticket",
     "UnownedLimiter",
-    "as_store",
     "checked_name",
     "must_await",
 ]

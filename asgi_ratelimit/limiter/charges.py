@@ -1,16 +1,18 @@
-"""Keys and costs as callers write them, and the charges and units that they stand for."""
+"""The quotas that apply now, and the charges and units that keys and costs stand for, as callers write them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
-from ..overrides import LiveQuotas, named_quotas, not_applied
+from ..overrides import ReadQuotas, limit_text, named_quotas, not_applied, quotas_under, watch_of
 from ..quotas import Quota
+from ..stores import Store
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""
@@ -19,27 +21,64 @@ Cost: TypeAlias = float | Mapping[str, float]
 """Units of every quota, or units of each quota by its name."""
 
 
-def charges_of(live: LiveQuotas, name: str, key: Key, cost: Cost, failures: FailureLog) -> tuple[Charge, ...]:
-    """The charges of a request against the quotas of a limiter; those that a mapping does not name are not charged.
+class LiveQuotas:
+    """The current quotas of one name on one store: those of the program, or those of an override.
 
-    Mappings use the names of the program's own quotas. If none of an override's quotas has one of these, the program's
-    are charged, and a warning says so. Raises ``ValueError`` for other names, and for a quota that has no key.
+    ``own`` are the program's quotas, and ``quotas`` those that apply; ``word`` is ``"shadow"`` or ``"off"``. ``quotas``
+    and ``word`` are replaced when an override begins or ends. ``read`` makes quotas from an override.
     """
-    keys = key if isinstance(key, Mapping) else None
-    costs = cost if isinstance(cost, Mapping) else None
-    quotas = live.quotas
-    if keys is not None or costs is not None:
-        _require_names(live.own, keys, costs)
-        quotas = named_quotas(live.quotas, keys, costs)
-        if not quotas:
-            quotas = named_quotas(live.own, keys, costs)
-            failures.warn("an-override-that-does-not-apply", not_applied(name, live.quotas, quotas), of=name)
-    charges = []
-    for quota in quotas:
-        own_key: Any = key if keys is None else keys[quota.name]
-        own_cost: Any = cost if costs is None else costs[quota.name]
-        charges.append(Charge(quota, as_key(own_key), own_cost, name))
-    return tuple(charges)
+
+    def __init__(self, store: Store, name: str, own: tuple[Quota, ...], read: ReadQuotas) -> None:
+        self._store = store
+        self._name = name
+        self._read = read
+        self._log = FailureLog()
+        self.own = self.quotas = own
+        self.word: str | None = None
+        watch_of(store).subscribe(self)
+
+    def charges(self, key: Key, cost: Cost) -> tuple[Charge, ...]:
+        """The charges of a request; quotas that a mapping does not name are not charged.
+
+        Mappings use the names of the program's own quotas. If none of an override's quotas has one of these, the
+        program's are charged, and a warning says so. Raises ``ValueError`` for other names, and for a quota that has no
+        key.
+        """
+        keys = key if isinstance(key, Mapping) else None
+        costs = cost if isinstance(cost, Mapping) else None
+        quotas = self.quotas
+        if keys is not None or costs is not None:
+            _require_names(self.own, keys, costs)
+            quotas = named_quotas(self.quotas, keys, costs)
+            if not quotas:
+                quotas = named_quotas(self.own, keys, costs)
+                problem = not_applied(self._name, self.quotas, quotas)
+                self._log.warn("an-override-that-does-not-apply", problem, of=None)
+        charges = []
+        for quota in quotas:
+            own_key: Any = key if keys is None else keys[quota.name]
+            own_cost: Any = cost if costs is None else costs[quota.name]
+            charges.append(Charge(quota, as_key(own_key), own_cost, self._name))
+        return tuple(charges)
+
+    def renewed(self, take: Take) -> Take:
+        """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
+        if all(charge.quota in self.quotas for charge in take.charges):
+            return take
+        now = {(quota.name, quota.kind): quota for quota in self.quotas}
+        quotas = [now.get((charge.quota.name, charge.quota.kind), charge.quota) for charge in take.charges]
+        charges = [replace(charge, quota=quota) for charge, quota in zip(take.charges, quotas)]
+        return replace(take, charges=tuple(charges))
+
+    def limit_texts(self) -> Mapping[str, str]:
+        """The program's quotas, as text by name."""
+        return {self._name: limit_text(self.own)}
+
+    def overrides_changed(self) -> None:
+        """Apply the overrides that are live."""
+        override = watch_of(self._store).live.get(self._name)
+        self.word = override.word if override else None
+        self.quotas = quotas_under(override, self.own, self._read) if override and not override.word else self.own
 
 
 def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:

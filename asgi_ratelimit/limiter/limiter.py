@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -17,15 +18,14 @@ from ..counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
 from ..errors import StoreError, shows_use
 from ..hooks import Event, Hook, Hooks
-from ..logs import FailureLog
-from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
+from ..overrides import OFF, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota
 from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
-from .charges import Cost, Key, charged_units, charges_of, checked_decision, checked_name, need_one_key, settled_units
+from .charges import Cost, Key, LiveQuotas, charged_units, checked_decision, checked_name, need_one_key, settled_units
 from .spending import Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 
@@ -53,8 +53,17 @@ class Unawaited:
 
 
 def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same method, whose result refuses to be a boolean as long as nobody awaits it."""
-    return wraps(method)(lambda *args, **kwargs: cast("Any", Unawaited(method(*args, **kwargs))))
+    """The same method, whose result refuses to be a boolean as long as nobody awaits it.
+
+    It is marked as what it is to its callers, a coroutine function: a framework would run any other in a thread, where
+    nobody awaits the result.
+    """
+    marked: Any = wraps(method)(lambda *args, **kwargs: Unawaited(method(*args, **kwargs)))
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(marked)
+    elif sys.implementation.name == "cpython":  # 3.11 has no mark, but a flag, which calls do not heed there
+        marked.__code__ = marked.__code__.replace(co_flags=marked.__code__.co_flags | inspect.CO_COROUTINE)
+    return cast("Callable[P, Coroutine[Any, Any, T]]", marked)
 
 
 class Limiter:
@@ -82,7 +91,6 @@ class Limiter:
         self.hooks.watch(self.store)
         self._is_observed = bool(self.hooks)
         self._counts = counts_of(self.store)
-        self._log = FailureLog()
         self._own_name(quotas)
         self._begin(quotas)
 
@@ -356,7 +364,7 @@ class Limiter:
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
-        return charges_of(self.live, self.name, key, cost, self._log)
+        return self.live.charges(key, cost)
 
 
 class UnownedLimiter(Limiter):
@@ -388,7 +396,7 @@ def _blocking(
 ) -> Callable[Concatenate[SyncLimiter, P], T]:
     """A method of ``Limiter`` without ``async``."""
 
-    @wraps(method)
+    @wraps(method, updated=())  # not its mark of a coroutine function
     def blocking(self: SyncLimiter, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(method(self._limiter, *args, **kwargs))
 

@@ -16,9 +16,9 @@ from typing import Any
 from ..algorithms import Booked
 from ..buckets import DEFAULT_NAME, as_bytes, digest
 from ..decision import SETTLED, Charge, Decision, Settled, Settlement, Take, booked_of, checked_operation
-from ..overrides import LiveQuotas
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting.waiter import PaceTimeout
+from .charges import LiveQuotas
 
 FORMAT = 6
 """The version of the text, which is its first item."""

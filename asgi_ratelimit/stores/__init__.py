@@ -58,7 +58,7 @@ def as_store(store: Store | str | None) -> Store:
         return open_store(store)
     if isinstance(store, type):
         raise ConfigurationError(f"store={store.__name__} lacks its call: store={store.__name__}()")
-    for name in ("take", "peek", "settle", "reset", "aclose", "in_process"):
+    for name in ("take", "peek", "settle", "reset", "aclose", "in_process", "documents"):
         if not hasattr(store, name):
             kind = f"a {type(store).__module__}.{type(store).__qualname__}"  # not itself, which may have a password
             raise ConfigurationError(

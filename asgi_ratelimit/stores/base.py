@@ -160,8 +160,6 @@ os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_
 class ByStore(WeakKeyDictionary[Any, T]):
     """Values by store, each for as long as its store lives. Threads share them."""
 
-    __hash__ = object.__hash__
-
     def made(self, store: Any, make: Callable[[Any], T]) -> T:
         """The value of a store, which is made unless another thread has just done so."""
         with lock:

@@ -5,24 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 from ..buckets import escaped
 from ..clock import SystemClock, monotonic_us
-from ..errors import ConfigurationError
 from ..quotas import SECOND_US
-from .base import ByStore, Documents, Store, lock
+from .base import ByStore, Store, lock
 
 MAX_BYTES = 1024 * 1024
 """The largest content of a document, or of a part of one, in bytes; who writes one keeps to it."""
-
-
-def documents(store: object) -> Documents:
-    """The documents of a store. Raises ``ConfigurationError`` for a store that has none."""
-    own = getattr(store, "documents", None)
-    if own is None:
-        raise ConfigurationError(f"{store!r} has no documents: use a MemoryStore or a RedisStore")
-    return cast("Documents", own)
 
 
 class MemoryDocuments:
@@ -147,7 +138,7 @@ class SharedTime:
 
     def __init__(self, store: Store) -> None:
         self._own_us = (store.clock or SystemClock()).now_us
-        self._documents: Any = getattr(store, "documents", None)
+        self._documents = store.documents
         self._is_elsewhere = not store.in_process and store.clock is None
         self._ahead_us = 0.0
         self._looked_us = -math.inf

@@ -48,7 +48,6 @@ class Remembered(OrderedDict[str, tuple[float, T]]):
 
     def add(self, text: str, answer: T, now: float, until_us: float) -> None:
         """Remember an answer, and forget a few that are over, or the oldest where there is no room."""
-        self.pop(text, None)
         for _ in range(EXAMINED):
             oldest = next(iter(self), None)
             if oldest is None or (len(self) < self._most and now < self[oldest][0]):
@@ -155,8 +154,6 @@ class MemoryStore:
 
     def earlier(self, take: Take) -> Decision | None:
         """The answer that the operation of a take has had, if it is remembered."""
-        if not self._taken:
-            return None
         now = float(self._now_ns() // 1000)
         answer = self._taken.find(operation_text(take), now)
         return None if answer is None else repeated(answer, take, now)

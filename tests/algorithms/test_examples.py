@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from asgi_ratelimit.algorithms import Booked, State, available, booked_ahead, decide, place_of, reset_us, settle, unused
+from asgi_ratelimit.algorithms import Booked, State, available, booked_ahead, decide, place_of, settle, unused
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.algorithms.charged import Charged
 
@@ -52,11 +52,6 @@ class Bucket:
     def units(self) -> int:
         """The whole units that can be taken now."""
         return available(self.quota, self.state, self.now)[0]
-
-    @property
-    def reset(self) -> float:
-        """Seconds until the bucket is as good as never used."""
-        return reset_us(self.quota, self.state, self.now) / S
 
 
 BUCKET = TokenBucket(10, 1, burst=5)
@@ -126,26 +121,6 @@ def test_takes_one_after_the_other(quota: Quota, steps: Sequence[tuple[float, fl
 
 
 @pytest.mark.parametrize(
-    ("quota", "seconds", "units", "reset"),
-    [
-        (BUCKET, 0.25, 3, 0.15),
-        (BUCKET, 0.4, 5, 0.0),
-        (SLOW, 0.0, 1, 0.8),
-        (FIXED, 0.0, 6, 60.0),
-        (FIXED, 60.0, 10, 0.0),
-        (ROLLING, 0.0, 6, 70.0),
-        (ROLLING, 70.0, 10, 0.0),
-    ],
-)
-def test_what_is_left_after_a_cost_of_four(quota: Quota, seconds: float, units: int, reset: float) -> None:
-    """Whole units, and the time until the bucket is as good as never used."""
-    bucket = Bucket(quota)
-    bucket.take(4)
-    bucket.at(seconds)
-    assert (bucket.units, bucket.reset) == (units, reset)
-
-
-@pytest.mark.parametrize(
     ("quota", "ahead"), [(TokenBucket(10, 1, burst=10), 6.0), (FixedWindow(10, 60), 6.0), (ROLLING, 8.0)], ids=repr
 )
 def test_what_is_booked_ahead(quota: Quota, ahead: float) -> None:
@@ -180,18 +155,6 @@ def test_what_has_not_drained_of_an_older_charge_comes_back() -> None:
     bucket.at(3.0)
     bucket.settle(older, 0)
     assert bucket.units == 6
-
-
-def test_a_debit_goes_to_the_end_of_the_queue() -> None:
-    """A charge of 2 that came to 7 uses 5 more; of a fixed window, the next one pays what this one has not."""
-    bucket = Bucket(TokenBucket(1, 1, burst=5))
-    bucket.settle(bucket.book(2), 7)
-    assert (bucket.take(1)[0], bucket.reset) == (3.0, 7.0)
-    window = Bucket(FIXED)
-    window.settle(window.book(8), 13)
-    assert window.take(1)[0] == 60.0
-    window.at(60.0)
-    assert window.units == 7
 
 
 def test_a_fixed_window_takes_back_what_is_of_now() -> None:

@@ -191,12 +191,3 @@ def test_the_file_is_dated_and_holds_public_networks() -> None:
         assert entry["source"].startswith("https://")
         assert len(set(networks)) == len(networks)
         assert all(each.is_global and each.prefixlen >= 12 for each in networks)
-
-
-def test_docs_name_the_words_and_the_dates() -> None:
-    """The page on keys says which words there are, and how old their lists are."""
-    page = (ROOT / "docs" / "keys.md").read_text("utf-8")
-    entries = tomllib.loads((ROOT / "asgi_ratelimit" / "keys" / "cdn_networks.toml").read_text("utf-8"))
-    for word, entry in entries.items():
-        assert f'`"{word}"`' in page
-        assert str(entry["date"]) in page

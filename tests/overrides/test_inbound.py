@@ -15,7 +15,6 @@ from starlette.routing import Route
 from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import Store
-from asgi_ratelimit.stores.documents import documents
 from tests.support.overriding import until, until_async
 
 pytestmark = pytest.mark.anyio
@@ -147,7 +146,7 @@ async def test_what_cannot_be_read_changes_nothing(
         await client.get("/login")
         content = json.dumps({"format": 1, "version": 1, "overrides": items, "history": []}).encode()
         with caplog.at_level(logging.ERROR):
-            await documents(store).write("overrides", content)
+            await store.documents.write("overrides", content)
             await until_async(lambda: is_logged(caplog.messages))
         assert await says(client, "/login", "q=3")
     await store.aclose()

@@ -12,7 +12,6 @@ import pytest
 from asgi_ratelimit import Change, FixedWindow, MemoryStore, Override, Overrides, RedisStore, RollingWindow, TokenBucket
 from asgi_ratelimit.errors import ConfigurationError, QuotaError, StoreError
 from asgi_ratelimit.stores import Store
-from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.clocks import wrong_clock
 
@@ -189,13 +188,13 @@ def with_override(**values: Any) -> bytes:
 async def test_a_document_that_cannot_be_read(content: bytes) -> None:
     """The error says which key to delete, and the document stays as it is."""
     store = MemoryStore()
-    await documents(store).write("overrides", content)
+    await store.documents.write("overrides", content)
     overrides = Overrides(store)
     with pytest.raises(StoreError, match="its key ends in :documents:overrides"):
         await overrides.set("login", "5/minute")
     with pytest.raises(StoreError, match="does not hold overrides"):
         await overrides.all()
-    assert await documents(store).read("overrides") == content
+    assert await store.documents.read("overrides") == content
 
 
 async def test_too_many_overrides_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

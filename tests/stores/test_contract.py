@@ -189,6 +189,8 @@ async def test_the_same_token_may_settle_again(store: Store) -> None:
     answers = [await store.settle([replace(settlement, token=token)]) for token in (7, 7, 8, 0)]
     assert [answer.is_first for (answer,) in answers] == [True, True, False, False]
     assert (await peek(store, Charge(THREE, "key"))).remaining == 2
+    without = replace(settlement, id=settlement.id + 1)
+    assert [(await store.settle([without]))[0].is_first for _ in range(2)] == [True, False]
 
 
 async def test_a_settlement_that_comes_too_late_does_nothing(store: Store, clock: SteppedClock) -> None:

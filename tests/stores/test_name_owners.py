@@ -12,7 +12,6 @@ from starlette.middleware import Middleware
 
 from asgi_ratelimit import (
     ConfigurationError,
-    FixedWindow,
     Limiter,
     MemoryStore,
     RateLimit,
@@ -21,31 +20,7 @@ from asgi_ratelimit import (
     SyncLimiter,
     TokenBucket,
 )
-from asgi_ratelimit.stores.base import register
 from tests.support.asgi import ok
-
-TEN = TokenBucket(10, 60)
-TWENTY = TokenBucket(20, 60)
-
-
-class Owner:
-    """A middleware or a dependency, as far as this registry is concerned."""
-
-
-def registered(store: Any, quota: TokenBucket) -> Owner:
-    owner = Owner()
-    register(store, owner, [("api", quota)])
-    return owner
-
-
-def test_other_names_other_quotas_and_other_stores_are_no_conflict() -> None:
-    """Equal quotas share their buckets on purpose."""
-    store, elsewhere, owners = MemoryStore(), MemoryStore(), [Owner() for _ in range(5)]
-    register(store, owners[0], [("api", TEN)])
-    register(store, owners[1], [("api", TokenBucket(10, 60))])
-    register(store, owners[2], [("uploads", TWENTY)])
-    register(store, owners[3], [("api", FixedWindow(5, 3600))])
-    register(elsewhere, owners[4], [("api", TWENTY)])
 
 
 @pytest.fixture
@@ -60,7 +35,6 @@ def without_collector() -> Iterator[None]:
 @pytest.mark.parametrize(
     "build",
     [
-        registered,
         lambda store, quota: RateLimitMiddleware(ok, quota, store=store, name="api"),
         lambda store, quota: RateLimitMiddleware(ok, rules=[Rule("/", quota, name="api")], store=store, name="first"),
         lambda store, quota: RateLimit(quota, store=store, name="api"),
@@ -68,7 +42,7 @@ def without_collector() -> Iterator[None]:
         lambda store, quota: SyncLimiter(quota, store=store, name="api"),
         lambda store, quota: Starlette(middleware=[Middleware(RateLimitMiddleware, quota, store=store, name="api")]),
     ],
-    ids=["owner", "middleware", "rule", "dependency", "limiter", "sync limiter", "app"],
+    ids=["middleware", "rule", "dependency", "limiter", "sync limiter", "app"],
 )
 def test_an_owner_that_is_dropped_owns_nothing(build: Any) -> None:
     """At once: no owner waits for the garbage collector."""

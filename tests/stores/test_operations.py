@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +145,18 @@ async def test_memory_remembers_a_bounded_number(clock: SteppedClock) -> None:
     again = [await limiter.rate_limit("key", operation=str(number)) for number in (3, 2, 1)]
     assert again == [first[3], first[2], first[1]]
     assert (await limiter.rate_limit("key", operation="0")).remaining == first[3].remaining - 1
+
+
+async def test_what_is_over_takes_no_memory(clock: SteppedClock) -> None:
+    """Neither operations nor settlements, although nobody sends them again."""
+    limiter = Limiter(TokenBucket(1000), store=MemoryStore(clock=clock, operation_ttl=1))
+    tracemalloc.start()
+    for number in range(1000):
+        await limiter.settle(await limiter.rate_limit("key", operation="id" * 500 + str(number)), 0.5)
+        clock.advance(0.1)
+    stored, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert stored < 200_000
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, "600", None, 0.0001])

@@ -22,11 +22,10 @@ from typing import Literal, NamedTuple
 from ...background import reset_in_child
 from ...buckets import as_bytes, digest
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
-from ...errors import ConfigurationError, RateLimitError, StoreError
+from ...errors import RateLimitError, StoreError
 from ...limiter import Limiter
 from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import reset, settle
-from ...stores.documents import documents
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..pauses import PAUSE, Pauses, take_all
@@ -121,10 +120,7 @@ class Admission:
         self._quotas = () if limiter is None else limiter.quotas
         self._on_error: OnError | None = None if self._quotas else "local"
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
-        self._documents = None
-        if not slots.store.in_process:
-            with contextlib.suppress(ConfigurationError):  # without documents, only the quota and pauses are shared
-                self._documents = documents(slots.store)
+        self._documents = None if slots.store.in_process else slots.store.documents
 
     def least_wait_us(self, call: Call, ahead: int) -> float:
         """How long a request with so many others before it waits for the declared quota at least."""

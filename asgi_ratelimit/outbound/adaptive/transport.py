@@ -16,12 +16,12 @@ from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError, shows_use
 from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, LimitChange
-from ...limiter import Limiter, as_store
+from ...limiter import Limiter
 from ...logs import FailureLog
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
-from ...stores import Store
+from ...stores import Store, as_store
 from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_timeout
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again

@@ -93,11 +93,6 @@ class Server:
     service: str = ""
     of_sentinels: dict[str, Any] = field(repr=False, default_factory=dict)
 
-    @property
-    def is_cluster(self) -> bool:
-        """Whether its buckets are on several nodes."""
-        return self.kind == "cluster"
-
     def client(self) -> Any:
         """A new client, which connects at its first call; it never retries, which could charge twice."""
         timeout, never = self.timeout, {"retry": Retry(NoBackoff(), 0), "decode_responses": False}
@@ -209,7 +204,7 @@ class Connection:
         if "path" not in self._server.settings:
             await self._look_up()
         client = self._server.client()
-        if self._server.is_cluster:
+        if self._server.kind == "cluster":
             await client.initialize()
         self.client = client
         return client
@@ -232,7 +227,7 @@ class Connection:
 
         The other nodes of a cluster go on meanwhile, and it is asked in the background which slot is where.
         """
-        if not self._server.is_cluster:
+        if self._server.kind != "cluster":
             self.drop()
         elif self.client is not None and (self._opening is None or self._opening.done()):
             self._opening = self._keep(self.client.nodes_manager.initialize())

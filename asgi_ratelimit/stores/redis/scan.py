@@ -62,7 +62,7 @@ class Scan:
         commands = Commands(self._server, self._timeout)
         try:
             nodes = [None]
-            if self._server.is_cluster:
+            if self._server.kind == "cluster":
                 await commands("EVAL", TIME, 1, f"{self._prefix}:")  # opens the client, which then knows its nodes
                 nodes = commands.connection.client.get_primaries()
             return [each for node in nodes async for each in self._of_node(commands, node, pattern, most)]

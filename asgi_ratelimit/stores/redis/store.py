@@ -195,7 +195,7 @@ class RedisStore:
 
     def _begin(self) -> Node | ClusterNodes:
         server = self._context.server
-        kind = ClusterNodes if server.is_cluster else Node
+        kind = ClusterNodes if server.kind == "cluster" else Node
         self._start()
         return kind(self._context, Connection(server), server.name)
 

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.base import Documents
-from asgi_ratelimit.stores.documents import MAX_BYTES, documents
+from asgi_ratelimit.stores.documents import MAX_BYTES
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
@@ -39,7 +38,7 @@ async def shared(request: pytest.FixtureRequest) -> AsyncIterator[Documents]:
         )
         server.flush()
         store = RedisStore(server.url, timeout=30)
-    yield documents(store)
+    yield store.documents
     await store.aclose()
 
 
@@ -88,15 +87,9 @@ async def test_the_largest_content(shared: Documents) -> None:
     assert await shared.read_parts("parts") == {"part": largest}
 
 
-def test_a_store_without_documents() -> None:
-    """It is refused, with the stores that have some."""
-    with pytest.raises(ConfigurationError, match="use a MemoryStore or a RedisStore"):
-        documents(object())
-
-
 async def test_documents_and_parts_expire(clock: SteppedClock) -> None:
     """Exactly after their seconds; a replaced document lives on, and so do parts to which another one comes."""
-    shared = documents(MemoryStore(clock=clock))
+    shared = MemoryStore(clock=clock).documents
     await shared.write("name", b"1", seconds=10)
     await shared.write("other", b"1", seconds=10)
     assert await shared.replace("other", b"1", b"2")
@@ -115,7 +108,7 @@ async def test_documents_and_parts_expire(clock: SteppedClock) -> None:
 
 async def test_what_has_expired_takes_no_memory(clock: SteppedClock) -> None:
     """Neither documents nor parts, although each has a name of its own, which nobody reads or writes again."""
-    shared = documents(MemoryStore(clock=clock))
+    shared = MemoryStore(clock=clock).documents
     tracemalloc.start()
     for number in range(100):
         await shared.write(f"document {number}", bytes(10_000), seconds=60)

@@ -11,7 +11,6 @@ import pytest
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores.base import Documents
-from asgi_ratelimit.stores.documents import documents
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
@@ -29,7 +28,7 @@ def server() -> Iterator[RedisServer]:
 async def test_keys_and_times_to_live(redis_server: RedisServer, redis_url: str) -> None:
     """A key for each name, which lives as long as the document, or as the latest of its parts says."""
     store = RedisStore(redis_url, prefix="shop", timeout=30)
-    shared = documents(store)
+    shared = store.documents
     await shared.write("a b", b"1")
     await shared.write("short", b"1", seconds=10)
     await shared.write("replaced", b"1", seconds=10)
@@ -66,11 +65,11 @@ async def test_the_least_rights(server: RedisServer, rights: tuple[str, ...]) ->
     asked(server, "ACL", "SETUSER", "least", "on", ">secret", *rights)
     asked(server, "ACL", "SETUSER", "less", "on", ">secret", *rights[:-1])
     store = RedisStore(f"redis://least:secret@{HOST}:{server.port}", timeout=30)
-    await use(documents(store), rights)
+    await use(store.documents, rights)
     await store.aclose()
     store = RedisStore(f"redis://less:secret@{HOST}:{server.port}", timeout=30)
     with pytest.raises(StoreError, match=r"no permissions|can't run this command"):
-        await use(documents(store), rights)
+        await use(store.documents, rights)
     await store.aclose()
 
 
@@ -78,23 +77,23 @@ async def test_a_redis_that_is_out_and_comes_back(server: RedisServer) -> None:
     """Each call fails with an error without the password, until it is back."""
     store = RedisStore(f"redis://user:secret@{HOST}:{server.port}")
     with pytest.raises(StoreError, match="rejected the credentials") as wrong:
-        await documents(store).read("name")
+        await store.documents.read("name")
     assert "secret" not in str(wrong.value)
     store = RedisStore(server.url)
-    await documents(store).write("name", b"1")
+    await store.documents.write("name", b"1")
     server.stop()
     with pytest.raises(StoreUnavailable):
-        await documents(store).read("name")
+        await store.documents.read("name")
     server.start()
-    assert await documents(store).read("name") is None
+    assert await store.documents.read("name") is None
     await store.aclose()
 
 
 async def test_a_redis_that_does_not_answer(server: RedisServer) -> None:
     """It has a second, however short the deadline of takes is; a caller that gives up disturbs no other."""
     patient, store = RedisStore(server.url, timeout=30), RedisStore(server.url, timeout=0.001)
-    shared = documents(store)
-    await documents(patient).write("name", b"1")
+    shared = store.documents
+    await patient.documents.write("name", b"1")
     await patient.aclose()
     server.pause()
     impatient = asyncio.create_task(shared.read("name"))
@@ -128,9 +127,9 @@ async def test_answers_that_make_no_sense(answer: bytes) -> None:
     store = RedisStore(f"redis://{HOST}:{server.sockets[0].getsockname()[1]}")
     for _ in range(2):
         with pytest.raises(StoreError, match="makes no sense"):
-            await documents(store).read("name")
+            await store.documents.read("name")
         with pytest.raises(StoreError, match="makes no sense"):
-            await documents(store).replace("name", None, b"1")
+            await store.documents.replace("name", None, b"1")
     await store.aclose()
     for _ in range(4):  # each of the calls had a connection of its own
         await served.acquire()
@@ -139,7 +138,7 @@ async def test_answers_that_make_no_sense(answer: bytes) -> None:
 
 async def test_commands_at_once_take_turns_on_one_connection(server: RedisServer) -> None:
     """So that an app never has more than two: this one, and that of its takes."""
-    shared = documents(RedisStore(server.url, timeout=30))
+    shared = RedisStore(server.url, timeout=30).documents
     await asyncio.gather(*[shared.read(f"document {number}") for number in range(10)])
     assert len(asked(server, "CLIENT", "LIST").splitlines()) == 1 + 1  # and who asks for the list
     await shared.aclose()

@@ -88,7 +88,7 @@ async def test_items_gather_while_a_batch_is_under_way() -> None:
 
 @pytest.mark.parametrize(
     ("options", "sizes"),
-    [({}, [MAX_ITEMS, 2]), ({"weight_of": lambda item: 10, "most_weight": 45}, [4] * 32 + [2])],
+    [({}, [128, 2]), ({"weight_of": lambda item: 60 if item == 4 else 10, "most_weight": 45}, [4, 1, *[4] * 31, 1])],
     ids=["items", "weight"],
 )
 async def test_batches_are_bounded(options: dict[str, Any], sizes: list[int]) -> None:
@@ -100,17 +100,6 @@ async def test_batches_are_bounded(options: dict[str, Any], sizes: list[int]) ->
     for _ in sizes:
         await server.answer()
     assert list(map(len, server.batches)) == sizes
-
-
-async def test_an_item_that_is_too_heavy_goes_alone() -> None:
-    """And none waits for ever."""
-    server = Server({"weight_of": lambda item: item, "most_weight": 5})
-    for item in (2, 9, 3):
-        server.group.submit(item)
-    await settle_down()
-    for _ in range(3):
-        await server.answer()
-    assert server.batches == [[2], [9], [3]]
 
 
 async def test_an_error_as_a_result_fails_only_its_item() -> None:
@@ -208,20 +197,6 @@ async def test_a_batch_that_ends_after_its_deadline_sends_no_other() -> None:
     await settle_down()
     assert sent == [[0], [1]]
     ends[1].set()
-
-
-async def test_drain_waits_for_what_is_under_way_and_for_what_waits() -> None:
-    """All callers have their answers."""
-    server = Server()
-    results = [server.group.submit(1)]
-    await settle_down()
-    results.append(server.group.submit(2))
-    draining = asyncio.ensure_future(server.group.drain())
-    await server.answer()
-    assert not draining.done()
-    await server.answer()
-    await asyncio.wait_for(draining, 30)
-    assert [result.result() for result in results] == ["result of 1", "result of 2"]
 
 
 def test_an_event_loop_that_ends_meanwhile_leaves_nothing_to_report(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from tests.support import strategies
 from tests.support.examples import up_to
 
 SLOW = TokenBucket(10, 3600)  # a unit comes back in six minutes
-FAST = TokenBucket(10, 1)  # ... and in a tenth of a second
 
 
 class Front:
@@ -103,16 +102,6 @@ def test_each_cost_has_its_own_retry_time(front: Front) -> None:
     for cost in (1, 5, 20, 21):
         assert front.take(one(quota, cost)) == front.peek(one(quota, cost))
     assert front.trips == 2
-
-
-def test_a_caller_that_waits_may_pass(front: Front) -> None:
-    """If it waits long enough; else it is refused, and told how much longer it would have to wait."""
-    front.take(one(FAST, 10))
-    assert not front.take(one(FAST)).allowed
-    for max_wait in (0.05, 0.04):
-        assert front.take(one(FAST, max_wait=max_wait)) == front.peek(one(FAST, max_wait=max_wait))
-    assert front.trips == 2
-    assert front.take(one(FAST, max_wait=0.1)).allowed
 
 
 # Always and never

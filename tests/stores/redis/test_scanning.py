@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from asgi_ratelimit import Blocks, Limiter, RedisStore, StoreError
-from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.stores.redis.scan import Scan, StoredBucket, stored_bucket
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +40,7 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await fill(store, 30)
     await Limiter("9/hour", store=store, name="other").rate_limit("key 7", operation="once")
-    await documents(store).write("overrides", b"{}")
+    await store.documents.write("overrides", b"{}")
     await RedisStore(redis_url, prefix="shop", timeout=30).aclose()
     with Redis.from_url(redis_url) as client:
         for key, value in (
