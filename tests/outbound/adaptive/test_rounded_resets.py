@@ -42,7 +42,7 @@ class Messages:
         return (200, headers, {}) if is_served else (429, {**headers, "retry-after": "1"}, {})
 
 
-@pytest.mark.parametrize("processes", [1, 4])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_a_limit_is_used_whose_reset_is_rounded(processes: int) -> None:
     """The first answers, whose reset is mostly rounding, do not decide how fast units come back."""
     fleet = Fleet(processes, latency=(0.1, 0.6))
