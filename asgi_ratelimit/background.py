@@ -262,17 +262,15 @@ class Repeating:
 
 
 class BesideStore(Repeating):
-    """Work on the documents of a store, which is not kept alive, while an event loop uses it; none if it has none.
+    """Work on the documents of a store, which is not kept alive, while an event loop uses it.
 
     Attributes that the work needs have to be there before: it may begin at once.
     """
 
     def __init__(self, store: Any) -> None:
-        self.documents: Any = getattr(store, "documents", None)
+        self.documents: Any = store.documents
         self.in_process = store.in_process
-        super().__init__(ref(store), getattr(self.documents, "aclose", None))
-        if self.documents is None:
-            return
+        super().__init__(ref(store), self.documents.aclose)
         self._is_attached = hasattr(store, "attach")
         if self._is_attached:
             store.attach(self)

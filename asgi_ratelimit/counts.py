@@ -336,9 +336,8 @@ class Counts(BesideStore):
         self._requests = RuleCounts()
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
-        is_written_here = self.in_process and self.documents is not None
         # From this time on, a request has to see to it that the counts are written.
-        self._due_us = 0.0 if is_written_here else math.inf
+        self._due_us = 0.0 if self.in_process else math.inf
         # When that came which is still to be collected.
         self._second = 0
         # The current hour and minute, and before them those that are over, and whose last write has not succeeded yet.

@@ -204,8 +204,7 @@ ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 class Watch(BesideStore):
     """The overrides of one store, in this process: read once a second if another process may have changed them.
 
-    In the memory of this process, all changes come from here, so only the end of an override has to be watched for. A
-    store without documents has none.
+    In the memory of this process, all changes come from here, so only the end of an override has to be watched for.
     """
 
     def __init__(self, store: Store) -> None:

@@ -32,15 +32,6 @@ WINDOW = 20_000
 """The number of requests that are sorted at a time; one that is further out of place gets the time of those before
 it."""
 
-QUIET = 20
-"""The most requests in a second for which consecutive requests with one key are assumed to have come at about one time.
-
-In a busier second, the requests of others between them show better when they came.
-"""
-
-RUN_US = SECOND_US / 4
-"""The time within which they came."""
-
 _WITHOUT_TIME = re.compile(r'(?<!\S)\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
 """A line of uvicorn, or of its workers in gunicorn, as they log by default."""
 
@@ -191,23 +182,18 @@ def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
     )
 
 
-_time_of, _key_of = itemgetter(0), itemgetter(1)
+_time_of = itemgetter(0)
 
 
 def _spread(requests: Iterable[LoggedRequest]) -> Iterator[LoggedRequest]:
-    """Spread requests in whole seconds over their seconds: evenly, except for those of one key in a quiet second.
+    """Spread requests in whole seconds evenly over their seconds.
 
-    There, consecutive ones with one key, such as a page and what it loads, come at about one time. What fills more than
-    a window in one second comes at the end of that.
+    What fills more than a window in one second comes at the end of that.
     """
     latest = 0.0
     for at, group in groupby(requests, key=_time_of):
         while same := list(islice(group, WINDOW)):
-            by_key = len(same) <= QUIET
-            runs = [list(run) for _, run in groupby(same, key=_key_of)] if by_key else [[each] for each in same]
-            step = SECOND_US / len(runs)
-            for number, run in enumerate(runs):
-                within = min(step, RUN_US) / len(run)
-                for place, (_, key, method, path) in enumerate(run):
-                    latest = max(latest, at + (number * step + place * within) // 1.0)
-                    yield latest, key, method, path
+            step = SECOND_US / len(same)
+            for place, (_, key, method, path) in enumerate(same):
+                latest = max(latest, at + place * step // 1.0)
+                yield latest, key, method, path

@@ -64,7 +64,7 @@ async def test_no_more_than_the_limit_are_ever_under_way(clients: int, is_killed
                 victim = crowd.workers.pop()
                 counter.sadd("killed", victim)
                 os.kill(victim, signal.SIGKILL)
-        assert dict(counter.zrange("most", 0, -1, withscores=True)) == dict.fromkeys(map(str.encode, NAMES), LIMIT)
+        assert [score for _, score in counter.zrange("most", -1, -1, withscores=True)] == [LIMIT]
         assert crowd.statuses[429] > 0
         limiter = Limiter(f"{LIMIT} at once", store=store, name=NAME)
 
