@@ -107,17 +107,6 @@ def test_the_first_call_of_a_burst_has_time_to_arrive(limit: int, burst: int, la
         assert departures.depart(charges, last_us) == pytest.approx(1e6 / limit, abs=2.0)
 
 
-def test_a_settlement_frees_what_came_back_alone() -> None:
-    """Of what has left, no more than that counts less; a reset frees all."""
-    departures, charge = CallSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
-    assert [departures.depart((charge,), 0.0) for _ in range(2)] == [0.0, 0.0]
-    assert departures.depart((charge,), 0.0) == 2_000_000.0
-    departures.give_back(charge.bucket, 1.0)
-    assert departures.depart((charge,), 0.0) == 1_000_000.0
-    departures.give_back(charge.bucket, INF)
-    assert departures.depart((charge,), 0.0) == 0.0
-
-
 @given(
     st.sampled_from([50.0, 499.0, 501.0, 1000.0, 3000.0, 20_000.0]),
     st.sampled_from([1.0, 1.5, 3.0, 40.0]),

@@ -18,9 +18,8 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
-from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
+from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
-from asgi_ratelimit.waiting.queues import Queues, slot_of
 from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
 from tests.support.histories import Ledger
 from tests.support.server import ROOT
@@ -35,18 +34,6 @@ def wait_for_slot(
 ) -> Coroutine[Any, Any, Decision]:
     """Wait for a slot in a task."""
     return run_async(SlotWaiter(store).wait(Take((Charge(quota, "key", cost),), max_wait)))
-
-
-def test_slots_of_one_window_go_back_in_the_order_of_their_booking() -> None:
-    """The newest first, however late their answers came: the store takes back only the newest."""
-    limiter, queues = SteppedLimiter("3/minute fixed"), Queues()
-    booked = [limiter.clock.run(limiter.pace("key")) for _ in range(9)]
-    waiters = [queues.join("key", limiter.clock, 0.0, books=True) for _ in booked]
-    for late_us, decision in enumerate(reversed(booked)):
-        queues.add("key", slot_of("key", decision, 0.0, late_us), waiters[late_us])
-    for waiter in waiters:
-        queues.give_up(waiter)
-    assert [slot.decision for slot in queues.take_unused()] == booked[::-1]
 
 
 @given(st.data())

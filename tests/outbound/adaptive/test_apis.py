@@ -43,14 +43,6 @@ def test_a_403_of_github_is_a_refusal() -> None:
     assert min(at for at, path in caller.service.sent[1:] if path != SEARCH) == pytest.approx(300, abs=1.1)
 
 
-def test_the_secondary_limit_of_github() -> None:
-    """Its Retry-After counts, although requests remain; a 403 for other reasons is none."""
-    refusal = {**github(50, 2_000_000_000), "retry-after": "30"}
-    caller = Caller(lambda path, number: (403, refusal) if number == 1 else 403, profile="github")
-    assert caller.get(REPO) == [403]
-    assert caller.service.times == [0.0, 30.1]
-
-
 @pytest.mark.parametrize("size", [0, 100_000], ids=["short", "long"])
 def test_a_chunked_body(size: int) -> None:
     """It is read as far as limits may stand in it, and the caller gets all of it."""
