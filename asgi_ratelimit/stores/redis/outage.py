@@ -15,6 +15,7 @@ from ...algorithms import Booked, decide, in_use, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
+from ...logs import FailureLog
 from ...quotas import InFlight, Quota, TokenBucket
 from ..base import settlement_text
 from ..memory import MemoryStore
@@ -75,7 +76,7 @@ class OutageLedger:
         self._sums: dict[str, Settlement] = {}
         # By bucket, sums that were sent, be it that the answer was lost; by their marks, settlements that wait.
         self._sent: dict[str, Settlement] = {}
-        self._has_warned = False
+        self._log = FailureLog()
 
     def __len__(self) -> int:
         return len(self._sums) + len(self._sent)
@@ -88,11 +89,10 @@ class OutageLedger:
         with self._lock:
             entry = self._sums.get(charge.bucket)
             total = units if entry is None else entry.actual + units
-            booked = entry.booked if entry is not None and units <= 0.0 else Booked(now_us, now_us, 0.0, 0.0)
             if total <= 0.0:
                 self._sums.pop(charge.bucket, None)
             elif entry is not None or self._has_room(self._sums):
-                identity = getrandbits(52) if entry is None else entry.id
+                identity, booked = getrandbits(52) if entry is None else entry.id, Booked(now_us, now_us, 0.0, 0.0)
                 self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
 
     def postpone(self, settlement: Settlement) -> None:
@@ -131,7 +131,6 @@ class OutageLedger:
             for key in (bucket, settlement_text(bucket, settlement.id)):
                 if self._sent.get(key) is settlement:
                     del self._sent[key]
-            self._has_warned = self._has_warned and bool(len(self))
 
     def forget(self, charges: Iterable[Charge]) -> None:
         """Drop the sums of buckets that are reset."""
@@ -143,8 +142,7 @@ class OutageLedger:
     def _has_room(self, entries: Sized) -> bool:
         if len(entries) < MOST_BUCKETS:
             return True
-        if not self._has_warned:
-            self._has_warned = True
+        if self._log.unreported(None) is not None:
             logger.error(
                 "the outage ledger is full: it holds %d buckets, and what more of them take now will not be charged to "
                 "the rate limit store when it is back",

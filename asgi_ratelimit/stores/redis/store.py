@@ -122,7 +122,6 @@ class RedisStore:
         If Redis does not answer, a settlement waits in the outage ledger until it does, except for one with a token, or
         one that is not remembered, which raises ``StoreError``. A decision of an outage is settled here.
         """
-        self._context.denials.forget([each.charge for each in settlements])
         if len(settlements) == 1:
             return [await self._settle(settlements[0])]
         return list(await asyncio.gather(*map(self._settle, settlements)))
@@ -131,7 +130,7 @@ class RedisStore:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
         prefix = self._context.prefix
         await asyncio.gather(*[self._commands("DEL", f"{prefix}:{charge.bucket}") for charge in charges])
-        self._context.denials.clear()
+        self._context.denials.forget(charges)
         self._context.outage.ledger.forget(charges)
         await self._context.outage.local.reset(charges)
 
@@ -196,8 +195,6 @@ class RedisStore:
             outage.ledger.postpone(sent)
             now = float((self.clock or SystemClock()).now_us())
             return Settled(True, now, unused(settlement.charge.quota, now))
-        if settlement.degraded and settled.is_first:
-            await outage.settle(settlement)
         return settled
 
     def _open(self) -> Node | ClusterNodes:
