@@ -250,11 +250,11 @@ class WakeUp:
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()
-        elif self._sleeping is not None:  # else it checks the time before it sleeps
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
-                if get_ident() == self._thread:
-                    self._look()
-                else:
+        elif self._sleeping is not None and not self.loop.is_closed():  # else it checks the time before it sleeps
+            if get_ident() == self._thread:
+                self._look()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop was closed just now, so nobody waits any longer
                     self.loop.call_soon_threadsafe(self._look)
 
     @property
