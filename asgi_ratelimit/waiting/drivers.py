@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, get_ident
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
