@@ -68,7 +68,7 @@ def take(
             return None, max_wait + quota.retry_us
         wait = min_wait or min(max_wait, LOOK_US)
     lease = max(now, leases[-1][0] + 1.0) if leases else now
-    return InFlightState(now, (*leases, (lease, now + wait + quota.period_us))), wait
+    return InFlightState(now, (*leases, (lease, now + min_wait + quota.period_us))), wait
 
 
 def place_of(quota: InFlight, state: InFlightState) -> float:

@@ -345,7 +345,7 @@ function in_flight.take(quota, state, cost, max_wait, min_wait)
     if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return nil, max_wait + quota.burst end
     wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
   end
-  append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + wait + quota.period)
+  append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
   return { now, leases }, wait
 end
 
