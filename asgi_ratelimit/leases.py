@@ -46,8 +46,8 @@ Lease: TypeAlias = tuple[str, float]
 
 
 def leases_in(decision: Decision) -> dict[Lease, Charge]:
-    """The leases that a decision has taken, and their charges."""
-    if not (decision.allowed and decision.id):
+    """The leases that a decision has taken, and their charges; not one that waits in this process, in an outage."""
+    if not (decision.allowed and decision.id) or (decision.degraded and decision.wait_us):
         return {}
     return {
         (charge.bucket, state.leases[-1][0]): charge
@@ -256,19 +256,19 @@ class PlaceWaiter(SlotWaiter):
             self.units.discard(wake_up, (bucket,))
             if turn is not None:
                 self._turns.leave(turn)
+        decision = replace(decision, wait_us=0.0)
         leases.hold(decision)
         return decision
 
     def _queued(self, take: Take) -> Flow[tuple[Decision, State]]:
         """A new lease, at the end of the queue; none, if that is full, or if the store is out and refuses."""
         decision = yield from self.try_take(take)
-        if not decision.degraded:  # or the lease stays in this process, and its id may be another's in the store
-            leases_of(self.store).hold(decision, WAITS)
+        leases_of(self.store).hold(decision, WAITS)
         return decision, decision.stored[0]
 
     def _look(self, take: Take, decision: Decision) -> Flow[tuple[Decision, State]]:
         """Where a lease stands now; a new one if the store does not have it, as after an outage."""
-        for lease, charge in leases_in(decision).items() if not decision.degraded else ():
+        for lease, charge in leases_in(decision).items():
             with suppress(StoreError):
                 (settled,) = yield CallStore(
                     self.store, self.store.settle((lease_settlement(charge, lease[1], WAITS),))
@@ -293,7 +293,8 @@ def _has_place(decision: Decision, state: State) -> bool:
 
 
 def _joined(take: Take, parts: Sequence[Decision]) -> Decision:
-    """One decision of the decisions on the parts of a take: its time and its id are those of the last one."""
-    stored = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
-    degraded = any(each.degraded for each in parts)
-    return replace(parts[-1], take=take, stored=[stored[each.bucket] for each in take.charges], degraded=degraded)
+    """One decision of the decisions on the parts of a take: its id is that of the last one, and its time its slot."""
+    by_bucket = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
+    stored, degraded = [by_bucket[each.bucket] for each in take.charges], any(each.degraded for each in parts)
+    now_us = parts[-1].now_us + parts[-1].wait_us
+    return replace(parts[-1], take=take, stored=stored, now_us=now_us, wait_us=0.0, degraded=degraded)
