@@ -401,6 +401,11 @@ def _settlements(decision: Decision, actual: Sequence[float | None]) -> list[Set
     ]
 
 
+def lease_settlement(charge: Charge, lease: float, actual: float) -> Settlement:
+    """How to end or renew a lease of ``InFlight``; it may be sent any number of times, and is not remembered."""
+    return Settlement(charge, Booked(0.0, lease, lease, 1.0), actual, 0)
+
+
 def undoing(decision: Decision) -> list[Settlement]:
     """How to give all of a decision back that nobody else has, nor settles later.
 

@@ -11,9 +11,10 @@ from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
-from ...algorithms import Booked, decide, in_use, unused
+from ...algorithms import Booked, InFlightState, State, decide, in_use, place_of, unused
+from ...algorithms.in_flight import ENDS, HOLDS
 from ...clock import Clock
-from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
+from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error, lease_settlement
 from ...errors import ConfigurationError, StoreError
 from ...logs import FailureLog
 from ...quotas import InFlight, Quota, TokenBucket
@@ -215,11 +216,22 @@ class Outage:
             if type(charge.quota) is InFlight:
                 self.local.settle_now(self.held_of(charge.bucket))
         decision = self.local.take((replace(take, charges=charges),))[0]
+        if decision.allowed and not decision.wait_us:
+            decision = replace(decision, stored=list(map(self._renamed, charges, decision.stored)))
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
                 if type(own.quota) is not InFlight:  # what is still held then is put into the store by renewals
                     self.ledger.add(charge, own.cost, now)
         return replace(decision, degraded=True)
+
+    def _renamed(self, charge: Charge, state: State) -> State:
+        """The state in which the lease of a charge, if it is one, has an id that no other process has in the store."""
+        if not isinstance(state, InFlightState):
+            return state
+        lease, (*others, (_, end)) = place_of(charge.quota, state), state.leases
+        unique = lease - getrandbits(32)  # an earlier one, so that later ids stay near the time
+        self.local.settle_now((lease_settlement(charge, lease, ENDS), lease_settlement(charge, unique, HOLDS)))
+        return InFlightState(state.at, (*others, (unique, end)))
 
     async def settle(self, settlement: Settlement) -> Settled:
         """Settle a charge that was decided here: less changes what is still to be charged, more is added to it."""

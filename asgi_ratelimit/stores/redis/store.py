@@ -124,7 +124,11 @@ class RedisStore:
         """
         if len(settlements) == 1:
             return [await self._settle(settlements[0])]
-        return list(await asyncio.gather(*map(self._settle, settlements)))
+        answers = await asyncio.gather(*map(self._settle, settlements), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):  # not before the others have their answers
+                raise answer
+        return cast("list[Settled]", answers)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
