@@ -1,21 +1,20 @@
 """Profiles: what the answers of an API mean, as data, and how much they say a request has used.
 
 ``auto`` recognises most APIs by their headers; a declared profile knows more. ``Profile(...)`` describes another one.
-``aimd`` and ``gradient`` make profiles that search for limits that no answer reports.
+``aimd`` makes a profile that searches for a rate that no answer reports.
 For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
 """
 
 from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
 from .costs import LearnedEstimate, anthropic_estimate, anthropic_usage, model, openai_estimate, openai_usage
-from .definitions import STANDARD_REFUSALS, Ban, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal, Routes
+from .definitions import STANDARD_REFUSALS, Ban, HiddenRate, LimitHeaders, Profile, Refusal, Routes
 from .platforms import anthropic, discord, github, gitlab, groq, notion, openai, reddit, slack, x
-from .registry import PROFILES, aimd, auto, gradient, ietf, named
+from .registry import PROFILES, aimd, auto, ietf, named
 
 __all__ = [
     "PROFILES",
     "STANDARD_REFUSALS",
     "Ban",
-    "HiddenConcurrency",
     "HiddenRate",
     "LearnedEstimate",
     "LimitHeaders",
@@ -32,7 +31,6 @@ __all__ = [
     "discord",
     "github",
     "gitlab",
-    "gradient",
     "groq",
     "hubspot",
     "ietf",

@@ -215,31 +215,11 @@ class HiddenRate:
 
     def __post_init__(self) -> None:
         """Refuse bounds between which there is no rate."""
-        _require_bounds(self, 1 / 86_400, "aimd(0.5, 100)")
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenConcurrency:
-    """How many requests an API serves at once before it slows down: from ``floor`` to ``ceiling``.
-
-    The search begins at ``start``, by default at the floor. Wrong bounds raise ``ConfigurationError``.
-    """
-
-    floor: int
-    ceiling: int
-    start: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse bounds between which there is no number of requests."""
-        _require_bounds(self, 1, "gradient(2, 100)")
-
-
-def _require_bounds(search: HiddenRate | HiddenConcurrency, least: float, example: str) -> None:
-    bounds = [search.floor, search.ceiling] if search.start is None else [search.floor, search.start, search.ceiling]
-    are_numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in bounds)
-    if not are_numbers or bounds != sorted(bounds) or not least <= bounds[0] <= bounds[-1] < math.inf:
-        rising = f"numbers of at least {least:.3g}, from the floor up to the ceiling"
-        raise ConfigurationError(f"the bounds of a search are {rising}, not {bounds!r}: {example}")
+        bounds = [self.floor, self.ceiling] if self.start is None else [self.floor, self.start, self.ceiling]
+        are_numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in bounds)
+        if not are_numbers or bounds != sorted(bounds) or not 1 / 86_400 <= bounds[0] <= bounds[-1] < math.inf:
+            rising = "numbers of at least 1.16e-05, from the floor up to the ceiling"
+            raise ConfigurationError(f"the bounds of a search are {rising}, not {bounds!r}: aimd(0.5, 100)")
 
 
 @shows_use('Profile(name="example", limits=(limit,))')
@@ -256,7 +236,7 @@ class Profile(_Checked):
     * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.
     * ``quota``: a limit of all requests that answers report only by refusals. An ``AdaptiveTransport`` keeps to it,
       unless it has a quota of its own. ``quota_exempt``: segments of paths whose requests neither of them counts.
-    * ``hidden_rate`` and ``hidden_concurrency``: limits that answers do not report, and that a transport searches for.
+    * ``hidden_rate``: a limit that answers do not report, and that a transport searches for.
     * ``signs``: headers, in lower case, that no other API sends. A profile with ``candidates`` reads an answer by the
       first candidate whose sign the answer has, and otherwise by itself.
     """
@@ -274,6 +254,5 @@ class Profile(_Checked):
     quota: str | None = None
     quota_exempt: tuple[str, ...] = ()
     hidden_rate: HiddenRate | None = None
-    hidden_concurrency: HiddenConcurrency | None = None
     signs: tuple[str, ...] = ()
     candidates: tuple[Profile, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..errors import ConfigurationError
 from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
-from .definitions import STANDARD_REFUSALS, HiddenConcurrency, HiddenRate, LimitHeaders, Profile, Refusal, alike
+from .definitions import STANDARD_REFUSALS, HiddenRate, LimitHeaders, Profile, Refusal, alike
 from .platforms import anthropic, discord, github, gitlab, groq, notion, openai, reddit, slack, x
 
 VIOLATED = "body:violated-policies.*"
@@ -97,14 +97,3 @@ def aimd(floor: float, ceiling: float, *, start: float | None = None, profile: P
     that answers report, as ``profile`` reads them, count as well. Raises ``ConfigurationError``.
     """
     return replace(named(profile), hidden_rate=HiddenRate(floor, ceiling, start))
-
-
-def gradient(floor: int, ceiling: int, *, start: int | None = None, profile: Profile | str = "auto") -> Profile:
-    """For an API that slows down under too many requests at once: a ``profile`` that searches for the right number.
-
-    ``AdaptiveTransport`` then has from ``floor`` to ``ceiling`` requests under way to each host, ``start`` at first,
-    by default the floor. The number follows the gradient of latency: it rises as long as answers come as fast as with
-    fewer requests, and falls when they are slower. Give ``aimd(...)`` as the ``profile`` to search for a rate as well.
-    Raises ``ConfigurationError``.
-    """
-    return replace(named(profile), hidden_concurrency=HiddenConcurrency(floor, ceiling, start))

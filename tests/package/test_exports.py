@@ -33,9 +33,9 @@ NAMES = {
     """,
     "asgi_ratelimit.metrics": "opentelemetry prometheus",
     "asgi_ratelimit.profiles": """
-        PROFILES STANDARD_REFUSALS Ban HiddenConcurrency HiddenRate LearnedEstimate LimitHeaders Profile
+        PROFILES STANDARD_REFUSALS Ban HiddenRate LearnedEstimate LimitHeaders Profile
         Refusal Routes aimd anthropic anthropic_estimate anthropic_usage auto azure confluence discord
-        github gitlab gradient groq hubspot ietf jira model named notion openai openai_estimate openai_usage
+        github gitlab groq hubspot ietf jira model named notion openai openai_estimate openai_usage
         reddit shopify slack stripe x zendesk
     """,
     "asgi_ratelimit.testing": "SteppedClock SteppedLimiter stepped_dependencies",

@@ -71,8 +71,8 @@ class Bucket:
     2. ``admit`` counts a request that may go, and ``send`` that it does so; ``withdraw`` says that it does not.
     3. ``end`` says that it has its answer, or that none will come.
 
-    ``admit`` and ``send`` return a number that the bucket needs to recognise the request: the one of ``admit`` goes to
-    ``holds_up`` and ``withdraw``, the one of ``send`` to ``end``.
+    ``epoch`` counts what begins afresh, such as probes. ``admit`` and ``send`` return it: what comes of a request of an
+    earlier epoch says little about the present one.
 
     What the store has no room for is held until ``held_until_us``, and at most ``asking`` requests ask it at a time.
     Without that bound, all that wait would ask for the same unit, each time that one comes back. Until
@@ -88,6 +88,7 @@ class Bucket:
     unsent: int = 0
     # The number of requests that are sent and have no answer.
     under_way: int = 0
+    epoch: int = 0
     held_until_us: float = 0.0
     booked_until_us: float = 0.0
     asking: float = math.inf
@@ -113,16 +114,16 @@ class Bucket:
         """Whether no request may go before it is ready, whatever answers come."""
         return self.held_until_us > now_us
 
-    def holds_up(self, _number: int, _now_us: float) -> bool:
+    def holds_up(self, _epoch: int, _now_us: float) -> bool:
         """Whether an admitted request may no longer go, because a pause has begun."""
         return False
 
     def admit(self, _now_us: float) -> int:
         """Count a request that may go now."""
         self.unsent += 1
-        return 0
+        return self.epoch
 
-    def withdraw(self, _number: int) -> None:
+    def withdraw(self, _epoch: int) -> None:
         """Note that an admitted request is not sent."""
         self.unsent -= 1
 
@@ -130,9 +131,9 @@ class Bucket:
         """Note that an admitted request is sent now."""
         self.unsent -= 1
         self.under_way += 1
-        return 0
+        return self.epoch
 
-    def end(self, _number: int, _now_us: float) -> None:
+    def end(self, _epoch: int, _now_us: float) -> None:
         """Note that a request has an answer, or that none will come. The server may have counted it or not."""
         self.under_way -= 1
 
@@ -144,13 +145,9 @@ class PioneerBucket(Bucket):
     As it is, it stands for all requests of a route, a section or a host, and has no limit of its own. Its requests are
     held up by a **pause**, after the server has refused one; by the store; and by a **lease**, while the pioneer of
     this process has no answer.
-
-    ``epoch`` counts what begins afresh, such as probes. A request belongs to the epoch in which it was sent, and its
-    answer says little about a later one.
     """
 
     is_probed: bool = False
-    epoch: int = 0
     # The number of requests of this epoch that are sent and have no answer.
     unanswered: int = 0
     paused_until_us: float = 0.0
@@ -179,10 +176,9 @@ class PioneerBucket(Bucket):
         return self.paused_until_us > now_us or (self.is_probed and epoch != self.epoch)
 
     def admit(self, now_us: float) -> int:
-        super().admit(now_us)
         if self.is_probed:
             self.lease_until_us = now_us + LEASE_US
-        return self.epoch
+        return super().admit(now_us)
 
     def withdraw(self, epoch: int) -> None:
         super().withdraw(epoch)
@@ -190,11 +186,10 @@ class PioneerBucket(Bucket):
             self.lease_until_us = 0.0
 
     def send(self, now_us: float) -> int:
-        super().send(now_us)
         self.unanswered += 1
         if self.is_probed:
             self.lease_until_us = now_us + LEASE_US
-        return self.epoch
+        return super().send(now_us)
 
     def end(self, epoch: int, now_us: float) -> None:
         super().end(epoch, now_us)

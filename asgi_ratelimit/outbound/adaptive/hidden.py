@@ -1,4 +1,4 @@
-"""Limits that no answer reports: the search for a rate, and for a number of requests at once, of a host.
+"""A limit that no answer reports: the search for the rate of a host.
 
 ``RateBucket`` is additive increase, multiplicative decrease. Until the first refusal, the rate doubles every second.
 After a refusal, the search remembers the largest rate that worked. The rate falls to a part of it, and rises to it
@@ -6,24 +6,16 @@ again in ten seconds or more, slowly near it, and beyond it faster and faster, a
 is tried again, served requests must pay for each refusal, so that only a small part of all requests is refused. Only
 requests that come as fast as the rate allows make it rise.
 
-``ConcurrencyBucket`` finds how many requests a server can take at once, from how much slower its answers become. It is
-similar to Gradient2 of Netflix's concurrency-limits: the limit is multiplied by the ratio of the latency with few
-requests to the latency now, and a small queue, the root of the limit, is allowed on top. In Gradient2, the former is a
-long average, which drifts up if a client always has work. Here, it is measured: one window in 25 has a quarter of the
-limit.
-
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import fmean
-from typing import NamedTuple
 
-from ...profiles import HiddenConcurrency, HiddenRate, Profile
+from ...profiles import HiddenRate
 from ...quotas import SECOND_US
-from .buckets import RETRY_US, SERVER_ERROR, Bucket
+from .buckets import Bucket
 
 # The part of the best rate that is left after a refusal.
 DECREASE = 0.85
@@ -46,18 +38,6 @@ LEAST_SERVED, LEAST_US = 20, 1 * SECOND_US
 # The rate that the server could have served is assumed to be this many times the served one.
 HOPE = 1.05
 
-# The least number of answers after which the limit is set anew, and the number that suffices to measure the latency.
-WINDOW, PROBE = 10, 4
-
-# Answers that take up to this many times as long are not slow yet.
-TOLERANCE = 1.5
-
-# The part of the way to a new value that the limit goes at once, after it has fallen for the first time.
-SMOOTHING = 0.2
-
-# One window in this many has a quarter of the limit, to measure the latency with few requests.
-PROBE_EVERY = 25
-
 # A request that leaves late by up to this time does not delay the next one. Nor does one that waited and was woken
 # late, by up to the time between two requests.
 LATE_US = 2_000.0
@@ -69,62 +49,20 @@ GAPS, LONGEST_GAP, MOST_GAPS = 4, 8.0, 2.0
 # The time of the last request before any was sent.
 NEVER_US = -1e15
 
-# Statuses of a server that is overloaded.
-OVERLOADED = (503, 504, 529)
 
+class RateBucket(Bucket):
+    """Spaces requests evenly, at the rate that the search has reached: ``limit`` requests a second.
 
-class Outcome(NamedTuple):
-    """The outcome of a request. A refusal ``is_hidden`` if no limit that its answer reports is the reason for it."""
+    It learns from which requests are served and which refused, and when, not from what answers report. An ``epoch``
+    begins whenever a refusal lowers the rate.
+    """
 
-    status: int
-    is_refused: bool = False
-    is_hidden: bool = False
-    wait_us: float = 0.0
-
-    @property
-    def is_served(self) -> bool:
-        """Whether the server has carried out the request, or has said why it did not."""
-        return not self.is_refused and self.status < SERVER_ERROR
-
-
-class HiddenBucket(Bucket):
-    """A bucket that learns from the outcomes of requests and from their times, not from what answers report."""
-
-    # How often the search has begun anew. What comes of a request of an earlier epoch says little.
-    epoch = 0
     # How often a refusal has lowered the limit since a request was served.
     in_a_row = 0
 
-    def __init__(self, name: str, bounds: HiddenRate | HiddenConcurrency) -> None:
-        start = float(bounds.floor if bounds.start is None else bounds.start)
-        super().__init__(name, start)
+    def __init__(self, bounds: HiddenRate) -> None:
+        super().__init__("hidden rate", float(bounds.floor if bounds.start is None else bounds.start))
         self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
-
-    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        """Learn from the answer to a request that ``send`` gave this number; return a large change, in words."""
-        raise NotImplementedError
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server seems to refuse everything, so that requests have to stop for a while."""
-        return self.in_a_row > 1
-
-
-def hidden_buckets(profile: Profile) -> tuple[HiddenBucket, ...]:
-    """The buckets of a host whose profile asks to search for such limits."""
-    buckets: list[HiddenBucket] = []
-    if profile.hidden_rate is not None:
-        buckets.append(RateBucket("hidden rate", profile.hidden_rate))
-    if profile.hidden_concurrency is not None:
-        buckets.append(ConcurrencyBucket("hidden concurrency", profile.hidden_concurrency))
-    return tuple(buckets)
-
-
-class RateBucket(HiddenBucket):
-    """Spaces requests evenly, at the rate that the search has reached: ``limit`` requests a second."""
-
-    def __init__(self, name: str, bounds: HiddenRate) -> None:
-        super().__init__(name, bounds)
         self._last_us = NEVER_US
         # Whether a request waits, or has waited, for the next slot.
         self._is_awaited = False
@@ -152,19 +90,12 @@ class RateBucket(HiddenBucket):
         self._is_awaited = False
         return super().admit(now_us)
 
-    def send(self, now_us: float) -> int:
-        super().send(now_us)
-        return self.epoch
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server seems to refuse everything, so that requests have to stop for a while."""
+        return self.in_a_row > 1
 
-    def judge(self, epoch: int, outcome: Outcome, now_us: float) -> str:
-        if outcome.is_hidden:
-            if self._refuse(epoch, outcome.wait_us, now_us):
-                return f"refused, on with {self.limit:.3g} requests a second"
-        elif outcome.is_served:
-            self._serve(now_us)
-        return ""
-
-    def _serve(self, now_us: float) -> None:
+    def serve(self, now_us: float) -> None:
         """Note that a request was served; if a higher rate would have sent more requests, the rate rises."""
         before_us = now_us if self._updated_us is None else self._updated_us
         passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.limit))
@@ -184,7 +115,7 @@ class RateBucket(HiddenBucket):
         progress = self._recovered_us / self._recovery_us
         self._move_to(self._best - (self._best - self._low) * (1.0 - progress) ** 3)
 
-    def _refuse(self, epoch: int, wait_us: float, now_us: float) -> bool:
+    def refuse(self, epoch: int, wait_us: float, now_us: float) -> bool:
         """Note that a request was refused, and that the server asks for a pause of ``wait_us``.
 
         Returns whether the rate is lowered: only the first refusal of an epoch lowers it.
@@ -224,77 +155,3 @@ class RateBucket(HiddenBucket):
 
     def _move_to(self, rate: float) -> None:
         self.limit = min(max(rate, self._floor), self._ceiling)
-
-
-class ConcurrencyBucket(HiddenBucket):
-    """Lets as many requests be under way as the server presumably can take; an epoch is a window of answers."""
-
-    def __init__(self, name: str, bounds: HiddenConcurrency) -> None:
-        super().__init__(name, bounds)
-        self._sent: dict[int, tuple[float, int]] = {}
-        self._number = 0
-        # The limit that the search has reached; ``limit`` is a quarter of it in a window that measures the latency.
-        self._found = self.limit
-        # The measured latency with few requests.
-        self._latency_us = math.inf
-        self._latencies_us: list[float] = []
-        self._most = 0
-        self._has_fallen = False
-
-    def ready_at(self, now_us: float) -> float:
-        return now_us if self.unsent + self.under_way < self.limit else now_us + RETRY_US
-
-    def send(self, now_us: float) -> int:
-        super().send(now_us)
-        self._number += 1
-        self._sent[self._number] = now_us, self.epoch
-        return self._number
-
-    def end(self, number: int, now_us: float) -> None:
-        self._sent.pop(number, None)
-        super().end(number, now_us)
-
-    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        sent_us, epoch = self._sent[number]
-        is_failed = outcome.is_hidden or outcome.status in OVERLOADED
-        if not is_failed and not outcome.is_served:
-            return ""
-        if not is_failed:
-            self.in_a_row = 0
-        if epoch != self.epoch:
-            return ""
-        if is_failed:
-            before = self._found
-            self.in_a_row += 1
-            self._has_fallen = True
-            self._begin(self._found / 2)
-            return f"overloaded, on with {self.limit:g} requests at once" if self._found < before else ""
-        self._latencies_us.append(now_us - sent_us)
-        self._most = max(self._most, self.under_way)
-        if len(self._latencies_us) >= max(PROBE if self._is_probe else WINDOW, self.limit):
-            self._begin(self._learned(max(fmean(self._latencies_us), 1.0)))
-        return ""
-
-    @property
-    def _is_probe(self) -> bool:
-        return self.epoch % PROBE_EVERY == 1
-
-    def _learned(self, latency_us: float) -> float:
-        """The number of requests that a window of answers suggests."""
-        if self._is_probe and self._latency_us < latency_us:
-            self._latency_us = (self._latency_us + latency_us) / 2
-        self._latency_us = min(self._latency_us, latency_us)
-        if self._is_probe or self._most < self._found / 2:
-            return self._found
-        gradient = max(min(TOLERANCE * self._latency_us / latency_us, 1.0), 0.5)
-        self._has_fallen |= gradient < 1.0
-        return self._found * gradient + math.sqrt(self._found)
-
-    def _begin(self, limit: float) -> None:
-        """Begin a window, and go a part of the way to another limit."""
-        self.epoch += 1
-        self._latencies_us, self._most = [], 0
-        part = SMOOTHING if self._has_fallen else 1.0
-        self._found = min(max(self._found + (limit - self._found) * part, self._floor), self._ceiling)
-        limit = max(self._found / 4, self._floor) if self._is_probe else self._found
-        self.limit = math.floor(limit + 1e-9)

@@ -25,7 +25,7 @@ from ...profiles.definitions import NO_ROUTES
 from ...quotas import SECOND_US
 from ...waiting.drivers import WakeUp
 from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, ReportedBucket
-from .hidden import HiddenBucket, Outcome, hidden_buckets
+from .hidden import RateBucket
 
 MAX_MISSES = 3
 """A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
@@ -114,15 +114,15 @@ class Route:
 class Host:
     """Everything that is known about a server.
 
-    ``everything`` stands for all of them, and ``hidden`` are limits that no answer reports. ``shared`` are the buckets
-    of the last answer, if it does not distinguish them from others. ``bad`` are the times of answers that lead to a
-    ban.
+    ``everything`` stands for all of them, and ``hidden`` is the search for a rate, if there is one. ``shared`` are the
+    buckets of the last answer, if it does not distinguish them from others. ``bad`` are the times of answers that lead
+    to a ban.
     """
 
     name: str
     profile: Profile
     everything: PioneerBucket
-    hidden: tuple[HiddenBucket, ...]
+    hidden: tuple[RateBucket, ...]
     quota: tuple[Bucket, ...]
     """One that stands for the declared quota, if there is one; the store decides about it."""
     bad: deque[float] = field(default_factory=deque)
@@ -148,7 +148,7 @@ class Call:
     """A request that waits, or is under way.
 
     ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
-    the number that it gave to this request.
+    its epoch at that time.
     """
 
     host: Host
@@ -251,8 +251,8 @@ class Model:
         """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
         route = call.route
         if call.is_admitted:
-            for bucket, number in call.admitted:
-                bucket.withdraw(number)
+            for bucket, epoch in call.admitted:
+                bucket.withdraw(epoch)
             self._end(call, now_us)
         elif route.queue.pop(call, call) is None:
             waited_for = route.waits_for
@@ -262,7 +262,7 @@ class Model:
 
     def sends(self, call: Call, now_us: float) -> bool:
         """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
-        if any(bucket.holds_up(number, now_us) for bucket, number in call.admitted):
+        if any(bucket.holds_up(epoch, now_us) for bucket, epoch in call.admitted):
             self.again(call, now_us)
             return False
         call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
@@ -275,16 +275,16 @@ class Model:
     def died(self, call: Call, now_us: float) -> None:
         """Note that a request has failed, and that no answer will come."""
         self._pioneer_failed(call, "no answer")
-        for bucket, number in call.admitted:
-            bucket.end(number, now_us)
+        for bucket, epoch in call.admitted:
+            bucket.end(epoch, now_us)
         self._end(call, now_us)
 
     def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[PioneerBucket, ...]:
         """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
         host, route = call.host, call.route
         self._judge(call, status, report, now_us)
-        for bucket, number in call.admitted:
-            bucket.end(number, now_us)
+        for bucket, epoch in call.admitted:
+            bucket.end(epoch, now_us)
         self._recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
         reported = self._learn(call, limits, now_us)
@@ -331,7 +331,7 @@ class Model:
     def _new_host(self, name: str, now_us: float) -> Host:
         _forget(self.hosts, now_us, MAX_HOSTS)
         quota = (Bucket("declared quota", asking=1.0),) if self._has_quota else ()
-        hidden = hidden_buckets(self._profile)
+        hidden = () if self._profile.hidden_rate is None else (RateBucket(self._profile.hidden_rate),)
         host = self.hosts[name] = Host(name, self._profile, PioneerBucket(EVERYTHING), hidden, quota)
         if not host.has_routes:
             host.everything.probe(now_us)
@@ -435,15 +435,17 @@ class Model:
         return paused
 
     def _judge(self, call: Call, status: int, report: ServerLimits, now_us: float) -> None:
-        """Let the hidden limits, which no answer reports, learn from an answer."""
-        is_hidden = report.is_throttled and all(
-            limit.remaining is None or limit.remaining >= 1.0 for limit in report.limits
-        )
-        outcome = Outcome(status, report.is_throttled, is_hidden, (report.retry_after or 0.0) * SECOND_US)
-        for bucket, number in call.admitted:
-            change = bucket.judge(number, outcome, now_us) if isinstance(bucket, HiddenBucket) else ""
-            if change:
-                self._on_change(call.host.name, bucket, "limit changed", change)
+        """Let the search for a hidden rate learn from an answer, unless a limit that is reported is why it refuses."""
+        is_served = not report.is_throttled and status < SERVER_ERROR
+        is_hidden = all(limit.remaining is None or limit.remaining >= 1.0 for limit in report.limits)
+        wait_us = (report.retry_after or 0.0) * SECOND_US
+        for bucket, epoch in call.admitted:
+            if isinstance(bucket, RateBucket):
+                if is_served:
+                    bucket.serve(now_us)
+                elif report.is_throttled and is_hidden and bucket.refuse(epoch, wait_us, now_us):
+                    text = f"refused, on with {bucket.limit:.3g} requests a second"
+                    self._on_change(call.host.name, bucket, "limit changed", text)
 
     def _count_bad(self, host: Host, status: int, report: ServerLimits, now_us: float) -> None:
         """Count an answer that leads to a ban, if there are too many of them; nearly too many stop the host."""

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.outbound.adaptive.hidden import Outcome, hidden_buckets
-from asgi_ratelimit.profiles import aimd
+from asgi_ratelimit.outbound.adaptive.hidden import RateBucket
+from asgi_ratelimit.profiles import HiddenRate, aimd
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.adaptive_clients import Caller
 
@@ -133,7 +133,7 @@ def test_the_rate_never_leaves_its_bounds(
 ) -> None:
     """Whatever comes of requests, and whenever: no more leave than the ceiling allows, and the next may go in time."""
     floor, ceiling, start = bounds
-    (bucket,) = hidden_buckets(aimd(floor, ceiling, start=min(max(start, floor), ceiling)))
+    bucket = RateBucket(HiddenRate(floor, ceiling, min(max(start, floor), ceiling)))
     now, sent, left = 0.0, list[int](), list[float]()
     for seconds, step, wait in steps:
         ready = bucket.ready_at(now)
@@ -144,11 +144,12 @@ def test_the_rate_never_leaves_its_bounds(
             sent.append(bucket.send(now))
             left.append(now)
         elif sent:
-            number = sent.pop(0 if step == "late" else -1)
-            bucket.judge(
-                number, Outcome(429 if step == "refuse" else 200, step == "refuse", step == "refuse", wait * 1e6), now
-            )
-            bucket.end(number, now)
+            epoch = sent.pop(0 if step == "late" else -1)
+            if step == "refuse":
+                bucket.refuse(epoch, wait * 1e6, now)
+            else:
+                bucket.serve(now)
+            bucket.end(epoch, now)
         assert floor * (1 - 1e-9) <= bucket.limit <= ceiling * (1 + 1e-9)
     late = max(2_000.0, 1e6 / floor)
     for first, at in enumerate(left):

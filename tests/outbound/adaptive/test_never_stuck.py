@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from asgi_ratelimit import MemoryStore
-from asgi_ratelimit.profiles import Ban, Profile, gradient
+from asgi_ratelimit.profiles import Ban, Profile, aimd
 from tests.stand_ins.discord_server import Discord
 from tests.support.adaptive_clients import BUCKETS, CHANNEL, HOST, Caller, bucket_headers
 from tests.support.store_elsewhere import StoreElsewhere
@@ -139,7 +139,7 @@ def test_buckets_are_forgotten() -> None:
     assert caller.run(main) <= 51
 
 
-@pytest.mark.parametrize(("seconds", "profile"), [(0.5, BUCKETS), (0.05, BUCKETS), (1.1, gradient(1, 2))])
+@pytest.mark.parametrize(("seconds", "profile"), [(0.5, BUCKETS), (0.05, BUCKETS), (1.1, aimd(1, 2))])
 def test_requests_on_a_closed_event_loop_hold_nobody_up(seconds: float, profile: Profile) -> None:
     """Although their tasks are still referred to."""
 
