@@ -13,7 +13,9 @@ from decimal import Decimal
 from numbers import Real
 from typing import Literal, TypeAlias
 
-from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
+from .algorithms import NEVER, Booked
+from .algorithms.packing import pack, read
+from .algorithms.take import State, available, place_of, reset_us, wait
 from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError, checked_flag
 from .quotas import LEAST, MAX_UNITS, SECOND_US, InFlight, Quota, require_few

@@ -19,8 +19,8 @@ from random import random
 from typing import TypeAlias, cast
 from weakref import ref
 
-from .algorithms import InFlightState, State, place_of
-from .algorithms.in_flight import HOLDS, LOOK_US, WAITS, has_place
+from .algorithms.in_flight import HOLDS, LOOK_US, WAITS, InFlightState, has_place
+from .algorithms.take import State, place_of
 from .background import Repeating, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..quotas import MAX_WAITING, InFlight
-from .common import Booked
+from . import Booked
 
 Lease = tuple[float, float]
 """The id of a lease, a whole number, and the time when it ends."""

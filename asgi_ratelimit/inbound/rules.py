@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, checked_flag, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import compile_rule_path
-from ..limiter import checked_name
+from ..limiter.charges import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota, has_places

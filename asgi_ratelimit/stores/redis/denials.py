@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from ...algorithms import decide
+from ...algorithms.take import decide
 from ...decision import Charge, Decision, Take
 from ...quotas import InFlight, Quota
 

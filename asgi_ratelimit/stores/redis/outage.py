@@ -11,8 +11,9 @@ from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
-from ...algorithms import Booked, InFlightState, State, decide, in_use, place_of, unused
-from ...algorithms.in_flight import ENDS, HOLDS
+from ...algorithms import Booked
+from ...algorithms.in_flight import ENDS, HOLDS, InFlightState
+from ...algorithms.take import State, decide, in_use, place_of, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error, lease_settlement
 from ...errors import ConfigurationError, StoreError

@@ -13,7 +13,7 @@ from random import getrandbits
 from typing import Any, cast
 from weakref import WeakSet
 
-from ...algorithms import unused
+from ...algorithms.take import unused
 from ...background import ByLoop, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us

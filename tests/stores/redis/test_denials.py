@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.background import run_in_place
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials

@@ -11,7 +11,7 @@ import redis
 
 from asgi_ratelimit import Blocks
 from asgi_ratelimit.errors import StoreTimeout, StoreUnavailable
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
