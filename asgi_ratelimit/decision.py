@@ -329,15 +329,6 @@ def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
     return replace(decision, take=asked, stored=stored, repeated=True, asked_us=now_us)
 
 
-def rates_of(decision: Decision) -> list[Decision]:
-    """The decision without its charges of requests in flight; none, if it has no others."""
-    kept = [pair for pair in zip(decision.take.charges, decision.stored) if not isinstance(pair[0].quota, InFlight)]
-    if len(kept) == len(decision.stored):
-        return [decision]
-    take = with_charges(decision.take, tuple([charge for charge, _ in kept]))
-    return [replace(decision, take=take, stored=[state for _, state in kept])] if kept else []
-
-
 def without(decision: Decision, leaves: type[Charge]) -> Decision:
     """The decision without the charges of this kind, as it is settled and reported."""
     kept = [pair for pair in zip(decision.take.charges, decision.stored) if not isinstance(pair[0], leaves)]

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from ..algorithms.take import State
-from ..decision import Charge, Decision, Take, checked_actual, is_outage, rates_of, with_charges
+from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..leases import leases_of
@@ -93,12 +93,11 @@ class RequestLimits:
             self.release()
 
     def hold(self, decisions: Sequence[Decision], store: Store) -> None:
-        """Hold the places in flight of these decisions until the answer has ended; headers have no word for them."""
+        """Hold the places in flight of these decisions until the answer has ended."""
         for decision in decisions:
             leases_of(store).hold(decision)
             self.enforcer.hooks.held(decision, 1)
             self.held.append((store, decision))
-        self.reported = [rates for each in self.reported for rates in rates_of(each)]
 
     def release(self) -> None:
         """Give the places in flight back that this request holds."""

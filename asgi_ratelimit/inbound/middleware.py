@@ -18,6 +18,7 @@ from ..keys.path_patterns import own_root_path
 from ..logs import warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
+from ..quotas import InFlight
 from ..stores import Store, as_store
 from ..stores.base import register
 from .allow_deny_lists import ListFunction, Lists
@@ -161,7 +162,7 @@ class RateLimitMiddleware:
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
         app, decisions, receiving, is_exempt = self.app, [], None, False
-        held: tuple[Decision, ...] = ()
+        held: list[Decision] = []
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if not self._has_started:
             self._start(scope, outer.enforcer if outer else None)
@@ -179,7 +180,7 @@ class RateLimitMiddleware:
                         receive = receiving = Receiving(receive)
                     decisions = await self._enforcer.take(plan, takes, scope, receiving)
                     if plan.holds:
-                        held = tuple(decisions)
+                        held = [each for each in decisions if InFlight in [type(one.quota) for one in each.charges]]
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
@@ -213,7 +214,8 @@ class RateLimitMiddleware:
         finally:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
-                limits.release()
+                if limits.held:
+                    limits.release()
 
     def _table_of(self, options: Options) -> RuleTable:
         overrides = watch_of(self._store).live
