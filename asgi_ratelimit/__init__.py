@@ -14,7 +14,8 @@ from .inbound.penalties import Blocks, Penalty
 from .inbound.refusals import limited_responses
 from .inbound.rules import Rule
 from .keys import client_ip
-from .limiter import Limiter, SyncLimiter, Ticket
+from .limiter.limiter import Limiter, SyncLimiter
+from .limiter.tickets import Ticket
 from .outbound import AdaptiveTransport, PacedTransport, pace
 from .overrides import Change, Override, Overrides
 from .quota_text import explain, parse_quotas

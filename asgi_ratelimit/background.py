@@ -47,14 +47,16 @@ def _loop_of_store() -> asyncio.AbstractEventLoop:
 class ByLoop(dict[asyncio.AbstractEventLoop, T]):
     """What each event loop of asyncio has of its own, as loops cannot share connections.
 
-    Both methods raise ``ConfigurationError`` where no loop runs. They drop what closed event loops had.
+    Both methods raise ``ConfigurationError`` where no loop runs.
     """
 
     def of_running(self, make: Callable[[], T]) -> T:
-        """That of the running event loop, which is made at its first use."""
+        """That of the running event loop, which is made at its first use; what closed event loops had is dropped."""
         loop = _loop_of_store()
         if loop not in self:
-            self._drop_closed()
+            for each in list(self):  # another thread may add one meanwhile
+                if each.is_closed():
+                    self.pop(each, None)
             self[loop] = make()
         return self[loop]
 
@@ -63,12 +65,6 @@ class ByLoop(dict[asyncio.AbstractEventLoop, T]):
         own: Any = self.pop(_loop_of_store(), None)
         if own is not None:
             await own.aclose()
-        self._drop_closed()
-
-    def _drop_closed(self) -> None:
-        for loop in list(self):  # another thread may add one meanwhile
-            if loop.is_closed():
-                self.pop(loop, None)
 
 
 _under_way: dict[asyncio.Future[Any], int] = {}

@@ -13,7 +13,9 @@ from decimal import Decimal
 from numbers import Real
 from typing import Literal, TypeAlias
 
-from .algorithms import NEVER, Booked, State, available, pack, place_of, read, reset_us, wait
+from .algorithms import NEVER, Booked
+from .algorithms.packing import pack, read
+from .algorithms.take import State, available, place_of, reset_us, wait
 from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError, checked_flag
 from .quotas import LEAST, MAX_UNITS, SECOND_US, InFlight, Quota, require_few
@@ -399,6 +401,11 @@ def _settlements(decision: Decision, actual: Sequence[float | None]) -> list[Set
         for charge, state, units in zip(take.charges, decision.stored, actual)
         if units is not None and charge.cost
     ]
+
+
+def lease_settlement(charge: Charge, lease: float, actual: float) -> Settlement:
+    """How to end or renew a lease of ``InFlight``; it may be sent any number of times, and is not remembered."""
+    return Settlement(charge, Booked(0.0, lease, lease, 1.0), actual, 0)
 
 
 def undoing(decision: Decision) -> list[Settlement]:

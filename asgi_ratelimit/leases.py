@@ -11,7 +11,7 @@ import asyncio
 import math
 from asyncio import _get_running_loop
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,12 +19,12 @@ from random import random
 from typing import TypeAlias, cast
 from weakref import ref
 
-from .algorithms import Booked, InFlightState, State, place_of
-from .algorithms.in_flight import HOLDS, LOOK_US, WAITS
+from .algorithms.in_flight import HOLDS, LOOK_US, WAITS, InFlightState, has_place
+from .algorithms.take import State, place_of
 from .background import Repeating, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us
-from .decision import Charge, Decision, Settlement, Take, is_outage, undoing
+from .decision import Charge, Decision, Settlement, Take, is_outage, lease_settlement, undoing
 from .errors import StoreError
 from .quotas import LEASE_US, SECOND_US, InFlight
 from .stores import ByStore, Store, settle_all
@@ -37,28 +37,22 @@ RENEWED_EVERY = 10.0
 TRIED_EVERY = 1.0
 """Seconds between two renewals while the store does not answer."""
 
+YOUNG_US = 5_000_000.0
+"""A lease that was held for less is not renewed yet: most requests end before, and their leases with them."""
+
 Lease: TypeAlias = tuple[str, float]
 """A bucket, and the id of a lease there."""
 
 
 def leases_in(decision: Decision) -> dict[Lease, Charge]:
-    """The leases that a decision has taken, and their charges."""
-    if not (decision.allowed and decision.id):
+    """The leases that a decision has taken, and their charges; not one that waits in this process, in an outage."""
+    if not (decision.allowed and decision.id) or (decision.degraded and decision.wait_us):
         return {}
     return {
-        (charge.bucket, place_of(charge.quota, state)): charge
+        (charge.bucket, state.leases[-1][0]): charge
         for charge, state in zip(decision.take.charges, decision.stored)
-        if type(charge.quota) is InFlight and charge.cost
+        if type(state) is InFlightState and charge.cost
     }
-
-
-def _renewal(lease: Lease, charge: Charge, units: float) -> Settlement:
-    """As it may be sent any number of times, the store remembers none of it."""
-    return Settlement(charge, Booked(0.0, lease[1], lease[1], 1.0), 1.0 + units, 0)
-
-
-def _return(lease: Lease, charge: Charge) -> Settlement:
-    return Settlement(charge, Booked(0.0, lease[1], lease[1], 1.0), 0.0, 0)
 
 
 class Leases(Repeating):
@@ -74,77 +68,100 @@ class Leases(Repeating):
 
     def reset(self) -> None:
         """Start afresh in a forked child."""
-        # The charges of what is held or waits, and the units of their renewals; until when what has ended may hold.
-        self._held: dict[Lease, tuple[Charge, float]] = {}
+        # The charges of what is held or waits, as what they are renewed, and since when they are held.
+        self._held: dict[Lease, tuple[Charge, float, float]] = {}
+        # The charges of what has ended, as far as the store may not know it, and when their leases end by themselves.
         self._ended: dict[Lease, tuple[Charge, float]] = {}
-        self._is_used = False
+        # Whether anything was held since the last run; whether that failed, or would if an outage has begun since.
+        self._is_used = self._is_failing = False
         super().reset()
 
-    def hold(self, decision: Decision, units: float = HOLDS) -> None:
-        """Renew the leases of a decision from now on; those of a caller that waits for a place have other ``units``."""
+    def hold(self, decision: Decision, actual: float = HOLDS) -> None:
+        """Renew the leases of a decision from now on, as those of a caller that holds, or that waits for a place."""
         for lease, charge in leases_in(decision).items():
-            self._held[lease] = charge, units
+            self._held[lease] = charge, actual, monotonic_us()
             self._is_used = True
-        if self._is_used and not self.is_running:
+        if not self._is_used:
+            return
+        if not self.is_running:
             self.start()
+        elif decision.degraded and not self._is_failing:  # what is held is put into the store as soon as it is back
+            self._is_failing = True
+            background_loop.loop().call_soon_threadsafe(self._begin)
 
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
-        if not any(lease in self._held for lease in leases_in(decision)):
+        ended = self._end_those_of(decision)
+        if not ended:
             return
         if self._in_process:
-            run_in_place(self.give_back(decision))
+            run_in_place(self._return(ended))
         elif (loop := _get_running_loop()) is not None:
-            keep(self._owner(), loop.create_task(self.give_back(decision)))
+            keep(self._owner(), loop.create_task(self._return(ended)))
         else:
-            asyncio.run_coroutine_threadsafe(self.give_back(decision), background_loop.loop())
+            asyncio.run_coroutine_threadsafe(self._return(ended), background_loop.loop())
 
-    async def give_back(self, decision: Decision, *, is_undone: bool = False) -> None:
-        """The same for who waits for it, or the whole decision, if ``is_undone``: it was not used.
+    async def give_back(self, decision: Decision) -> None:
+        """The same for who waits until they are back, or until the store does not answer."""
+        await self._return(self._end_those_of(decision))
 
-        What the store does not answer to is sent again until its lease has ended.
-        """
+    async def undo(self, decision: Decision) -> None:
+        """Give all of a decision back that nobody has used: its places, and the units of its other charges."""
+        ended = self._end_those_of(decision)
+        await self._return(ended)
+        with suppress(StoreError):
+            others = [each for each in undoing(decision) if (each.charge.bucket, each.booked.place) not in ended]
+            await settle_all(cast("Store", self._owner()), others, is_unused=True)
+
+    def _end_those_of(self, decision: Decision) -> dict[Lease, Charge]:
+        """The leases of a decision that are held, or wait, which they do no longer."""
         ended = {lease: charge for lease, charge in leases_in(decision).items() if self._held.pop(lease, None)}
         for lease, charge in ended.items():
             self._ended[lease] = charge, monotonic_us() + LEASE_US
-        settlements = [_return(lease, charge) for lease, charge in ended.items()]
-        if is_undone:
-            settlements += [each for each in undoing(decision) if (each.charge.bucket, each.booked.place) not in ended]
-        store = self._owner()
+        return ended
+
+    async def _return(self, ended: Mapping[Lease, Charge]) -> None:
+        """Give leases back to the store; what it does not answer to is sent again until its lease has ended."""
         with suppress(StoreError):
-            await settle_all(store, settlements, is_unused=is_undone)
+            await settle_all(
+                cast("Store", self._owner()),
+                [lease_settlement(charge, lease[1], 0.0) for lease, charge in ended.items()],
+            )
             for lease in ended:
                 self._ended.pop(lease, None)
 
     def held_of(self, bucket: str) -> list[Settlement]:
         """The renewals of what is held of a bucket."""
-        held = list(self._held.items())
-        return [_renewal(lease, *each) for lease, each in held if lease[0] == bucket and each[1] == HOLDS]
+        return [lease_settlement(each[0], lease, each[1]) for (of, lease), each in self._all_held() if of == bucket]
+
+    def first_waiting(self, bucket: str) -> float:
+        """The first lease of a bucket that waits here; infinity if there is none."""
+        waiting = [lease for (of, lease), each in list(self._held.items()) if of == bucket and each[1] == WAITS]
+        return min(waiting, default=math.inf)
 
     def held_by_name(self) -> Counter[str]:
         """How many places this process holds of each limit, by its name."""
-        return Counter([charge.name or DEFAULT_NAME for charge, units in list(self._held.values()) if units == HOLDS])
+        return Counter([charge.name or DEFAULT_NAME for _, (charge, _, _) in self._all_held()])
+
+    def _all_held(self) -> list[tuple[Lease, tuple[Charge, float, float]]]:
+        return [each for each in list(self._held.items()) if each[1][1] == HOLDS]
 
     async def run(self) -> float:
-        """Renew all leases, and give back what has ended meanwhile; end after a while without any."""
-        store, renewed, now_us = self._owner(), dict(self._held), monotonic_us()
-        for lease, (_, until_us) in list(self._ended.items()):
-            if until_us <= now_us:
-                self._ended.pop(lease, None)
-        ended = dict(self._ended)
-        settlements = [_renewal(lease, *each) for lease, each in renewed.items()]
-        settlements += [_return(lease, charge) for lease, (charge, _) in ended.items()]
-        is_used, self._is_used = self._is_used or bool(settlements), False
-        try:
-            await settle_all(store, settlements)
-        except StoreError:
-            return TRIED_EVERY
-        for lease in ended:
+        """Renew all leases, and give back what the store did not take back; end after a while without any."""
+        store, now_us = cast("Store", self._owner()), monotonic_us()
+        since_us = math.inf if self._is_failing else now_us - YOUNG_US
+        renewed = {lease: each for lease, each in list(self._held.items()) if each[2] <= since_us}
+        for lease in [lease for lease, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
             self._ended.pop(lease, None)
-        late = {lease: each for lease, each in renewed.items() if lease not in self._held}
-        for lease, (charge, _) in late.items():  # it was given back while its renewal was under way
-            self._ended[lease] = charge, monotonic_us() + LEASE_US
-        return 0.0 if late else RENEWED_EVERY if is_used else math.inf
+        is_used, self._is_used = self._is_used or bool(self._held or self._ended), False
+        self._is_failing = True
+        with suppress(StoreError):
+            await settle_all(store, [lease_settlement(each[0], lease, each[1]) for (_, lease), each in renewed.items()])
+            self._is_failing = False
+        for lease in renewed.keys() - self._held.keys():  # given back while the renewal was under way
+            self._ended[lease] = renewed[lease][0], now_us + LEASE_US
+        await self._return({lease: charge for lease, (charge, _) in list(self._ended.items())})
+        return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 
     async def _go_on(self) -> None:
         """Begin again if something is held, which may have been while the last run came to its end."""
@@ -205,7 +222,7 @@ class PlaceWaiter(SlotWaiter):
                 parts.append((yield from self.wait(replace(take, charges=rates), deadline_us=deadline_us)))
         except INTERRUPTED:
             for part in parts:
-                yield GiveBack(self.store, partial(leases.give_back, part, is_undone=True))
+                yield GiveBack(self.store, partial(leases.undo, part))
             raise
         return _joined(take, parts)
 
@@ -214,15 +231,16 @@ class PlaceWaiter(SlotWaiter):
 
         Raises ``PaceTimeout`` when the deadline is over.
         """
-        leases, turn, wake_up = leases_of(self.store), None, WakeUp(self.clock)
+        leases, turn, wake_up, is_new = leases_of(self.store), None, WakeUp(self.clock), True
         bucket, quota = take.charges[0].bucket, cast("InFlight", take.charges[0].quota)
         decision, state = yield from self._queued(take)
         try:
-            while not has_place(decision, state):
+            while not _has_place(decision, state):
                 if turn is None:
-                    turn = yield from self._turns.wait_and_enter(("place", bucket), self.clock, deadline_us)
+                    key, first = ("place", bucket), -_lease_of(decision)
+                    turn = yield from self._turns.wait_and_enter(key, self.clock, deadline_us, first)
                     self.units.add(wake_up, (bucket,))
-                elif self.now_us() < deadline_us:
+                if not is_new and self.now_us() < deadline_us:
                     with self.units.lock:
                         if wake_up.at_us == math.inf:  # no place has come back since it looked
                             wake_up.set(min(self.now_us() + LOOK_US * (1.0 + 1.5 * random()), deadline_us))
@@ -232,13 +250,18 @@ class PlaceWaiter(SlotWaiter):
                     raise too_late(take, replace(decision, take=refused), quota.retry_us)
                 wake_up.set(math.inf)
                 decision, state = yield from self._look(take, decision)
+                is_new = False
+                if leases.first_waiting(bucket) < _lease_of(decision):  # its answer came later than this one's
+                    self._turns.leave(turn)
+                    turn = None
         except INTERRUPTED:
-            yield GiveBack(self.store, partial(leases.give_back, decision, is_undone=True))
+            yield GiveBack(self.store, partial(leases.undo, decision))
             raise
         finally:
             self.units.discard(wake_up, (bucket,))
             if turn is not None:
                 self._turns.leave(turn)
+        decision = replace(decision, wait_us=0.0)
         leases.hold(decision)
         return decision
 
@@ -250,26 +273,33 @@ class PlaceWaiter(SlotWaiter):
 
     def _look(self, take: Take, decision: Decision) -> Flow[tuple[Decision, State]]:
         """Where a lease stands now; a new one if the store does not have it, as after an outage."""
-        for lease, charge in leases_in(decision).items() if not decision.degraded else ():
+        for lease, charge in leases_in(decision).items():
             with suppress(StoreError):
-                (settled,) = yield CallStore(self.store, self.store.settle((_renewal(lease, charge, WAITS),)))
+                (settled,) = yield CallStore(
+                    self.store, self.store.settle((lease_settlement(charge, lease[1], WAITS),))
+                )
                 if any(each == lease[1] for each, _ in settled.state.leases):
                     return decision, settled.state
-        yield GiveBack(self.store, partial(leases_of(self.store).give_back, decision, is_undone=True))
+        yield GiveBack(self.store, partial(leases_of(self.store).undo, decision))
         return (yield from self._queued(take))
 
 
-def has_place(decision: Decision, state: State) -> bool:
-    """Whether the lease of a decision on one place is among the first in the state of its bucket, which hold."""
-    if not decision.allowed or not isinstance(state, InFlightState):
+def _lease_of(decision: Decision) -> float:
+    """The lease of a decision on one place; without one, it is behind all others."""
+    return min([lease for _, lease in leases_in(decision)], default=math.inf)
+
+
+def _has_place(decision: Decision, state: State) -> bool:
+    """Whether the lease of a decision on one place holds it, by the state of its bucket; without id, none is needed."""
+    if not (decision.allowed and decision.id):
         return decision.allowed
-    quota = decision.take.charges[0].quota
-    first = state.leases[: int(quota.limit)]
-    return not decision.id or place_of(quota, decision.stored[0]) in [lease for lease, _ in first]
+    (quota,), (stored,) = [charge.quota for charge in decision.take.charges], decision.stored
+    return has_place(cast("InFlight", quota), cast("InFlightState", state), place_of(quota, stored))
 
 
 def _joined(take: Take, parts: Sequence[Decision]) -> Decision:
-    """One decision of the decisions on the parts of a take: its time and its id are those of the last one."""
-    stored = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
-    degraded = any(each.degraded for each in parts)
-    return replace(parts[-1], take=take, stored=[stored[each.bucket] for each in take.charges], degraded=degraded)
+    """One decision of the decisions on the parts of a take: its id is that of the last one, and its time its slot."""
+    by_bucket = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
+    stored, degraded = [by_bucket[each.bucket] for each in take.charges], any(each.degraded for each in parts)
+    now_us = parts[-1].now_us + parts[-1].wait_us
+    return replace(parts[-1], take=take, stored=stored, now_us=now_us, wait_us=0.0, degraded=degraded)

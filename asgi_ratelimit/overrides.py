@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, Self, TypeAlias
 from weakref import WeakSet
 
-from .algorithms import unused
+from .algorithms.take import unused
 from .background import EVERY, BesideStore
 from .clock import SystemClock
 from .decision import Decision, Take

@@ -148,10 +148,9 @@ def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[
     if not quotas:
         raise QuotaError(f"at least one quota is needed, not {quota!r}: {EXAMPLES}")
     require_few(sum([each.weight for each in quotas]))
-    names = [each.name for each in quotas]
     for each in reversed(quotas):
         is_reserved, name = each.name in RESERVED_NAMES, each.name
-        if is_reserved or names.count(name) > 1:
+        if is_reserved or sum([other.name == name for other in quotas]) > 1:
             problem = f"the name {name!r} of a quota is reserved" if is_reserved else f"two quotas are named {name!r}"
             raise ConfigurationError(f"{problem}: {replace(each, name=f'my-{name}'[:64])!r}")
     return quotas

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from zlib import crc32
@@ -162,6 +163,12 @@ Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow | InFlight
 
 KINDS = (TokenBucket, FixedWindow, RollingWindow, InFlight)
 """The classes of quotas."""
+
+
+def has_places(quotas: Iterable[Quota]) -> bool:
+    """Whether requests hold a place of any of these quotas until they end."""
+    return any(type(quota) is InFlight for quota in quotas)
+
 
 LEASE_US = 30.0 * SECOND_US
 """The length of a lease, which stands for the period of ``InFlight``."""

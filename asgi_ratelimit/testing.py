@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from .buckets import DEFAULT_NAME
 from .errors import ConfigurationError
 from .inbound.dependency import app_stores
-from .limiter import Limiter
+from .limiter.limiter import Limiter
 from .quota_text import QuotaLike
 from .stores import MemoryStore
 

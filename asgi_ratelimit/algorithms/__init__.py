@@ -9,53 +9,28 @@ Times are whole microseconds as floats, and units are floats. A state is a ``Nam
 is never changed. Every kind is a queue: slots are booked in order, so what fits at one moment fits at any later one.
 """
 
-from .common import NEVER, NEVER_US, Booked
-from .fixed_window import FixedWindowState
-from .in_flight import InFlightState
-from .packing import is_ahead, pack, read, read_own, stamp_of, used_units
-from .rolling_window import RollingWindowState
-from .take import (
-    ALGORITHMS,
-    State,
-    available,
-    booked_ahead,
-    decide,
-    in_use,
-    most_at_once,
-    place_of,
-    reset_us,
-    settle,
-    taken_now,
-    unused,
-    wait,
-)
-from .token_bucket import TokenBucketState
+from __future__ import annotations
 
-__all__ = [
-    "ALGORITHMS",
-    "NEVER",
-    "NEVER_US",
-    "Booked",
-    "FixedWindowState",
-    "InFlightState",
-    "RollingWindowState",
-    "State",
-    "TokenBucketState",
-    "available",
-    "booked_ahead",
-    "decide",
-    "in_use",
-    "is_ahead",
-    "most_at_once",
-    "pack",
-    "place_of",
-    "read",
-    "read_own",
-    "reset_us",
-    "settle",
-    "stamp_of",
-    "taken_now",
-    "unused",
-    "used_units",
-    "wait",
-]
+import math
+from typing import Final, NamedTuple
+
+NEVER: Final = math.inf
+
+NEVER_US: Final = 2.0**52
+"""A wait this long (142 years) or longer is never: beyond it, a double no longer holds every microsecond."""
+
+FITS_US: Final = 2e-4
+"""What fits after less than this part of a microsecond fits now: it is the noise of doubles."""
+
+NOISE_US: Final = 1e-4
+"""What a wait may be above a whole number and still round down to it. Less than ``FITS_US``, so that what is refused
+for a time fits when that time is over, however the doubles are rounded."""
+
+
+class Booked(NamedTuple):
+    """A charge of ``cost`` units for the time ``slot``; ``at`` and ``place`` are of when it was booked."""
+
+    at: float
+    slot: float
+    place: float
+    cost: float

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from ..quotas import FixedWindow
-from .common import NEVER, NEVER_US, Booked
+from . import NEVER, NEVER_US, Booked
 
 
 class FixedWindowState(NamedTuple):

@@ -2,7 +2,8 @@
 
 Leases stand in the order in which they came, each with an id and an end. The first ``limit`` of them hold a place, and
 those behind them wait for one: they are the queue of all processes. A process renews its leases, so those of a process
-that was killed end by themselves. Whether a lease holds is read from its place among the others.
+that was killed end by themselves. Whether a lease holds is read from its place among the others; one that was renewed
+as it held does so wherever it stands, as after an outage.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..quotas import MAX_WAITING, InFlight
-from .common import Booked
+from . import Booked
 
 Lease = tuple[float, float]
 """The id of a lease, a whole number, and the time when it ends."""
@@ -18,8 +19,11 @@ Lease = tuple[float, float]
 LOOK_US = 100_000.0
 """The wait of a caller that waits for a place: nobody knows when it comes, so it looks again then."""
 
-HOLDS, WAITS = 1.0, 2.0
-"""The units of the debits that renew a lease: one that holds its place, and one that waits."""
+ENDS, HOLDS, WAITS = 0.0, 2.0, 3.0
+"""The actual costs that settle a lease, which was charged 1: it ends, or is renewed as it holds, or as it waits."""
+
+HELD_US = 0.5
+"""So much earlier does a lease end that was renewed as it held, which shows it: all other times are whole."""
 
 
 class InFlightState(NamedTuple):
@@ -64,7 +68,7 @@ def take(
             return None, max_wait + quota.retry_us
         wait = min_wait or min(max_wait, LOOK_US)
     lease = max(now, leases[-1][0] + 1.0) if leases else now
-    return InFlightState(now, (*leases, (lease, now + wait + quota.period_us))), wait
+    return InFlightState(now, (*leases, (lease, now + min_wait + quota.period_us))), wait
 
 
 def place_of(quota: InFlight, state: InFlightState) -> float:
@@ -80,14 +84,21 @@ def give_back(quota: InFlight, state: InFlightState, now: float, charge: Booked,
 def debit(quota: InFlight, state: InFlightState, now: float, slot: float, units: float) -> InFlightState:
     """The state in which the lease of this id, ``slot``, begins anew.
 
-    One that holds goes back to its place if the state has lost it; one that waits, whose ``units`` are more, does not:
-    others may hold by now.
+    One that holds goes back to its place if the state has lost it; one that waits, by more ``units``, does not: others
+    may hold by now.
     """
     leases = living(state, now)
     others = [each for each in leases if each[0] != slot]
-    if len(others) == len(leases) and (units > HOLDS or len(others) >= quota.limit + MAX_WAITING):
+    if len(others) == len(leases) and (units > 1.0 or len(others) >= quota.limit + MAX_WAITING):
         return state
-    return InFlightState(now, tuple(sorted([*others, (slot, now + quota.period_us)])))
+    end = now + quota.period_us - (HELD_US if units == 1.0 else 0.0)
+    return InFlightState(now, tuple(sorted([*others, (slot, end)])))
+
+
+def has_place(quota: InFlight, state: InFlightState, lease: float) -> bool:
+    """Whether a lease holds a place: whether fewer than the limit stand before it, or hold for certain."""
+    leases = [each for each, end in state.leases if each < lease or (each > lease and end % 1.0)]
+    return len(leases) < quota.limit
 
 
 def available(quota: InFlight, state: InFlightState, now: float) -> tuple[int, float]:

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from ..quotas import RollingWindow
-from .common import NEVER, NEVER_US, Booked
+from . import NEVER, NEVER_US, Booked
 
 Part = tuple[float, float]
 """The number of a part since the Unix epoch, and its units."""

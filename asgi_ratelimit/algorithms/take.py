@@ -10,8 +10,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
 from ..quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
-from . import fixed_window, in_flight, rolling_window, token_bucket
-from .common import NEVER, Booked
+from . import NEVER, Booked, fixed_window, in_flight, rolling_window, token_bucket
 
 State: TypeAlias = (
     token_bucket.TokenBucketState

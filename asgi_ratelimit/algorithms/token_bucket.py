@@ -15,7 +15,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ..quotas import TokenBucket
-from .common import FITS_US, NEVER, NEVER_US, NOISE_US, Booked
+from . import FITS_US, NEVER, NEVER_US, NOISE_US, Booked
 
 
 class TokenBucketState(NamedTuple):

@@ -24,7 +24,7 @@ from ..inbound.plan import SCOPE_KEY
 from ..inbound.user_functions import require_function
 from ..keys.base import called
 from ..keys.client_ip import address_key
-from ..limiter import Limiter
+from ..limiter.limiter import Limiter
 from ..logs import FailureLog
 from ..overrides import checked_by
 from ..stores import MemoryStore, Store

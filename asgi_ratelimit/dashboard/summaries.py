@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..algorithms import State, decide, most_at_once, unused
+from ..algorithms.take import State, decide, most_at_once, unused
 from ..buckets import key_in
 from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
 from ..quotas import SECOND_US, Quota

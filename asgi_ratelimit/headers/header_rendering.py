@@ -17,7 +17,7 @@ from hashlib import blake2b
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
 
-from ..algorithms import ALGORITHMS
+from ..algorithms.take import ALGORITHMS
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, tightness
 from ..errors import ConfigurationError, shows_use

@@ -29,6 +29,7 @@ from ..keys.client_ip import address_key
 from ..logs import warn_of_many
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
+from ..quotas import has_places
 from ..stores import MemoryStore, Store, as_store
 from ..stores.base import register
 from .delays import receiving_of
@@ -175,8 +176,6 @@ class RateLimit:
         key, plan = self._plans.get(enforcer, (None, None))
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer)
-        if plan.holds and limits.server_send is None:
-            raise ConfigurationError(f"{self!r} needs the end of the answer: {_IN_FLIGHT}")
         try:
             planned = [] if limits.is_exempt else plan.evaluate(scope)
             takes = planned if isinstance(planned, list) else await planned
@@ -185,6 +184,8 @@ class RateLimit:
             raise RateLimited(limits, None).with_handler(scope) from error
         if not takes:
             return None
+        if plan.holds and limits.server_send is None and has_places([each.quota for each in takes[0].charges]):
+            raise ConfigurationError(f"{self!r} needs the end of the answer: {_IN_FLIGHT}")
         receiving = receiving_of(connection) if plan.may_wait else None
         try:
             decisions = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)

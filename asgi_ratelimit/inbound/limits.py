@@ -17,12 +17,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
-from ..algorithms import State
+from ..algorithms.take import State
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, rates_of, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..leases import leases_of
-from ..limiter import must_await
+from ..limiter.limiter import must_await
 from ..logs import warn_once
 from ..overrides import watch_of
 from ..quotas import InFlight

@@ -15,7 +15,7 @@ from ..headers.header_rendering import DialectName, HeaderOptions
 from ..keys import KeyFunction, client_ip
 from ..keys.client_ip import address_key
 from ..keys.path_patterns import normalised, readings, route_path
-from ..limiter import checked_name
+from ..limiter.charges import checked_name
 from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from .delays import MAX_WAITING

@@ -18,10 +18,10 @@ from ..errors import ConfigurationError, checked_flag, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import compile_rule_path
-from ..limiter import checked_name
+from ..limiter.charges import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
-from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota
+from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota, has_places
 from . import user_functions
 from .penalties import BLOCK, Penalty, checked_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
@@ -140,7 +140,7 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
 
 
 # The options of a rule that it has as they are written, where they are
-_AS_WRITTEN = ("cost", "max_delay", "on_error", "on_limited", "retry_after", "settle", "shadow")
+_AS_WRITTEN = ("cost", "max_delay", "on_error", "on_limited", "retry_after", "settle")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -198,7 +198,7 @@ class CompiledRule:
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
         self.settles_by_bytes = self.settle is not None and user_functions.takes_bytes(self.settle)
-        self.may_hold = callable(self.quota) or any(isinstance(quota, InFlight) for quota in self.quota)
+        self.may_hold = callable(self.quota) or has_places(self.quota)
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ class CompiledRule:
         """Quotas whose requests in flight tell who is refused to come back after this rule's ``retry_after``."""
         if self.retry_after is None:
             return quotas
-        if not any(isinstance(quota, InFlight) for quota in quotas):
+        if not has_places(quotas):
             problem = f"retry_after={self.retry_after!r} is for a quota of requests at once; a rate knows its own"
             raise ConfigurationError(f'{problem}: Rule("/export", "5 at once", retry_after=10)')
         each = [replace(q, retry_after=self.retry_after) if isinstance(q, InFlight) else q for q in quotas]
@@ -311,6 +311,7 @@ class CompiledRule:
                 is_final=(checked_flag("only", rule.only) or rule.quota is None) and not rule.shadow,
                 messages=() if rule.messages is None else _rates(rule.messages),
                 instead=instead,
+                shadow=rule.shadow,
                 **{each: value for each in _AS_WRITTEN if (value := getattr(rule, each)) is not None},
             )
         except ValueError as error:
@@ -321,7 +322,7 @@ class CompiledRule:
 def _rates(messages: QuotaLike) -> tuple[Quota, ...]:
     """The quotas of messages; ``ConfigurationError`` for one of requests in flight."""
     quotas = as_quotas(messages)
-    if any(isinstance(quota, InFlight) for quota in quotas):
+    if has_places(quotas):
         raise ConfigurationError(f'messages have a rate, and are never at once, not {messages!r}: messages="20/s"')
     return quotas
 

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..algorithms import State
+from ..algorithms.take import State
 from ..decision import Decision, Take, checked_actual, undoing
 from ..errors import StoreError
 from ..stores import Store, settle, settle_all

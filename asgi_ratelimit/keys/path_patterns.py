@@ -1,9 +1,11 @@
 """Path patterns in Starlette's own syntax, matched in linear time, and the part of a path that they apply to.
 
-Clients choose the paths, which may have any length, so no pattern may take time that grows faster than the path.
-A wildcard is *floating* if its end is not determined by its start, as ``{a}`` in ``/{a}-{b}``: it has to be tried with
-several ends. Each further wildcard then runs from each of these ends. It is harmless only if the text between them has
-a character at which it stops, such as ``/``, because then no two of these runs overlap.
+Clients choose the paths, which may have any length, so no pattern may take time that grows faster than the path. Of
+several wildcards in a segment, each has as little as possible, and gives nothing back: where a path matches in some
+way, it matches in this. Any other wildcard is *floating* if its end is not determined by its start, as ``{a:path}`` in
+``/{a:path}-{b}``: it has to be tried with several ends. Each further wildcard then runs from each of these ends. It is
+harmless only if the text between them has a character at which it stops, such as ``/``, because then no two of these
+runs overlap.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ _SEGMENT, _REST, _INT, _FLOAT = "[^/]+", ".*", "[0-9]+", r"[0-9]+(\.[0-9]+)?"
 _UUID = "[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
 _CHARACTERS = {_SEGMENT: "[^/]", _REST: r"[\s\S]", _INT: "[0-9]", _FLOAT: "[0-9.]"}
 """The characters of a wildcard of each kind. A kind of the app's own counts as a part of a segment."""
+
+
+_SHARED = re.compile(r"\(\?P<\w+>\[\^/\]\+\)((?:\\.|[^/()\\])*)(?=\(\?P<\w+>\[\^/\]\+\))")
+"""A wildcard of a segment and the text between it and the next one, in the pattern of a path."""
 
 
 def route_path(scope: Scope) -> str:
@@ -99,7 +105,8 @@ def compile_rule_path(path: str, root: str = "") -> tuple[re.Pattern[str], Conve
         prefix, path = f"(?:{re.escape(root)})?", path.removeprefix(root)
         below, _ = compile_path(path)
         pattern = re.compile("^" + prefix + below.pattern.removeprefix("^"), re.DOTALL)
-    if _is_linear(path, convertors):
+    pattern = re.compile(_SHARED.sub(r"(?>[^/]+?\1)", pattern.pattern), re.DOTALL)
+    if _is_linear(re.sub(r"\{\w+\}[^/{}]*(?=\{\w+\})", "", path), convertors):
         rest = re.search(r"(?<!\^)/(\(\?P<\w+>\.\*\))\$$", pattern.pattern)  # the folder itself is in it, too
         if rest is not None:
             pattern = re.compile(f"{pattern.pattern[: rest.start()]}(?:/{rest[1]})?$", re.DOTALL)

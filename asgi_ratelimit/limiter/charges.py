@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from ..errors import ConfigurationError
 from ..logs import FailureLog
 from ..overrides import ReadQuotas, limit_text, named_quotas, not_applied, quotas_under, watch_of
 from ..quota_text import as_text
-from ..quotas import InFlight, Quota
+from ..quotas import InFlight, Quota, has_places
 from ..stores import Store
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
@@ -88,11 +88,6 @@ class LiveQuotas:
                 text = f'"{as_text(quotas)}" is no override for {self._name!r}, whose calls hold no places: "10/minute"'
                 raise ConfigurationError(text)
             self.quotas = quotas
-
-
-def has_places(quotas: Iterable[Quota]) -> bool:
-    """Whether calls hold a place of any of these quotas until they end."""
-    return any(type(quota) is InFlight for quota in quotas)
 
 
 def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:

@@ -21,22 +21,12 @@ from ..hooks import Event, Hook, Hooks
 from ..leases import PlaceWaiter
 from ..overrides import OFF, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas, as_text
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, Quota, has_places
 from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
-from .charges import (
-    Cost,
-    Key,
-    LiveQuotas,
-    charged_units,
-    checked_decision,
-    checked_name,
-    has_places,
-    need_one_key,
-    settled_units,
-)
+from .charges import Cost, Key, LiveQuotas, charged_units, checked_decision, checked_name, need_one_key, settled_units
 from .spending import Holding, Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 

@@ -9,7 +9,7 @@ from functools import partial
 from random import random
 from typing import TypeAlias
 
-from ..algorithms import booked_ahead
+from ..algorithms.take import booked_ahead
 from ..decision import Decision, Take, is_outage
 from ..hooks import Hooks
 from ..leases import PlaceWaiter, leases_of

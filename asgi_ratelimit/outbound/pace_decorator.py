@@ -16,7 +16,8 @@ from ..background import ByLoop
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError, shows_use
 from ..hooks import Hook
-from ..limiter import Cost, Key, Limiter, UnownedLimiter
+from ..limiter.charges import Cost, Key
+from ..limiter.limiter import Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, InFlight, Quota, RollingWindow, TokenBucket
 from ..stores import Store

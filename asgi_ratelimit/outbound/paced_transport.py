@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import shows_use
 from ..hooks import Hook
-from ..limiter import UnownedLimiter
+from ..limiter.limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..waiting.drivers import Flow

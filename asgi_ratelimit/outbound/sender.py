@@ -7,7 +7,7 @@ from typing import Any
 
 from ..decision import Charge, Condition, Decision, Take, without
 from ..leases import PlaceWaiter, leases_of
-from ..limiter import Limiter
+from ..limiter.limiter import Limiter
 from ..limiter.spending import SpendWaiter
 from ..quotas import SECOND_US, InFlight
 from ..stores import settle

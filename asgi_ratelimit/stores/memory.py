@@ -9,7 +9,8 @@ from itertools import count, islice
 from random import getrandbits
 from typing import TypeVar
 
-from ..algorithms import State, available, decide, is_ahead, most_at_once, pack, read_own, reset_us, settle, stamp_of
+from ..algorithms.packing import is_ahead, pack, read_own, stamp_of
+from ..algorithms.take import State, available, decide, most_at_once, reset_us, settle
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
 from ..errors import ConfigurationError, shows_use

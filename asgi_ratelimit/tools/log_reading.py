@@ -160,25 +160,16 @@ def _reads(read: Callable[[str], Any], line: str) -> bool:
 def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
     """What is wrong with a log whose first lines are unreadable, and what to do with one of a usual kind."""
     sample = next((line for line in first if line.strip()), "")
-    hint = ""
+    hint = "what syslog, kubectl and docker put before the line of a server is cut with sed: docs/what-if.md#logs"
     if "\0" in sample or "\ufffd" in sample:
         hint = "it is not text in UTF-8, or compressed otherwise than with gzip: decompress it, and read it as -"
     elif any(_WITHOUT_TIME.search(line) for line in first):
         hint = "uvicorn logs no times, but docker logs -t and a format with %(asctime)s do: docs/what-if.md#logs"
     elif sample.lstrip() in ("[", "{") or sample.startswith("[{"):
         hint = f"each line has to be an object of JSON: jq -c '{'.[]' if sample.lstrip()[0] == '[' else '.'}'"
-    for count in range(1, 9):
-        words = f"([^ ]+ +){{{count}}}"
-        prefix = re.match(words, sample)
-        if prefix and any(_reads(read, sample[prefix.end() :]) for read in (*formats.FORMATS, formats.object_in)):
-            hint = (
-                f"{prefix[0]!r} stands before the line of the server, as syslog, kubectl and docker put it there: "
-                f"sed -E 's/^{words}//' access.log | asgi-ratelimit what-if - ..."
-            )
-            break
     return (
-        f"none of the first {len(first)} lines of {name} is a request, such as{_EXAMPLES}\nbut {problem or repr('')}"
-        + (hint and f"\n{hint}")
+        f"none of the first {len(first)} lines of {name} is a request, such as{_EXAMPLES}\n"
+        f"but {problem or repr('')}\n{hint}"
     )
 
 

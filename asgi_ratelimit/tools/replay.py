@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
-from ..algorithms import taken_now
+from ..algorithms.take import taken_now
 from ..decision import Decision
 from ..errors import ConfigurationError, QuotaError
 from ..inbound.config import LimitsFile

@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, get_ident
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
@@ -149,12 +149,13 @@ class WakeUp:
     A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
     """
 
-    __slots__ = ("__weakref__", "_changed", "_clock", "_now", "_sleeping", "_timer", "at_us", "loop")
+    __slots__ = ("__weakref__", "_changed", "_clock", "_now", "_sleeping", "_thread", "_timer", "at_us", "loop")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self._clock = clock
         self._now = time_of(clock)
+        self._thread = get_ident()
         # The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep.
         self.loop: Any = asyncio._get_running_loop()
         self._sleeping: asyncio.Future[None] | None = None
@@ -167,11 +168,12 @@ class WakeUp:
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()
-        elif self._sleeping is not None and asyncio._get_running_loop() is self.loop:
-            self._look()
-        elif self._sleeping is not None:  # else it checks the time before it sleeps
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any longer
-                self.loop.call_soon_threadsafe(self._look)
+        elif self._sleeping is not None and not self.loop.is_closed():  # else it checks the time before it sleeps
+            if get_ident() == self._thread:
+                self._look()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop was closed just now, so nobody waits any longer
+                    self.loop.call_soon_threadsafe(self._look)
 
     @property
     def is_dead(self) -> bool:
@@ -182,10 +184,9 @@ class WakeUp:
         """Sleep, with a timer only if a time is set."""
         try:
             while self._now() < self.at_us:
-                sleeping = self._sleeping = self.loop.create_future()
-                if self.at_us < math.inf:
-                    self._look()
-                await sleeping
+                self._sleeping = self.loop.create_future()
+                self._look()
+                await self._sleeping
         finally:
             self._sleeping = None
             if self._timer is not None:
@@ -195,7 +196,6 @@ class WakeUp:
         """Set the timer of a sleeping task, which looks at the time itself when it rings."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         left_us = self.at_us - self._now()
         if left_us <= 0.0:
             self._ring()

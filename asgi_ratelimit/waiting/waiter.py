@@ -20,7 +20,8 @@ from threading import RLock
 from typing import Any, cast
 from weakref import WeakSet
 
-from ..algorithms import ALGORITHMS, State, TokenBucketState, decide, unused, wait
+from ..algorithms.take import ALGORITHMS, State, decide, unused, wait
+from ..algorithms.token_bucket import TokenBucketState
 from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, monotonic_us, time_of

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from asgi_ratelimit.algorithms import NEVER, State, available, decide, most_at_once, unused
+from asgi_ratelimit.algorithms import NEVER
+from asgi_ratelimit.algorithms.take import State, available, decide, most_at_once, unused
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.algorithms.charged import Charged
 from tests.support.examples import up_to

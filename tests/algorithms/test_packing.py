@@ -10,21 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import (
-    FixedWindowState,
-    RollingWindowState,
-    State,
-    TokenBucketState,
-    available,
-    decide,
-    is_ahead,
-    pack,
-    read,
-    reset_us,
-    stamp_of,
-    unused,
-    used_units,
-)
+from asgi_ratelimit.algorithms.fixed_window import FixedWindowState
+from asgi_ratelimit.algorithms.packing import is_ahead, pack, read, stamp_of, used_units
+from asgi_ratelimit.algorithms.rolling_window import RollingWindowState
+from asgi_ratelimit.algorithms.take import State, available, decide, reset_us, unused
+from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
 from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.support.strategies import quotas

@@ -10,7 +10,7 @@ import pytest
 
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy

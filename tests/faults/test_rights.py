@@ -8,7 +8,7 @@ import pytest
 from redis.crc import key_slot
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from tests.support.redis_cluster import RedisCluster, asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import TokenBucketState
+from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.headers import parse
 from asgi_ratelimit.headers.header_rendering import LARGEST, Header, both, draft, legacy, names, policy, retry_after

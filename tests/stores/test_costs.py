@@ -10,7 +10,7 @@ import pytest
 
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.algorithms import InFlightState, place_of
+from asgi_ratelimit.algorithms.in_flight import InFlightState
+from asgi_ratelimit.algorithms.take import place_of
 from asgi_ratelimit.decision import Charge, Condition, Decision, Settlement, Take, booked_of
 from asgi_ratelimit.quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, settle

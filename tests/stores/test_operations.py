@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.limiter import Limiter, SyncLimiter, UnownedLimiter
+from asgi_ratelimit.limiter.limiter import Limiter, SyncLimiter, UnownedLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock

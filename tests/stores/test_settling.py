@@ -11,7 +11,7 @@ import pytest
 
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import Store, settle
 from asgi_ratelimit.testing import SteppedClock

@@ -15,7 +15,7 @@ from collections import Counter
 
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
 LIMIT = 50

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
 BUCKET = TokenBucket(10, burst=10)

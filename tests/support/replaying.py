@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asgi_ratelimit.algorithms import decide, unused
+from asgi_ratelimit.algorithms.take import decide, unused
 from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.quotas import Quota
 

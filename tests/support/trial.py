@@ -15,7 +15,7 @@ from typing import Any
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.background import background_loop
 from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer

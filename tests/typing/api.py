@@ -378,6 +378,8 @@ async def jobs(limiter: Limiter, plain: SyncLimiter) -> None:
     assert_type(await limiter.rate_limit("guild", operation="id"), Decision)
     assert_type(await limiter.pace("guild", operation="id"), Decision)
     assert_type(plain.reserve("guild", operation="id").operation, str | None)
+    async with limiter.hold("guild", max_delay=5) as held:
+        assert_type(held, Decision)
     async with limiter.spend("guild", 1, operation="id") as spent:
         spent.settle(2)
     await limiter.cancel(ticket)

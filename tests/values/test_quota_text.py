@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.errors import QuotaError
 from asgi_ratelimit.quota_text import as_quotas, explain, parse_quotas, readable
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 
 DAY = 86_400
 
@@ -25,6 +25,8 @@ DAY = 86_400
         ("10/s rolling", [RollingWindow(10, 1, 50)]),  # 60 parts of a second are not whole microseconds
         ("10/0.000007 s rolling", [RollingWindow(10, 0.000007, 7)]),
         ("10/minute rolling 12", [RollingWindow(10, 60, 12)]),
+        ("5 at once", [InFlight(5)]),
+        ("100/minute; 5 At Once", [TokenBucket(100, 60), InFlight(5)]),
         (
             "10/s burst 20; 1000/hour fixed; 5000/day rolling 24",
             [TokenBucket(10, 1, 20), FixedWindow(1000, 3600), RollingWindow(5000, DAY, 24)],
@@ -61,6 +63,9 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("", 0, "is missing"),
         ("-5/s", 0, "'-'"),
         ("10 per", 6, "a unit of time is missing"),
+        ("5 at 1ce", 5, "'1' is not \"once\""),
+        ("5 at", 4, '"once" is missing at its end'),
+        ("5 at once burst 2", 10, "'burst' is not expected here"),
         ("1e3/s", 1, "'e'"),
         ("²/s", 0, "'²'"),
         ("١٠/s", 0, "'١'"),
@@ -112,6 +117,7 @@ WORDS = [
     " rolling",
     " 12",
     " burst",
+    " at once",
     ";",
     "-",
     " x",
@@ -149,6 +155,7 @@ def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
             "5000/day rolling 24",
             "At most 5000 in any day, without exception; a unit may count for up to 3600 seconds longer than that.",
         ),
+        ("5 at once", "At most 5 at once, each of them until it ends."),
     ],
 )
 def test_a_quota_is_explained(quota: Quota | str, message: str) -> None:
@@ -161,9 +168,11 @@ def test_a_quota_is_explained(quota: Quota | str, message: str) -> None:
     [
         (TokenBucket(10, 60, name="login"), '"10/minute"'),
         (RollingWindow(5000, 86_400), '"5000/day rolling"'),
+        (InFlight(5), '"5 at once"'),
+        (InFlight(5, retry_after=3.0), "InFlight(limit=5, "),
         (TokenBucket(10, burst=20, burst_allowance_factor=0.5), "TokenBucket(limit=10, period=1.0, burst=20, "),
     ],
-    ids=["a name", "a window", "what no text says"],
+    ids=["a name", "a window", "in flight", "no text says when to try again", "what no text says"],
 )
 def test_a_quota_in_a_message(quota: Quota, shown: str) -> None:
     """It is shown as text, or as it is written in Python where a text cannot say it."""

@@ -15,7 +15,7 @@ import pytest
 
 from asgi_ratelimit.errors import ConfigurationError, QuotaError
 from asgi_ratelimit.quota_text import as_quotas, parse_quotas
-from asgi_ratelimit.quotas import MAX_PERIOD, MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import MAX_PERIOD, MAX_UNITS, FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 
 NO_UNITS = [0, -1, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1, 10**400, "10", b"10", None, True, [10], 1j]
 DAY = 86_400
@@ -26,6 +26,15 @@ def test_a_limit_is_a_finite_number_above_0(limit: Any) -> None:
     """Any other value raises, with the name of the argument and a valid example."""
     with pytest.raises(QuotaError, match=r"limit must be .*TokenBucket\("):
         TokenBucket(limit)
+
+
+@pytest.mark.parametrize("limit", [0, 1001, 2.5, "5", None, True], ids=repr)
+def test_so_many_at_once_are_a_whole_number(limit: Any) -> None:
+    """From 1 to 1000; and whoever is refused waits for some time."""
+    with pytest.raises(QuotaError, match=r"limit must be a whole number from 1 to 1000.*InFlight\(5\)"):
+        InFlight(limit)
+    with pytest.raises(QuotaError, match=r"retry_after must be seconds .*InFlight\(5\)"):
+        InFlight(5, retry_after=0)
 
 
 @pytest.mark.parametrize("burst", [b for b in NO_UNITS if b is not None], ids=repr)

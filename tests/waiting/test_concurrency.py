@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from asgi_ratelimit import Limiter, MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.queues import ConcurrencyLimit
@@ -72,4 +73,21 @@ def test_a_caller_on_a_closed_event_loop_holds_nobody_up(*, is_woken: bool | Non
     for place in left:
         limit.leave(place)
     assert run_sync(limit.wait_and_enter("key", SteppedClock(0), 1e6)) is None
+    held._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose
+
+
+def test_units_come_back_although_their_waiter_is_on_a_closed_event_loop() -> None:
+    """Whoever gives them back hears nothing of that loop."""
+    limiter, loop = Limiter("1/hour", store=MemoryStore()), asyncio.new_event_loop()
+    taken = loop.run_until_complete(limiter.rate_limit("key"))
+
+    async def spend() -> None:
+        async with limiter.spend("key", 1):
+            pass
+
+    held = loop.create_task(spend())
+    loop.run_until_complete(asyncio.sleep(0.001))
+    loop.close()
+    asyncio.run(limiter.refund(taken))
+    assert asyncio.run(limiter.peek("key")).allowed
     held._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose

@@ -12,7 +12,7 @@ import pytest
 
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock

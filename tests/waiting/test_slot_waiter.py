@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter import SyncLimiter
+from asgi_ratelimit.limiter.limiter import SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock

@@ -23,7 +23,7 @@ from ...background import reset_in_child
 from ...buckets import as_bytes, digest
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import RateLimitError, StoreError
-from ...limiter import Limiter
+from ...limiter.limiter import Limiter
 from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import reset, settle
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep

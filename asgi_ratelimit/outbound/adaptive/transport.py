@@ -9,14 +9,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ...algorithms import TokenBucketState
+from ...algorithms.token_bucket import TokenBucketState
 from ...clock import SystemClock
 from ...counts import MOST_ROWS, counts_of
 from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import ConfigurationError, shows_use
 from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, LimitChange
-from ...limiter import Limiter
+from ...limiter.limiter import Limiter
 from ...logs import FailureLog
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas

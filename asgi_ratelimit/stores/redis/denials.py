@@ -7,11 +7,10 @@ The cache gives up on a refusal after a second at the latest, so that a reset or
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from ...algorithms import decide
+from ...algorithms.take import decide
 from ...decision import Charge, Decision, Take
 from ...quotas import InFlight, Quota
 
@@ -32,7 +31,6 @@ class Denials:
         self.now_us = now_us
         self.by_bucket: OrderedDict[str, tuple[Decision, float]] = OrderedDict()
         """The refusals, and when their takes were sent."""
-        self._since_us = -math.inf
 
     def find(self, take: Take) -> Decision | None:
         """The refusal of ``take``, if it is certain without the store."""
@@ -52,19 +50,13 @@ class Denials:
         The store decided later than that, so its time as computed here is never behind, and nobody is refused for too
         long.
         """
-        if sent_us <= self._since_us or any(type(each.quota) is InFlight for each in decision.refusing):
+        if any(type(each.quota) is InFlight for each in decision.refusing):
             return  # a place may come back at any time
-        self.forget(decision.take.charges)  # a bucket has one refusal, which is under all of its buckets
         entry = decision, sent_us
         for charge in decision.take.charges:
             self.by_bucket[charge.bucket] = entry
         while len(self.by_bucket) > MAX_DENIALS:
             self.by_bucket.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget all refusals, and those of takes that are under way: some buckets have been reset."""
-        self.by_bucket.clear()
-        self._since_us = self.now_us()
 
     def forget(self, charges: Iterable[Charge]) -> None:
         """Forget the refusals that a change of these buckets may have ended."""

@@ -268,7 +268,6 @@ class ClusterNodes:
         if name not in self._nodes:
             for gone in [each for each in self._nodes if client.get_node(node_name=each) is None]:
                 self._context.outage.store_is_back(gone)  # other nodes have its slots
-                del self._nodes[gone]
             self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
         return self._nodes[name]
 

@@ -11,10 +11,13 @@ from functools import lru_cache
 from itertools import chain, islice
 from random import getrandbits
 
-from ...algorithms import Booked, decide, in_use, unused
+from ...algorithms import Booked
+from ...algorithms.in_flight import ENDS, HOLDS, InFlightState
+from ...algorithms.take import State, decide, in_use, place_of, unused
 from ...clock import Clock
-from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error
+from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error, lease_settlement
 from ...errors import ConfigurationError, StoreError
+from ...logs import FailureLog
 from ...quotas import InFlight, Quota, TokenBucket
 from ..base import settlement_text
 from ..memory import MemoryStore
@@ -75,7 +78,7 @@ class OutageLedger:
         self._sums: dict[str, Settlement] = {}
         # By bucket, sums that were sent, be it that the answer was lost; by their marks, settlements that wait.
         self._sent: dict[str, Settlement] = {}
-        self._has_warned = False
+        self._log = FailureLog()
 
     def __len__(self) -> int:
         return len(self._sums) + len(self._sent)
@@ -88,11 +91,10 @@ class OutageLedger:
         with self._lock:
             entry = self._sums.get(charge.bucket)
             total = units if entry is None else entry.actual + units
-            booked = entry.booked if entry is not None and units <= 0.0 else Booked(now_us, now_us, 0.0, 0.0)
             if total <= 0.0:
                 self._sums.pop(charge.bucket, None)
             elif entry is not None or self._has_room(self._sums):
-                identity = getrandbits(52) if entry is None else entry.id
+                identity, booked = getrandbits(52) if entry is None else entry.id, Booked(now_us, now_us, 0.0, 0.0)
                 self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
 
     def postpone(self, settlement: Settlement) -> None:
@@ -131,7 +133,6 @@ class OutageLedger:
             for key in (bucket, settlement_text(bucket, settlement.id)):
                 if self._sent.get(key) is settlement:
                     del self._sent[key]
-            self._has_warned = self._has_warned and bool(len(self))
 
     def forget(self, charges: Iterable[Charge]) -> None:
         """Drop the sums of buckets that are reset."""
@@ -143,8 +144,7 @@ class OutageLedger:
     def _has_room(self, entries: Sized) -> bool:
         if len(entries) < MOST_BUCKETS:
             return True
-        if not self._has_warned:
-            self._has_warned = True
+        if self._log.unreported(None) is not None:
             logger.error(
                 "the outage ledger is full: it holds %d buckets, and what more of them take now will not be charged to "
                 "the rate limit store when it is back",
@@ -217,11 +217,22 @@ class Outage:
             if type(charge.quota) is InFlight:
                 self.local.settle_now(self.held_of(charge.bucket))
         decision = self.local.take((replace(take, charges=charges),))[0]
+        if decision.allowed and not decision.wait_us:
+            decision = replace(decision, stored=list(map(self._renamed, charges, decision.stored)))
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
                 if type(own.quota) is not InFlight:  # what is still held then is put into the store by renewals
                     self.ledger.add(charge, own.cost, now)
         return replace(decision, degraded=True)
+
+    def _renamed(self, charge: Charge, state: State) -> State:
+        """The state in which the lease of a charge, if it is one, has an id that no other process has in the store."""
+        if not isinstance(state, InFlightState):
+            return state
+        lease, (*others, (_, end)) = place_of(charge.quota, state), state.leases
+        unique = lease - getrandbits(32)  # an earlier one, so that later ids stay near the time
+        self.local.settle_now((lease_settlement(charge, lease, ENDS), lease_settlement(charge, unique, HOLDS)))
+        return InFlightState(state.at, (*others, (unique, end)))
 
     async def settle(self, settlement: Settlement) -> Settled:
         """Settle a charge that was decided here: less changes what is still to be charged, more is added to it."""

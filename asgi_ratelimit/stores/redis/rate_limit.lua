@@ -35,7 +35,7 @@ local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
 local LONGEST_TTL_MS, LONGEST_VALUE = 2 ^ 42, 65535
-local LOOK_US, HOLDS, MAX_WAITING = 100000, 1, 100
+local LOOK_US, HELD_US, MAX_WAITING = 100000, 0.5, 100
 
 local now
 
@@ -345,7 +345,7 @@ function in_flight.take(quota, state, cost, max_wait, min_wait)
     if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return nil, max_wait + quota.burst end
     wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
   end
-  append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + wait + quota.period)
+  append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
   return { now, leases }, wait
 end
 
@@ -356,8 +356,8 @@ end
 function in_flight.debit(quota, state, slot, units)
   local others, count = living(state, slot), #living(state)
   local is_full = count >= 2 * (quota.limit + MAX_WAITING)
-  if #others == count and (units > HOLDS or is_full) then return state end
-  return { now, added(others, slot, now + quota.period) }
+  if #others == count and (units > 1 or is_full) then return state end
+  return { now, added(others, slot, now + quota.period - (units == 1 and HELD_US or 0)) }
 end
 
 function in_flight.available(quota, state)

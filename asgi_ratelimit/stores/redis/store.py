@@ -13,7 +13,7 @@ from random import getrandbits
 from typing import Any, cast
 from weakref import WeakSet
 
-from ...algorithms import unused
+from ...algorithms.take import unused
 from ...background import ByLoop, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
@@ -122,16 +122,19 @@ class RedisStore:
         If Redis does not answer, a settlement waits in the outage ledger until it does, except for one with a token, or
         one that is not remembered, which raises ``StoreError``. A decision of an outage is settled here.
         """
-        self._context.denials.forget([each.charge for each in settlements])
         if len(settlements) == 1:
             return [await self._settle(settlements[0])]
-        return list(await asyncio.gather(*map(self._settle, settlements)))
+        answers = await asyncio.gather(*map(self._settle, settlements), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):  # not before the others have their answers
+                raise answer
+        return cast("list[Settled]", answers)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
         prefix = self._context.prefix
         await asyncio.gather(*[self._commands("DEL", f"{prefix}:{charge.bucket}") for charge in charges])
-        self._context.denials.clear()
+        self._context.denials.forget(charges)
         self._context.outage.ledger.forget(charges)
         await self._context.outage.local.reset(charges)
 
@@ -196,8 +199,6 @@ class RedisStore:
             outage.ledger.postpone(sent)
             now = float((self.clock or SystemClock()).now_us())
             return Settled(True, now, unused(settlement.charge.quota, now))
-        if settlement.degraded and settled.is_first:
-            await outage.settle(settlement)
         return settled
 
     def _open(self) -> Node | ClusterNodes:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TypeAlias
 
-from ...algorithms import read
+from ...algorithms.packing import read
 from ...decision import Charge, Decision, Settled, Settlement, Take, granting
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket

@@ -9,7 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 
 QUOTA = TokenBucket(10, 3600)  # a unit comes back in six minutes

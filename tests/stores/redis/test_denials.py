@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.background import run_in_place
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.redis.denials import LONGEST_US, Denials
+from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
 from asgi_ratelimit.testing import SteppedClock
 from tests.support import strategies
 from tests.support.examples import up_to
@@ -88,6 +89,15 @@ def test_a_denial_ends_after_a_second(front: Front) -> None:
     assert front.denials.find(one(SLOW)) is not None
     front.wait(1)
     assert front.denials.find(one(SLOW)) is None
+
+
+def test_a_bounded_number_of_refusals_is_remembered(front: Front) -> None:
+    """The oldest goes first."""
+    refused = front.store.take((one(SLOW, 11),))[0]
+    for number in range(MAX_DENIALS + 1):
+        front.denials.note(replace(refused, take=one(SLOW, 11, f"key {number}")), front.ours.now_us())
+    remembered = [front.denials.find(one(SLOW, 11, f"key {number}")) is not None for number in (0, 1, MAX_DENIALS)]
+    assert remembered == [False, True, True]
 
 
 def test_each_cost_has_its_own_retry_time(front: Front) -> None:

@@ -97,14 +97,18 @@ async def test_a_limit_holds_on_every_node(store: RedisStore, cluster: RedisClus
 
 
 async def test_a_client_can_be_given(cluster: RedisCluster) -> None:
-    """Its nodes and credentials are used, whatever its other settings are."""
+    """Its nodes, credentials and mapping of addresses are used, whatever its other settings are."""
+    mapped: list[tuple[str, int]] = []
+    url = cluster.url.partition(",")[0].replace("redis+cluster", "redis")
     async with Client.from_url(
-        cluster.url.partition(",")[0].replace("redis+cluster", "redis"), decode_responses=True
+        url, decode_responses=True, address_remap=lambda each: mapped.append(each) or each
     ) as client:
+        mapped.clear()
         store = RedisStore(client, timeout=30, on_error="deny")
         decisions = [await take(store, *of(f"key-{number}", HOURLY)) for number in range(20)]
         await store.aclose()
     assert all(d.allowed and not d.degraded for d in decisions)
+    assert mapped
 
 
 async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: RedisCluster) -> None:
@@ -224,21 +228,24 @@ async def test_a_failure_in_the_middle_of_a_batch(
     assert "ACL SETUSER" in caplog.text  # each server has words of its own, and the hint is ours
 
 
-async def test_a_failure_of_one_of_several_slots(cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("on_error", ["deny", "local"])
+async def test_a_failure_of_one_of_several_slots(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, on_error: str
+) -> None:
     """The whole take is decided without the store, and what one node has taken already goes back."""
     monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
     well, ill = keys_on(cluster, 0, 2)
-    async with open_on(cluster, on_error="deny") as store:
+    async with open_on(cluster, on_error=on_error) as store:
         await take(store, *of("other", HOURLY))
         for node in cluster.primaries:
             asked(node, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
         decision = await take(store, *of(well, HOURLY), *of(ill, HOURLY))
-        assert (decision.allowed, decision.degraded) == (False, True)
+        assert (decision.allowed, decision.degraded) == (on_error == "local", True)
         for node in cluster.primaries:
             asked(node, "ACL", "SETUSER", "default", "allkeys")
         await until_back(store, "other")
     async with open_on(cluster) as store:
-        assert [await left(store, HOURLY, key) for key in (well, ill)] == [10, 10]
+        assert [await left(store, HOURLY, key) for key in (well, ill)] == [10 - decision.allowed] * 2
 
 
 @pytest.mark.parametrize("iterations", range(10))

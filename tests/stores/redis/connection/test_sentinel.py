@@ -15,7 +15,7 @@ from redis.asyncio import Sentinel
 
 from asgi_ratelimit import RedisStore
 from asgi_ratelimit.errors import StoreUnavailable
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
 from tests.support.proxy import listening
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
@@ -53,14 +53,23 @@ async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
         yield limiter
 
 
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The end of a connection that never answers."""
+    while await reader.read(65_536):
+        pass
+    writer.close()
+
+
 async def test_the_primary_that_the_sentinels_report(watched: Watched) -> None:
-    """The buckets are there; a sentinel that does not answer is skipped."""
-    url = watched.sentinel.url.replace("//", f"//{HOST}:1,")
-    async with limiter_on(url) as limiter:
+    """The buckets are there; a sentinel that does not answer is skipped in time for the next."""
+    url = watched.sentinel.url
+    async with listening(silent) as port, limiter_on(url.replace("//", f"//{HOST}:{port},"), timeout=1.0) as limiter:
+        await until_back(limiter)
+    async with limiter_on(url.replace("//", f"//{HOST}:1,")) as limiter:
         decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(15)])
     assert sum(d.allowed for d in decisions) == 10
     assert not any(d.degraded for d in decisions)
-    assert len(asked(watched.primary, "KEYS", "rl:*")) == 1
+    assert len(asked(watched.primary, "KEYS", "rl:*")) == 2
 
 
 async def test_a_client_can_be_given(watched: Watched) -> None:

@@ -11,7 +11,7 @@ import redis
 
 from asgi_ratelimit import Blocks
 from asgi_ratelimit.errors import StoreTimeout, StoreUnavailable
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
@@ -105,6 +105,23 @@ async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) 
             client.config_set("maxmemory", "0")
         await limiter.reset("key")
         assert await asyncio.to_thread(asyncio.run, remaining()) == 5
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            assert (await limiter.rate_limit("key", 5)).allowed
+
+
+async def test_a_ticket_of_an_outage_gives_nothing_back_that_others_have_taken(server: RedisServer) -> None:
+    """Redis remembers that it was cancelled, and gives back no units, as it was never asked for them."""
+    async with limiter_on(server.url) as limiter:
+        await limiter.rate_limit("key")
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            ticket = await limiter.reserve("key", 3)
+            client.config_set("maxmemory", "0")
+        await until_served(limiter)
+        await limiter.cancel(ticket)
+        assert (await limiter.peek("key")).remaining == 5
+        assert not await limiter.redeem(ticket)
 
 
 async def test_a_server_that_does_not_answer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
