@@ -177,7 +177,7 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
-                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
                     if plan.holds:
                         held = tuple(decisions)
                     if plan.settling:
@@ -192,7 +192,8 @@ class RateLimitMiddleware:
             limits, is_inner = outer, True
             limits.add(decisions, self._store)
         else:
-            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, is_exempt), False
+            stores = [self._store] * len(decisions)
+            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, stores, is_exempt), False
             scope[SCOPE_KEY], send = limits, limits.send
         if held:
             limits.hold(held, self._store)
