@@ -148,12 +148,7 @@ class RateLimitMiddleware:
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is watch_of(self._store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
-        if self._has_started:
-            self._warn()
-
-    def _warn(self) -> None:
-        """Warn about rules that never apply, and about limits that clients evade."""
-        for section, text in find_mistakes(self.rule_table, self.app):
+        for section, text in find_mistakes(self.rule_table, self.app) if self._has_started else ():
             warn_once(section, text)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -242,7 +237,7 @@ class RateLimitMiddleware:
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
         self._has_started = True
-        self._warn()
+        self.overrides_changed()  # which now warns
         if self._file is not None:
             self._file.watch(self)
 
