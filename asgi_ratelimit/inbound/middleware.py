@@ -149,12 +149,7 @@ class RateLimitMiddleware:
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is watch_of(self._store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
-        if self._has_started:
-            self._warn()
-
-    def _warn(self) -> None:
-        """Warn about rules that never apply, and about limits that clients evade."""
-        for section, text in find_mistakes(self.rule_table, self.app):
+        for section, text in find_mistakes(self.rule_table, self.app) if self._has_started else ():
             warn_once(section, text)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,7 +173,7 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
-                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
                     if plan.holds:
                         held = [each for each in decisions if InFlight in [type(one.quota) for one in each.charges]]
                     if plan.settling:
@@ -193,7 +188,8 @@ class RateLimitMiddleware:
             limits, is_inner = outer, True
             limits.add(decisions, self._store)
         else:
-            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, is_exempt), False
+            stores = [self._store] * len(decisions)
+            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, stores, is_exempt), False
             scope[SCOPE_KEY], send = limits, limits.send
         if held:
             limits.hold(held, self._store)
@@ -243,7 +239,7 @@ class RateLimitMiddleware:
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
         self._has_started = True
-        self._warn()
+        self.overrides_changed()  # which now warns
         if self._file is not None:
             self._file.watch(self)
 
