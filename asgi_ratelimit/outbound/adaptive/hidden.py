@@ -57,7 +57,8 @@ class RateBucket(Bucket):
     begins whenever a refusal lowers the rate.
     """
 
-    # How often a refusal has lowered the limit since a request was served.
+    # How often a refusal has lowered the limit since a request was served. If that is more than once, the server seems
+    # to refuse everything, so that requests have to stop for a while.
     in_a_row = 0
 
     def __init__(self, bounds: HiddenRate) -> None:
@@ -90,11 +91,6 @@ class RateBucket(Bucket):
         self._is_awaited = False
         return super().admit(now_us)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server seems to refuse everything, so that requests have to stop for a while."""
-        return self.in_a_row > 1
-
     def serve(self, now_us: float) -> None:
         """Note that a request was served; if a higher rate would have sent more requests, the rate rises."""
         before_us = now_us if self._updated_us is None else self._updated_us
@@ -125,7 +121,7 @@ class RateBucket(Bucket):
             return False
         self.epoch += 1
         self.in_a_row += 1
-        if self.is_closed and self._best < math.inf:
+        if self.in_a_row > 1 and self._best < math.inf:
             self._low = max(self.limit * DECREASE, self._best / 4, self._floor)
         else:
             self._refused = 1
