@@ -127,15 +127,6 @@ def _printable(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
 
 
-def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:
-    """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none if the take can never pass."""
-    seconds = decision.retry_after * (1 + spread)
-    if seconds == math.inf:
-        return []
-    whole = math.ceil(seconds)
-    return [(b"retry-after", b"%d" % (whole if whole > 1 else 1))]
-
-
 def delay(seconds: float) -> Header:
     """``X-RateLimit-Delay``: the seconds that a request has waited, with three decimals, as in Azure DevOps."""
     return b"x-ratelimit-delay", b"%.3f" % seconds
@@ -236,8 +227,9 @@ class HeaderOptions:
         return base if self.near_limit is None else partial(_with_near_limit, base, self.near_limit)
 
     def retry_after(self, decision: Decision) -> list[Header]:
-        """``Retry-After`` of a refusal, spread out."""
-        return retry_after(decision, self.spread * random.random() if self.spread else 0.0)
+        """``Retry-After`` of a refusal in whole seconds, at least 1, spread out; none if the take can never pass."""
+        seconds = decision.retry_after * (1 + self.spread * random.random())
+        return [] if seconds == math.inf else [(b"retry-after", b"%d" % max(math.ceil(seconds), 1))]
 
 
 def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions:
