@@ -236,21 +236,11 @@ def fitting_parts(period_us: float, most: int = 60) -> int:
     return next(parts for parts in range(most, 0, -1) if period_us % parts == 0)
 
 
-UNITS = {
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("d", "day", "days"), 86_400.0),
-    **dict.fromkeys(("week", "weeks"), 604_800.0),
-}
-"""Seconds in each unit of time, by each of its names."""
-
-
 def in_units(period: float) -> tuple[float, str]:
     """A period as a whole number of the largest unit that allows it, or else in seconds."""
-    largest_first = ("week", "day", "hour", "minute")
-    unit = next((unit for unit in largest_first if period % UNITS[unit] == 0), "second")
-    return period / UNITS[unit], unit
+    units = {"week": 604_800.0, "day": 86_400.0, "hour": 3600.0, "minute": 60.0}
+    unit = next((unit for unit, seconds in units.items() if period % seconds == 0), "second")
+    return period / units.get(unit, 1.0), unit
 
 
 def span(period: float) -> str:

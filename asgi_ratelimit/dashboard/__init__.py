@@ -19,7 +19,7 @@ from ..errors import StoreError, checked_flag, shows_use
 from ..keys.path_patterns import route_path
 from ..quota_text import as_quotas
 from ..stores import Store, store_of_limits
-from .access import Access, Allow, By, Tokens, set_cookie
+from .access import COOKIE, Access, Allow, By, Tokens
 from .page_state import PageState
 from .summaries import KeyCounts, LearnedRow, ProcessSummary, QueueRow, RuleSummary, Summaries, Summary, summary
 
@@ -122,7 +122,9 @@ class Dashboard:
         if name == "":
             session, token = await self._tokens.issue(request)
             response = HTMLResponse(content("page.html").decode().replace("{{token}}", token))
-            set_cookie(response, request, session)
+            # For this page only, whose address a proxy may have changed, for this site only, and not for scripts.
+            secure = request.url.is_secure
+            response.set_cookie(COOKIE, session, path=None, secure=secure, httponly=True, samesite="strict")
             return response
         if name == "state":
             return Response(json.dumps(await self._state.read()), media_type="application/json")

@@ -12,19 +12,7 @@ from ..errors import ConfigurationError, shows_use
 from .base import ByStore, Decisions, Store
 from .memory import MemoryStore
 
-__all__ = [
-    "ByStore",
-    "Decisions",
-    "MemoryStore",
-    "Store",
-    "as_store",
-    "open_store",
-    "reset",
-    "settle",
-    "settle_all",
-    "store_of_limits",
-    "when_units_come_back",
-]
+__all__ = ["ByStore", "Decisions", "MemoryStore", "Store"]
 
 
 def __getattr__(name: str) -> Any:

@@ -125,10 +125,6 @@ class Observer(Protocol):
         """A call has ended."""
 
 
-OPERATION_TTL = 600.0
-"""Seconds for which a store remembers an operation."""
-
-
 def checked_operation_ttl(seconds: float) -> float:
     """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
     if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
