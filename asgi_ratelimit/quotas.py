@@ -126,10 +126,9 @@ class RollingWindow(_Derived):
         _require(self, "buckets", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}")
         period_us = _checked_period_us(self)
         if period_us % self.buckets:
-            raise QuotaError(
-                f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly, "
-                f"{fitting_parts(period_us, self.buckets)} do: RollingWindow(1000, 3600, 60)"
-            )
+            problem = f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly"
+            right = fitting_parts(period_us, self.buckets)
+            raise QuotaError(f"{problem}, {right} do: RollingWindow(1000, 3600, 60)")
         numbers, kind = (2, self.limit, period_us, self.buckets), f"r{period_us / SECOND_US:.14g}/{self.buckets}:"
         weight = ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE)
         _derive(self, numbers, weight=weight, kind=kind, part_us=period_us / self.buckets)

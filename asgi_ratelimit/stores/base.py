@@ -201,11 +201,10 @@ def register(
         for names in uses.keys() & new.keys():
             before, quota = uses[names][0], new[names][0]
             if before != quota and other is not owner and not is_peer(other):
-                raise ConfigurationError(
-                    f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}, "
-                    f"{readable(before)} and {readable(quota)}, which would share buckets: give one of them another "
-                    'name, name="uploads", or, in tests that build several apps, a store of its own'
-                )
+                both = f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}"
+                shared = f"{readable(before)} and {readable(quota)}, which would share buckets"
+                right = 'give one of them another name, name="uploads", or, in tests of several apps, another store'
+                raise ConfigurationError(f"{both}, {shared}: {right}")
     owners[owner] = new if instead else owners.get(owner, {}) | new
 
 

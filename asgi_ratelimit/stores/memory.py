@@ -72,9 +72,8 @@ class MemoryStore:
     @shows_use("MemoryStore(max_keys=100_000)")
     def __init__(self, *, max_keys: int = 100_000, operation_ttl: float = 600.0, clock: Clock | None = None) -> None:
         if not isinstance(max_keys, int) or isinstance(max_keys, bool) or max_keys < 1:
-            raise ConfigurationError(
-                f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
-            )
+            right = "a whole number of at least 1"
+            raise ConfigurationError(f"max_keys must be {right}, not {max_keys!r}: MemoryStore(max_keys=100_000)")
         self._max_keys = max_keys
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
         self.clock = clock or SystemClock()
