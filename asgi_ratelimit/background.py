@@ -34,9 +34,8 @@ def running_loop(what: str, instead: str) -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        raise ConfigurationError(
-            f"{what} needs asyncio, and no event loop of it is running; under trio, {instead}"
-        ) from None
+        problem = f"{what} needs asyncio, and no event loop of it is running"
+        raise ConfigurationError(f"{problem}; under trio, {instead}") from None
 
 
 def _loop_of_store() -> asyncio.AbstractEventLoop:
@@ -146,10 +145,8 @@ class BackgroundLoop:
         """
         if get_ident() == self._thread:  # under gevent, a loop of one greenlet seems to run in all of them
             coroutine.close()
-            raise ConfigurationError(
-                "a call without async, here on the event loop that makes such calls, would wait for itself: in an "
-                "asynchronous hook, make the call with async, or in a thread, await asyncio.to_thread(call)"
-            )
+            problem = "a call without async, here on the event loop that makes such calls, would wait for itself"
+            raise ConfigurationError(f"{problem}: make it with async, or in a thread, await asyncio.to_thread(call)")
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop())
         try:
             return future.result()

@@ -323,10 +323,8 @@ def not_applied(name: str, live: Sequence[Quota], own: Sequence[Quota]) -> str:
     """The text to log if keys or costs name none of an override's quotas, so that the ``own`` ones are charged."""
     own_names, live_names = [", ".join(repr(quota.name) for quota in quotas) for quotas in (own, live)]
     right = [replace(quota, name=instead.name) for quota, instead in zip(live, own)]
-    problem = (
-        f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call for the quotas {own_names}'
-    )
-    return f"{problem}: its own are named {live_names}. Name those: await overrides.set({name!r}, {right})"
+    text = f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call for the quotas {own_names}'
+    return f"{text}: its own are named {live_names}. Name those: await overrides.set({name!r}, {right})"
 
 
 def limit_text(quota: Sequence[Quota] | Callable[..., Any]) -> str:

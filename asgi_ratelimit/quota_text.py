@@ -13,19 +13,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from .errors import ConfigurationError, QuotaError
-from .quotas import (
-    KINDS,
-    UNITS,
-    FixedWindow,
-    InFlight,
-    Quota,
-    RollingWindow,
-    TokenBucket,
-    fitting_parts,
-    in_units,
-    require_few,
-    span,
-)
+from .quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, require_few, span
 
 EXAMPLES = (
     '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes", "5 at once"'
@@ -33,6 +21,15 @@ EXAMPLES = (
 
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""
+
+UNITS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+    **dict.fromkeys(("week", "weeks"), 604_800.0),
+}
+"""Seconds in each unit of time, by each of its names."""
 
 _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
@@ -157,7 +154,7 @@ def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[
 
 
 def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
-    if isinstance(quota, KINDS):
+    if isinstance(quota, Quota):
         return [quota]
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)

@@ -126,10 +126,9 @@ class RollingWindow(_Derived):
         _require(self, "buckets", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}")
         period_us = _checked_period_us(self)
         if period_us % self.buckets:
-            raise QuotaError(
-                f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly, "
-                f"{fitting_parts(period_us, self.buckets)} do: RollingWindow(1000, 3600, 60)"
-            )
+            problem = f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly"
+            right = fitting_parts(period_us, self.buckets)
+            raise QuotaError(f"{problem}, {right} do: RollingWindow(1000, 3600, 60)")
         numbers, kind = (2, self.limit, period_us, self.buckets), f"r{period_us / SECOND_US:.14g}/{self.buckets}:"
         weight = ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE)
         _derive(self, numbers, weight=weight, kind=kind, part_us=period_us / self.buckets)
@@ -236,21 +235,11 @@ def fitting_parts(period_us: float, most: int = 60) -> int:
     return next(parts for parts in range(most, 0, -1) if period_us % parts == 0)
 
 
-UNITS = {
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("d", "day", "days"), 86_400.0),
-    **dict.fromkeys(("week", "weeks"), 604_800.0),
-}
-"""Seconds in each unit of time, by each of its names."""
-
-
 def in_units(period: float) -> tuple[float, str]:
     """A period as a whole number of the largest unit that allows it, or else in seconds."""
-    largest_first = ("week", "day", "hour", "minute")
-    unit = next((unit for unit in largest_first if period % UNITS[unit] == 0), "second")
-    return period / UNITS[unit], unit
+    units = {"week": 604_800.0, "day": 86_400.0, "hour": 3600.0, "minute": 60.0}
+    unit = next((unit for unit, seconds in units.items() if period % seconds == 0), "second")
+    return period / units.get(unit, 1.0), unit
 
 
 def span(period: float) -> str:

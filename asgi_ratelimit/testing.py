@@ -57,10 +57,8 @@ class SteppedClock:
         """
         if asyncio._get_running_loop() is not None:
             main.close()
-            raise ConfigurationError(
-                "clock.run starts an event loop of its own, and another is running: write the test without async, "
-                "def test_it(): clock.run(main())"
-            )
+            problem = "clock.run starts an event loop of its own, and another is running"
+            raise ConfigurationError(f"{problem}: write the test without async, def test_it(): clock.run(main())")
         with asyncio.Runner(loop_factory=self.event_loop) as runner:
             return runner.run(main)
 

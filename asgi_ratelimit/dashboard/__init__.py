@@ -19,22 +19,12 @@ from ..errors import StoreError, checked_flag, shows_use
 from ..keys.path_patterns import route_path
 from ..quota_text import as_quotas
 from ..stores import Store, store_of_limits
-from .access import Access, Allow, By, Tokens, set_cookie
+from .access import COOKIE, Access, Allow, By, Tokens
 from .page_state import PageState
 from .summaries import KeyCounts, LearnedRow, ProcessSummary, QueueRow, RuleSummary, Summaries, Summary, summary
 
-__all__ = [
-    "Allow",
-    "KeyCounts",
-    "LearnedRow",
-    "ProcessSummary",
-    "QueueRow",
-    "RuleSummary",
-    "Summaries",
-    "Summary",
-    "dashboard",
-    "summary",
-]
+__all__ = ["Allow", "KeyCounts", "LearnedRow", "ProcessSummary", "QueueRow", "RuleSummary"]
+__all__ += ["Summaries", "Summary", "dashboard", "summary"]
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""
@@ -121,9 +111,10 @@ class Dashboard:
     async def _show(self, request: Request, name: str) -> Response:
         if name == "":
             session, token = await self._tokens.issue(request)
-            response = HTMLResponse(content("page.html").decode().replace("{{token}}", token))
-            set_cookie(response, request, session)
-            return response
+            page = HTMLResponse(content("page.html").decode().replace("{{token}}", token))
+            # For this page only, whose address a proxy may have changed, for this site only, and not for scripts.
+            page.set_cookie(COOKIE, session, path=None, secure=request.url.is_secure, httponly=True, samesite="strict")
+            return page
         if name == "state":
             return Response(json.dumps(await self._state.read()), media_type="application/json")
         asked = request.query_params

@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ..buckets import escaped
 from ..errors import StoreError
@@ -147,11 +146,3 @@ def is_same_origin(request: Request) -> bool:
         return site == "same-origin"
     origin = request.headers.get("origin", "").partition("://")[2]
     return bool(origin) and origin == request.headers.get("host")
-
-
-def set_cookie(response: Response, request: Request, session: str) -> None:
-    """Give a browser its session: sent to this page only, by this site only, and out of reach for scripts.
-
-    The browser derives the path from the address of the page, which a proxy may have changed.
-    """
-    response.set_cookie(COOKIE, session, path=None, secure=request.url.is_secure, httponly=True, samesite="strict")

@@ -12,19 +12,7 @@ from ..errors import ConfigurationError, shows_use
 from .base import ByStore, Decisions, Store
 from .memory import MemoryStore
 
-__all__ = [
-    "ByStore",
-    "Decisions",
-    "MemoryStore",
-    "Store",
-    "as_store",
-    "open_store",
-    "reset",
-    "settle",
-    "settle_all",
-    "store_of_limits",
-    "when_units_come_back",
-]
+__all__ = ["ByStore", "Decisions", "MemoryStore", "Store"]
 
 
 def __getattr__(name: str) -> Any:
@@ -61,10 +49,8 @@ def as_store(store: Store | str | None) -> Store:
     for name in ("take", "peek", "settle", "reset", "aclose", "in_process", "documents"):
         if not hasattr(store, name):
             kind = f"a {type(store).__module__}.{type(store).__qualname__}"  # not itself, which may have a password
-            raise ConfigurationError(
-                f"store is a store or a URL, not {kind}, which has no {name}: store=MemoryStore(), "
-                'store=RedisStore(client) or store="redis://localhost"'
-            )
+            right = 'store=MemoryStore(), store=RedisStore(client) or store="redis://localhost"'
+            raise ConfigurationError(f"store is a store or a URL, not {kind}, which has no {name}: {right}")
     return store
 
 
@@ -74,10 +60,8 @@ def store_of_limits(store: Store | str | None, use: str) -> Store:
     Raises ``ConfigurationError`` for ``None``, and for the URL of memory: that is a new store, which no limit has.
     """
     if store is None or store == "memory://":
-        raise ConfigurationError(
-            f"{use.partition('(')[0]} needs the store of the limits, not {store!r}: {use}, where store is the object "
-            'that the RateLimitMiddleware has, or its URL, "redis://localhost"'
-        )
+        right = f'{use}, where store is the object that the RateLimitMiddleware has, or its URL, "redis://localhost"'
+        raise ConfigurationError(f"{use.partition('(')[0]} needs the store of the limits, not {store!r}: {right}")
     return as_store(store)
 
 

@@ -125,10 +125,6 @@ class Observer(Protocol):
         """A call has ended."""
 
 
-OPERATION_TTL = 600.0
-"""Seconds for which a store remembers an operation."""
-
-
 def checked_operation_ttl(seconds: float) -> float:
     """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
     if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
@@ -205,11 +201,10 @@ def register(
         for names in uses.keys() & new.keys():
             before, quota = uses[names][0], new[names][0]
             if before != quota and other is not owner and not is_peer(other):
-                raise ConfigurationError(
-                    f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}, "
-                    f"{readable(before)} and {readable(quota)}, which would share buckets: give one of them another "
-                    'name, name="uploads", or, in tests that build several apps, a store of its own'
-                )
+                both = f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}"
+                shared = f"{readable(before)} and {readable(quota)}, which would share buckets"
+                right = 'give one of them another name, name="uploads", or, in tests of several apps, another store'
+                raise ConfigurationError(f"{both}, {shared}: {right}")
     owners[owner] = new if instead else owners.get(owner, {}) | new
 
 

@@ -16,7 +16,7 @@ from ..decision import Charge, Decision, Settled, Settlement, Take, granting, re
 from ..errors import ConfigurationError, shows_use
 from ..logs import FailureLog
 from ..quotas import Quota
-from .base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl, lock, operation_text, settlement_text
+from .base import Decisions, Observer, checked_operation_ttl, lock, operation_text, settlement_text
 from .documents import MemoryDocuments
 
 T = TypeVar("T")
@@ -70,13 +70,10 @@ class MemoryStore:
     in_process = True
 
     @shows_use("MemoryStore(max_keys=100_000)")
-    def __init__(
-        self, *, max_keys: int = 100_000, operation_ttl: float = OPERATION_TTL, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, *, max_keys: int = 100_000, operation_ttl: float = 600.0, clock: Clock | None = None) -> None:
         if not isinstance(max_keys, int) or isinstance(max_keys, bool) or max_keys < 1:
-            raise ConfigurationError(
-                f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
-            )
+            right = "a whole number of at least 1"
+            raise ConfigurationError(f"max_keys must be {right}, not {max_keys!r}: MemoryStore(max_keys=100_000)")
         self._max_keys = max_keys
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
         self.clock = clock or SystemClock()
@@ -115,13 +112,9 @@ class MemoryStore:
                 decisions.append(self._take(take, now) if take.operation is None else self._take_once(take, now))
         if self._is_crowded:  # a handler of the log may use a store itself, so nothing is logged under the lock
             self._is_crowded = False
-            self._log.warn(
-                "memory-that-is-full",
-                f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and a new one replaces one of "
-                "them, which is then as good as never used: raise it, "
-                f"MemoryStore(max_keys={10 * self._max_keys}), or use Redis",
-                self,
-            )
+            text = f"nearly all of the {self._max_keys} buckets of a MemoryStore refuse, and new ones replace them"
+            right = f"MemoryStore(max_keys={10 * self._max_keys})"
+            self._log.warn("memory-that-is-full", f"{text}: use Redis, or raise it, {right}", self)
         return decisions
 
     async def peek(self, take: Take) -> Decision:

@@ -240,9 +240,7 @@ def json_parser(entries: Sequence[dict[str, Any]], key: str, fields: Fields, *, 
     if key.startswith("field:"):
         name_of["client"] = key.removeprefix("field:")
     elif key not in ("client", "all"):
-        raise ConfigurationError(
-            f"--key must be client, all or field:NAME for a log of JSON, not {key!r}: --key field:user_id"
-        )
+        raise ConfigurationError(f"--key must be client, all or field:NAME for JSON, not {key!r}: --key field:user_id")
 
     def parse(line: str) -> LoggedRequest:
         entry = object_in(line)

@@ -104,15 +104,13 @@ class LogReader:
                 if line.strip():
                     problem = problem or f"{line[:200]!r}: {error}"
                 if unreadable == read == len(first):
-                    raise ConfigurationError(_nothing_in(name, first, problem)) from error
+                    raise ConfigurationError(_nothing_in(name, first, problem or repr(""))) from error
             else:
                 yield request
         self.unreadable += unreadable
         if unreadable * 2 > read:
-            raise ConfigurationError(
-                f"only {read - unreadable:,} of the {read:,} lines of {name} can be read as requests. Remove the "
-                f"others, if they are none. The first one is\n    {problem}"
-            )
+            count = f"only {read - unreadable:,} of the {read:,} lines of {name} can be read as requests"
+            raise ConfigurationError(f"{count}. Remove the others, if they are none. The first one is\n    {problem}")
 
     def _parser(self, first: Sequence[str]) -> ParseLine:
         """The parser of the format in which most of these lines are, the first of a log."""
@@ -167,10 +165,7 @@ def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
         hint = "uvicorn logs no times, but docker logs -t and a format with %(asctime)s do: docs/what-if.md#logs"
     elif sample.lstrip() in ("[", "{") or sample.startswith("[{"):
         hint = f"each line has to be an object of JSON: jq -c '{'.[]' if sample.lstrip()[0] == '[' else '.'}'"
-    return (
-        f"none of the first {len(first)} lines of {name} is a request, such as{_EXAMPLES}\n"
-        f"but {problem or repr('')}\n{hint}"
-    )
+    return f"none of the first {len(first)} lines of {name} is a request, such as{_EXAMPLES}\nbut {problem}\n{hint}"
 
 
 _time_of = itemgetter(0)

@@ -26,8 +26,8 @@ from ..inbound.rule_table import USUAL, RuleTable
 from ..inbound.rules import CompiledRule, Rule
 from ..inbound.user_functions import Failures
 from ..keys.base import PathKey, ScopeKey
-from ..quota_text import parse_quotas
-from ..quotas import SECOND_US, UNITS, Quota
+from ..quota_text import UNITS, parse_quotas
+from ..quotas import SECOND_US, Quota
 from ..stores import MemoryStore
 from ..testing import SteppedClock
 from .coverage import quotas_as_text

@@ -73,7 +73,6 @@ class RateBucket(Bucket):
         self._low = self.limit
         self._refused = 0
         # How often a refusal has lowered the limit since a request was served.
-        self.in_a_row = 0
         self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         # The requests that were served since the last refusal, and the time that they took.
         self._served, self._served_us = 0, 0.0

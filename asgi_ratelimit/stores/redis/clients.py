@@ -167,10 +167,8 @@ def _of_client(client: Any, timeout: float) -> Server:
     elif isinstance(pool, ConnectionPool):
         settings, connection, addresses = pool.connection_kwargs, pool.connection_class, [_address(pool, 6379)]
     else:
-        raise ConfigurationError(
-            "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
-            f'not {shown(client)}: RedisStore("redis://localhost")'
-        )
+        what = "a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster"
+        raise ConfigurationError(f'a Redis store needs {what}, not {shown(client)}: RedisStore("redis://localhost")')
     if isinstance(pool, SentinelConnectionPool):
         kind, service, of_sentinels = "sentinel", pool.service_name, pool.sentinel_manager.sentinel_kwargs
         settings = {name: value for name, value in settings.items() if name != "connection_pool"}

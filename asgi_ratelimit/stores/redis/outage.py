@@ -145,11 +145,8 @@ class OutageLedger:
         if len(entries) < MOST_BUCKETS:
             return True
         if self._log.unreported(None) is not None:
-            logger.error(
-                "the outage ledger is full: it holds %d buckets, and what more of them take now will not be charged to "
-                "the rate limit store when it is back",
-                MOST_BUCKETS,
-            )
+            text = "the outage ledger is full: what more than %d buckets take is never charged to the rate limit store"
+            logger.error(text, MOST_BUCKETS)
         return False
 
 

@@ -20,7 +20,7 @@ from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
 from ...errors import ConfigurationError, StoreError, shows_use
 from ...quotas import InFlight
-from ..base import OPERATION_TTL, Decisions, Observer, checked_operation_ttl
+from ..base import Decisions, Observer, checked_operation_ttl
 from ..documents import RedisDocuments
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials
@@ -57,7 +57,7 @@ class RedisStore:
         timeout: float = 0.25,
         on_error: OnError = "local",
         replicas: int = 1,
-        operation_ttl: float = OPERATION_TTL,
+        operation_ttl: float = 600.0,
         clock: Clock | None = None,
     ) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:

@@ -23,11 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: fine. 1: there are findings, such as a route without a limit. 2: the arguments are wrong, a log cannot be read,
     or a store does not answer.
     """
-    parser = Parser(
-        prog="asgi-ratelimit",
-        description="Choose rate limits, check them, and see what they do.",
-        example="asgi-ratelimit routes main:app",
-    )
+    what = "Choose rate limits, check them, and see what they do."
+    parser = Parser(prog="asgi-ratelimit", description=what, example="asgi-ratelimit routes main:app")
     release = f"asgi-ratelimit-pacer {version('asgi-ratelimit-pacer')}"
     parser.add_argument("--version", action="version", version=release, help="print the version of the package")
     commands = parser.add_subparsers(title="commands", metavar="command", required=True)

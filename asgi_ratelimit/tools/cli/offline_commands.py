@@ -243,10 +243,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool) -> None:
     if reader.late:
         warn(f"{counted(reader.late, 'request')} came so late in the log as to count at a later time")
     if reader.in_whole_seconds and is_short:
-        warn(
-            "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
-            "too low; a log with fractions is exact"
-        )
+        warn("the times of the log are whole seconds, so limits per second are estimates; with fractions, it is exact")
     if unused:
         warn(f"no request is for {listed(unused)}")
 
