@@ -10,11 +10,11 @@ from threading import Barrier, Thread
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, Overrides, PaceTimeout, RedisStore, SyncLimiter, TokenBucket
+from asgi_ratelimit.background import see_all_through
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Store
-from asgi_ratelimit.stores.event_loops import see_all_through
 
 pytestmark = pytest.mark.anyio
 QUOTAS = [InFlight(2), TokenBucket(100, 3600)]
