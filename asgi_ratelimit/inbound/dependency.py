@@ -75,12 +75,12 @@ class DependencyKey:
 class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, including functions. A ``key`` may also be the
-    value of a dependency, ``key=Depends(current_user_id)``, which a middleware cannot use because it runs earlier. By
-    default, ``key`` and ``store`` are those of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise
-    they are the client's address, and the store that ``set_store`` or ``app.state.rate_limit_store`` names, or else
-    memory. One instance is one limit. A request is charged each time that FastAPI calls the limit: once, except with
-    other scopes or ``use_cache=False``. Without a ``name``, a limit is named after its route. A limit that several
+    ``quota``, ``key``, ``cost``, ``penalty`` and ``retry_after`` are as in ``Rule``, including functions. A ``key`` may
+    also be the value of a dependency, ``key=Depends(current_user_id)``, which a middleware cannot use because it runs
+    earlier. By default, ``key`` and ``store`` are those of the ``RateLimitMiddleware`` around the app, if there is one.
+    Otherwise they are the client's address, and the store that ``set_store`` or ``app.state.rate_limit_store`` names,
+    or else memory. One instance is one limit. A request is charged each time that FastAPI calls the limit: once, except
+    with other scopes or ``use_cache=False``. Without a ``name``, a limit is named after its route. A limit that several
     routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
@@ -102,13 +102,15 @@ class RateLimit:
         penalty: "Penalty | None" = None,
         on_limited: "OnLimited | None" = None,
         max_delay: float = 0.0,
+        retry_after: float | None = None,
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         defaults = CompiledRule(UNNAMED if name is None else name, (), key, cost, on_error=on_error)
-        self._set_rules([defaults.limiting(quota, penalty, on_limited=on_limited, max_delay=max_delay)])
+        more = {"on_limited": on_limited, "max_delay": max_delay, "retry_after": retry_after}
+        self._set_rules([defaults.limiting(quota, penalty, **more)])
         if self._own is not None:
             self.register(self._own)
         warn_of_many("a-dependency-that-is-made-in-each-request", _MADE_IN_EACH_REQUEST)

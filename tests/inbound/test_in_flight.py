@@ -6,24 +6,29 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import (
+    AdaptiveTransport,
     ConfigurationError,
     InFlight,
     MemoryStore,
     Overrides,
+    PacedTransport,
     RateLimit,
     RateLimitMiddleware,
     RedisStore,
     Rule,
     Store,
     limits,
+    pace,
 )
 from asgi_ratelimit.dashboard.summaries import summary
 from asgi_ratelimit.hooks import Event
@@ -202,7 +207,7 @@ async def test_a_refusal_of_an_inner_limit_gives_the_place_back(store: Store) ->
 async def test_a_limit_of_fastapi_holds_to_the_end_of_the_answer(store: Store) -> None:
     """The middleware around the app sees the end; without one, the limit says so."""
     app, entered, ends = FastAPI(), asyncio.Event(), asyncio.Event()
-    limit = Depends(RateLimit("1 at once", name="export"))
+    limit = Depends(RateLimit("1 at once", name="export", retry_after=9))
 
     @app.get("/", dependencies=[limit])
     async def export() -> str:
@@ -215,17 +220,22 @@ async def test_a_limit_of_fastapi_holds_to_the_end_of_the_answer(store: Store) -
     limited = RateLimitMiddleware(app, store=store)
     first = asyncio.create_task(ask(limited))
     await entered.wait()
-    assert (await ask(limited)).status == 429
+    assert (await ask(limited)).headers["retry-after"] == "9"
     ends.set()
     assert (await first).status == 200
     await until_async(lambda: answers(limited))
 
 
-async def test_a_rule_says_when_to_come_back(store: Store) -> None:
+async def test_a_rule_says_when_to_come_back(store: Store, tmp_path: Path) -> None:
     """Nobody knows when a place is free, so the program says it."""
     app = RateLimitMiddleware(Export(), rules=[Rule("/", "1 at once", retry_after=20)], store=store)
     async with under_way(app, http()):
         assert (await ask(app)).headers["retry-after"] == "20"
+    file = tmp_path / "limits.toml"
+    file.write_text('[[rules]]\npath = "/"\nquota = "1 at once"\nretry_after = 15\n')
+    app = RateLimitMiddleware(Export(), config=file, store=store, name="file")
+    async with under_way(app, http()):
+        assert (await ask(app)).headers["retry-after"] == "15"
     by_function = Rule("/", lambda request: InFlight(1), retry_after=7)
     app = RateLimitMiddleware(Export(), rules=[by_function], store=store, name="function")
     async with under_way(app, http()):
@@ -289,6 +299,9 @@ async def test_an_endpoint_charges_and_settles_rates_only(store: Store) -> None:
         (lambda: Rule("/", None, retry_after=3), "exempts, and charges nothing"),
         (lambda: Rule("/", "5 at once", retry_after=0), "retry_after must be"),
         (lambda: Rule("/", "5/s", messages="5 at once"), "messages have a rate"),
+        (lambda: pace("5/s; 3 at once"), "calls are paced by rates"),
+        (lambda: PacedTransport(httpx.HTTPTransport(), "3 at once"), "concurrency=3"),
+        (lambda: AdaptiveTransport(httpx.HTTPTransport(), quota="3 at once"), "concurrency=3"),
     ],
 )
 def test_mistakes(make: Any, message: str) -> None:
