@@ -301,7 +301,7 @@ async def test_an_endpoint_charges_and_settles_rates_only(store: Store) -> None:
         (lambda: Rule("/", "5/s", messages="5 at once"), "messages have a rate"),
         (lambda: pace("5/s; 3 at once"), "calls are paced by rates"),
         (lambda: PacedTransport(httpx.HTTPTransport(), "3 at once"), "concurrency=3"),
-        (lambda: AdaptiveTransport(httpx.HTTPTransport(), quota="3 at once"), "concurrency=3"),
+        (lambda: AdaptiveTransport(httpx.HTTPTransport(), quota="3 at once"), r"\.hold"),
     ],
 )
 def test_mistakes(make: Any, message: str) -> None:
