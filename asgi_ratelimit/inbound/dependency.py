@@ -284,8 +284,7 @@ else:
 
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited; the first request of an app is its start."""
-    decisions: list[Decision] = []
-    limits = RequestLimits(app_stores.enforcer_for(scope), None, decisions, decisions, [])
+    limits = RequestLimits(app_stores.enforcer_for(scope), None, [], [], [])
     app = scope.get("app")
     if app is not None and app not in _checked:
         start_limits(app, limits.enforcer)

@@ -21,6 +21,7 @@ from ..algorithms.take import State
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, rates_of, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
+from ..keys.path_patterns import nested_apps
 from ..leases import leases_of
 from ..limiter.limiter import must_await
 from ..logs import warn_once
@@ -106,6 +107,10 @@ class RequestLimits:
         await answer()
         self.server_send = _discard
 
+    def pairs(self) -> list[tuple[Decision, Store]]:
+        """Each decision, and the store that made it."""
+        return list(zip(self.decisions, self.stores))
+
     def add(self, decisions: Sequence[Decision], store: Store) -> None:
         """Add the decisions of an inner limit."""
         self.stores.extend([store] * len(decisions))
@@ -126,8 +131,7 @@ class RequestLimits:
 
         Headers report these buckets as they are afterwards.
         """
-        pairs = zip(self.decisions, self.stores)
-        taken = [(store, decision) for decision, store in pairs if decision.allowed and decision.id]
+        taken = [(store, decision) for decision, store in self.pairs() if decision.allowed and decision.id]
         states = await give_back(taken)
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
@@ -168,10 +172,7 @@ def _refused(old: Decision, refusal: Decision) -> Decision:
 
 def find_handler(scope: Scope, app: Any) -> Handler | None:
     """An app's own handler of such errors, which also answers the requests that the middleware refuses."""
-    apps = [scope.get("app")]
-    for _ in range(100):  # more nested middlewares are taken for a cycle
-        apps.append(app)
-        app = getattr(app, "app", None)
+    apps = [scope.get("app"), *nested_apps(app)]
     handlers = [_handler_of(each.exception_handlers) for each in apps if isinstance(each, Starlette)]
     return next(filter(None, handlers), None)
 
@@ -229,7 +230,7 @@ class RateLimited(RateLimitError, HTTPException):
         elif self._limits.server_send is not None:
             self._limits.server_send = adding(self._retry_after, self._limits.server_send)
         if is_usual and in_any_case:
-            self._limits.answer_with(lambda: self(scope, _nothing_to_receive, self._limits.send))
+            self._limits.answer_with(lambda: self(scope, _NOTHING, self._limits.send))
         return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -256,10 +257,8 @@ async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLi
     return error
 
 
-async def _nothing_to_receive() -> Message:
-    """The ``receive`` of an answer, instead of the app's, which may have read everything."""
-    await sleep_forever()
-    raise AssertionError
+# The ``receive`` of an answer, instead of the app's, which may have read everything: it never returns
+_NOTHING: Any = sleep_forever
 
 
 # What an endpoint charges
@@ -323,7 +322,7 @@ class Limits:
     async def _until_repeated(self, refusal: Decision, store: Store) -> Decision:
         """A refusal with the time after which the whole request passes, which is then charged from the start again."""
         charged: Counter[str] = Counter()
-        for decision, of in self._each():
+        for decision, of in self._request_limits.pairs():
             if of is store and decision.allowed and decision.id:
                 charged.update({each.bucket: each.cost for each in decision.charges})
         whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
@@ -359,7 +358,7 @@ class Limits:
         """Settle the charges with this name, also for a request that is being cancelled."""
 
         async def settle_each() -> None:
-            for decision, store in self._each():
+            for decision, store in self._request_limits.pairs():
                 charges = decision.charges
                 await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
 
@@ -379,9 +378,6 @@ class Limits:
             problem = f"{verb}(name={name!r}) changes nothing: no limit has this name; the names are {listed}"
             warn_once("a-name-that-no-limit-has", problem)
 
-    def _each(self) -> list[tuple[Decision, Store]]:
-        return list(zip(self._request_limits.decisions, self._request_limits.stores))
-
     def _takes(self, cost: float, name: str | None) -> list[tuple[Store, Take]]:
         """One take for each store, of everything that this request is charged there.
 
@@ -389,7 +385,7 @@ class Limits:
         """
         takes = []
         for store in {id(store): store for store in self._request_limits.stores}.values():
-            decisions = [decision for decision, of in self._each() if of is store]
+            decisions = [decision for decision, of in self._request_limits.pairs() if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
             rates = [each for each in charges.values() if not isinstance(each.quota, InFlight)]
             more = [replace(each, cost=cost) for each in rates if _is_of(each, name)]
