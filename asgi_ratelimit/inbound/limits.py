@@ -263,9 +263,7 @@ _NOTHING: Any = sleep_forever
 
 # What an endpoint charges
 
-_CHARGE = 'await limits(request).charge(3, name="login")'
-_REFUND = 'await limits(request).refund(3, name="login")'
-_SETTLE = 'await limits(request).settle(3, name="login")'
+_USE = 'await limits(request).{}(3, name="login")'
 
 
 class Limits:
@@ -300,7 +298,7 @@ class Limits:
         nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up.
         """
         enforcer = self._request_limits.enforcer
-        units = checked_actual(cost, _CHARGE)
+        units = checked_actual(cost, _USE.format("charge"))
         self._look_for("charge", name)
         taken: list[Taken] = []
         takes = self._takes(units, name) if units else []
@@ -340,9 +338,8 @@ class Limits:
         Each charge is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an outage
         of the store, it is done once the store is back. Raises ``ValueError`` as ``charge``.
         """
-        units = math.inf if cost is None else checked_actual(cost, _REFUND)
-        self._look_for("refund", name)
-        await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
+        units = math.inf if cost is None else checked_actual(cost, _USE.format("refund"))
+        await self._settle("refund", name, lambda charge: max(charge.cost - units, 0.0))
 
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
@@ -350,12 +347,12 @@ class Limits:
         Each charge is settled once; during an outage of the store, once the store is back. Raises ``ValueError`` as
         ``charge``.
         """
-        units = checked_actual(actual, _SETTLE)
-        self._look_for("settle", name)
-        await self._settle(name, lambda charge: units)
+        units = checked_actual(actual, _USE.format("settle"))
+        await self._settle("settle", name, lambda charge: units)
 
-    async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
+    async def _settle(self, verb: str, name: str | None, actual: Callable[[Charge], float]) -> None:
         """Settle the charges with this name, also for a request that is being cancelled."""
+        self._look_for(verb, name)
 
         async def settle_each() -> None:
             for decision, store in self._request_limits.pairs():
