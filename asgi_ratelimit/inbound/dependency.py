@@ -12,7 +12,7 @@ from dataclasses import replace
 from inspect import Parameter, Signature
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -46,8 +46,6 @@ _MADE_IN_EACH_REQUEST = (
     "limits of RateLimit have been made: FastAPI calls none that a function makes and returns in each request, so it "
     'limits nobody. Make it once: limit = RateLimit("5/minute"), and dependencies=[Depends(limit)]'
 )
-
-_checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
 
 _NAMED = 'RateLimit("5/minute", name="login")'
 _IN_FLIGHT = "app.add_middleware(RateLimitMiddleware), which may have no quota of its own"
@@ -285,13 +283,8 @@ else:
 
 
 def _started(scope: Scope) -> RequestLimits:
-    """Request limits for a request that no middleware has limited; the first request of an app is its start."""
-    decisions: list[Decision] = []
-    limits = RequestLimits(app_stores.enforcer_for(scope), None, decisions, decisions, [])
-    app = scope.get("app")
-    if app is not None and app not in _checked:
-        start_limits(app, limits.enforcer)
-        _checked.add(app)
+    """Request limits for a request that no middleware has limited."""
+    limits = RequestLimits(app_stores.enforcer_for(scope), None, [], [], [])
     scope[SCOPE_KEY] = limits
     return limits
 
@@ -331,25 +324,28 @@ class AppStores:
         self._enforcers.clear()
 
     def enforcer_for(self, scope: Scope) -> Enforcer:
-        """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
-        if self.replacement is not None:
-            return self.replacement
+        """The enforcer of the limits of a request's app, which starts with its first request.
+
+        It starts anew with another store, if its state has changed, and in tests.
+        """
         app = self if scope.get("app") is None else scope["app"]
         configured = getattr(getattr(app, "state", None), STATE, self._default)
         before, enforcer = self._enforcers.get(app, (None, None))
         if enforcer is None or before is not configured:
-            enforcer = enforcer_of(as_store(configured))
+            enforcer = self.replacement or enforcer_of(as_store(configured))
+            start_limits(app, enforcer)
             self._enforcers[app] = configured, enforcer
         return enforcer
 
     @contextmanager
     def replaced(self, store: MemoryStore) -> Iterator[None]:
         """Within this context, all limits without a middleware are in this store."""
-        before, self.replacement = self.replacement, enforcer_of(store)
+        before = self.replacement, self._enforcers
+        self.replacement, self._enforcers = enforcer_of(store), WeakKeyDictionary()
         try:
             yield
         finally:
-            self.replacement = before
+            self.replacement, self._enforcers = before
 
 
 app_stores = AppStores()
