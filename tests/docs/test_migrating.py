@@ -73,17 +73,8 @@ def middleware_on_a_stepped_clock(*arguments: Any, store: str = "memory://", **o
 
 
 NAMES: dict[str, Any] = {name: getattr(module, name) for module in (keys, asgi_ratelimit) for name in module.__all__}
-NAMES |= {
-    "app": ok,
-    "f": f,
-    "who": who,
-    "tier": tier,
-    "cost": cost,
-    "path": path,
-    "answer": answer,
-    "note": lambda event: None,
-}
-NAMES |= {"Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
+NAMES |= {"app": ok, "f": f, "who": who, "tier": tier, "cost": cost, "path": path, "answer": answer}
+NAMES |= {"note": lambda event: None, "Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
 
 
 @pytest.mark.parametrize("row", STRINGS, ids=[row[0][:60] for row in STRINGS])
