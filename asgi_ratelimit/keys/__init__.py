@@ -7,15 +7,4 @@ from .base import Key, KeyFunction, combine, first_of
 from .client_ip import client_ip
 from .named_keys import cookie, header, path_param, state, user
 
-__all__ = [
-    "Key",
-    "KeyFunction",
-    "client_ip",
-    "combine",
-    "cookie",
-    "first_of",
-    "header",
-    "path_param",
-    "state",
-    "user",
-]
+__all__ = ["Key", "KeyFunction", "client_ip", "combine", "cookie", "first_of", "header", "path_param", "state", "user"]
