@@ -15,17 +15,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 
 import asgi_ratelimit
-from asgi_ratelimit import (
-    Limiter,
-    MemoryStore,
-    RateLimit,
-    RateLimitMiddleware,
-    Rule,
-    Store,
-    keys,
-    open_store,
-    parse_quotas,
-)
+from asgi_ratelimit import Limiter, RateLimit, RateLimitMiddleware, Rule, keys, parse_quotas
+from asgi_ratelimit.stores import MemoryStore, Store, open_store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ok
 from tests.support.server import ROOT
