@@ -329,16 +329,9 @@ def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
     return replace(decision, take=asked, stored=stored, repeated=True, asked_us=now_us)
 
 
-def rates_of(decision: Decision) -> list[Decision]:
-    """The decision without its charges of requests in flight; none, if it has no others."""
-    rates = without(decision, InFlight)
-    return [rates] if rates.charges else []
-
-
-def without(decision: Decision, leaves: type[Charge | Quota]) -> Decision:
-    """The decision without the charges of this kind, or of this kind of quota, as it is settled and reported."""
-    pairs = zip(decision.take.charges, decision.stored)
-    kept = [pair for pair in pairs if not isinstance(pair[0], leaves) and not isinstance(pair[0].quota, leaves)]
+def without(decision: Decision, leaves: type[Charge]) -> Decision:
+    """The decision without the charges of this kind, as it is settled and reported."""
+    kept = [pair for pair in zip(decision.take.charges, decision.stored) if not isinstance(pair[0], leaves)]
     if len(kept) == len(decision.stored):
         return decision
     take = with_charges(decision.take, tuple([charge for charge, _ in kept]))

@@ -269,13 +269,13 @@ class Hooks:
     a hook that is not callable.
     """
 
-    def __init__(self, hooks: Iterable[Hook]) -> None:
+    def __init__(self, hooks: Iterable[Hook] | Iterable[ChangeHook], argument: str = "an Event") -> None:
         if not isinstance(hooks, Iterable):
-            raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
+            raise ConfigurationError(f"hooks must be a list of functions of {argument}, not {hooks!r}: hooks=[print]")
         self._hooks: tuple[Any, ...] = tuple(hooks)
         for hook in self._hooks:
             if not callable(hook):
-                raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+                raise ConfigurationError(f"a hook is a function of {argument}, not {hook!r}: hooks=[print]")
             if isinstance(hook, type):
                 raise ConfigurationError(f"the hook {hook.__name__} lacks its call: hooks=[{hook.__name__}()]")
         self._failure_hooks = [hook.failed for hook in self._hooks if callable(getattr(hook, "failed", None))]
@@ -289,8 +289,8 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def __call__(self, event: Event) -> None:
-        """Call all hooks with an event."""
+    def __call__(self, event: Event | LimitChange) -> None:
+        """Call all hooks with an event or a change."""
         self._call(self._hooks, event)
 
     def watch(self, store: Store) -> None:

@@ -60,7 +60,7 @@ class Leases(Repeating):
 
     def __init__(self, store: Store) -> None:
         self._in_process = store.in_process
-        super().__init__(ref(store), self._go_on)
+        super().__init__(ref(store), self._stop)
         self._is_attached = hasattr(store, "attach")
         if hasattr(store, "attach"):
             store.attach(self)
@@ -74,6 +74,8 @@ class Leases(Repeating):
         self._ended: dict[Lease, tuple[Charge, float]] = {}
         # Whether anything was held since the last run; whether that failed, or would if an outage has begun since.
         self._is_used = self._is_failing = False
+        # Whether the background loop has a connection for that.
+        self._has_sent = False
         super().reset()
 
     def hold(self, decision: Decision, actual: float = HOLDS) -> None:
@@ -155,6 +157,7 @@ class Leases(Repeating):
             self._ended.pop(lease, None)
         is_used, self._is_used = self._is_used or bool(self._held or self._ended), False
         self._is_failing = True
+        self._has_sent = self._has_sent or bool(renewed or self._ended)
         with suppress(StoreError):
             await settle_all(store, [lease_settlement(each[0], lease, each[1]) for (_, lease), each in renewed.items()])
             self._is_failing = False
@@ -163,16 +166,19 @@ class Leases(Repeating):
         await self._return({lease: charge for lease, (charge, _) in list(self._ended.items())})
         return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 
-    async def _go_on(self) -> None:
-        """Begin again if something is held, which may have been while the last run came to its end."""
+    async def end(self) -> None:
+        """Return when the connection of the background loop is closed, too."""
+        self.is_running = self.is_running or self._has_sent
+        await super().end()
+
+    async def _stop(self) -> None:
+        """Close the connection of the background loop; begin again if something is held, since the last run ended."""
+        leave = getattr(self._owner(), "leave", None)
+        if self._has_sent and leave is not None:
+            await leave()
+            self._has_sent = False
         if self._held or self._ended:
             self.start()
-
-    async def _end(self) -> None:
-        await super()._end()
-        leave = getattr(self._owner(), "leave", None)
-        if leave is not None:
-            await leave()
 
 
 _leases: ByStore[Leases] = ByStore()

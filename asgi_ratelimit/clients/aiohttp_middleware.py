@@ -47,7 +47,7 @@ class PacedMiddleware:
         """Send a request at its slot."""
         is_whole = not request.body or isinstance(request.body, BytesPayload)
         forwarded = ForwardedRequest(request, handler, b"" if is_whole else None)
-        answer: _Answer = await self._transport.handle_async_request(forwarded)
+        answer: ForwardedAnswer = await self._transport.handle_async_request(forwarded)
         response: ClientResponse
         response, stream = answer.released()
         if stream is not None:
@@ -65,21 +65,16 @@ class PacedMiddleware:
         await self.aclose()
 
 
-class _Answer(ForwardedAnswer):
-    async def aclose(self) -> None:
-        self.original.release()
-
-
 class _Inner:
     """The handlers of a session, as a transport."""
 
     def __repr__(self) -> str:
         return "aiohttp"
 
-    async def handle_async_request(self, forwarded: ForwardedRequest) -> _Answer:
+    async def handle_async_request(self, forwarded: ForwardedRequest) -> ForwardedAnswer:
         response: ClientResponse = await forwarded.send(forwarded.original)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return _Answer(response, response.status, headers, is_closed=response.content.at_eof())
+        return ForwardedAnswer(response, response.status, headers, is_closed=response.content.at_eof())
 
     async def aclose(self) -> None: ...
 

@@ -62,7 +62,7 @@ class PacedAdapter(BaseAdapter):
 
         is_whole = request.body is None or isinstance(request.body, (bytes, str))
         forwarded = ForwardedRequest(request, send, b"" if is_whole else None)
-        answer: _Answer = self._transport.handle_request(forwarded)
+        answer: ForwardedAnswer = self._transport.handle_request(forwarded)
         response: Response
         response, stream = answer.released()
         if stream is not None:
@@ -74,11 +74,6 @@ class PacedAdapter(BaseAdapter):
         self._transport.close()
 
 
-class _Answer(ForwardedAnswer):
-    def close(self) -> None:
-        self.original.close()
-
-
 class _Inner:
     """The wrapped adapter, as a transport."""
 
@@ -88,10 +83,10 @@ class _Inner:
     def __repr__(self) -> str:
         return repr(self._adapter)
 
-    def handle_request(self, forwarded: ForwardedRequest) -> _Answer:
+    def handle_request(self, forwarded: ForwardedRequest) -> ForwardedAnswer:
         response: Response = forwarded.send(forwarded.original)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return _Answer(response, response.status_code, headers)
+        return ForwardedAnswer(response, response.status_code, headers)
 
     def close(self) -> None:
         self._adapter.close()

@@ -50,7 +50,7 @@ class UnreadBody:
 
 @dataclass
 class ForwardedAnswer:
-    """An answer of another client; subclasses say how it is read and closed."""
+    """An answer of another client, requests or, with ``async``, aiohttp."""
 
     original: Any
     status_code: int
@@ -60,6 +60,14 @@ class ForwardedAnswer:
     """Of an answer that is closed."""
     stream: Any = field(default_factory=UnreadBody)
     extensions: dict[str, Any] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Close one of requests."""
+        self.original.close()
+
+    async def aclose(self) -> None:
+        """Close one of aiohttp, whose connection stays."""
+        self.original.release()
 
     def released(self) -> tuple[Any, Any]:
         """The original answer, and its body if somebody needs to know what is read of it, or when it is closed.

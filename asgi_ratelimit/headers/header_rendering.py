@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ..algorithms.take import ALGORITHMS
 from ..buckets import DEFAULT_NAME, as_bytes
-from ..decision import Decision, tightness
+from ..decision import Charge, Decision, tightness
 from ..errors import ConfigurationError, shows_use
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, InFlight, Quota
 
 Header = tuple[bytes, bytes]
 
@@ -52,13 +52,17 @@ def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequenc
         now = decision.asked_us or decision.now_us
         for charge, state in zip(decision.take.charges, decision.stored):
             quota = charge.quota
+            if type(quota) is InFlight:  # the draft has no word for requests in flight
+                continue
             units, more_us = ALGORITHMS[type(quota)].available(quota, state, now)
             key += (id(quota), charge.name)
             numbers += (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US))
+    if not key:
+        return ()
     policies = _policies.get(key) or _stored_policies(key, decisions)
     if pk is None:
         return policies.header, (b"ratelimit", policies.form % numbers)
-    parts = [b";pk=:%b:" % pk(charge.key) for decision in decisions for charge in decision.charges]
+    parts = [b";pk=:%b:" % pk(charge.key) for _, charge in reported(decisions)]
     policy, form = (b", ".join(map(bytes.__add__, each, parts)) for each in (policies.items, policies.forms))
     return (b"ratelimit-policy", policy), (b"ratelimit", form % numbers)
 
@@ -68,8 +72,10 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
 
     ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
     """
-    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=tightness)
-    state = binding.binding
+    states = [(each, state) for each in decisions for state in each.states if type(state.quota) is not InFlight]
+    if not states:
+        return []
+    binding, state = min(states, key=lambda pair: tightness(pair[1]))
     return [
         (b"x-ratelimit-limit", b"%d" % policy(state.quota)[0]),
         (b"x-ratelimit-remaining", b"%d" % min(state.remaining, LARGEST)),
@@ -91,15 +97,20 @@ DIALECTS: dict[str | None, Dialect | None] = {"draft-10": draft, "legacy": legac
 
 def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as in the headers, of the quotas that refused."""
-    charged = [(decision, charge) for decision in decisions for charge in decision.take.charges]
-    named = zip(names(decisions), charged)
+    named = zip(names(decisions), reported(decisions))
     return tuple([name for name, (decision, charge) in named if charge in decision.refusing])
+
+
+def reported(decisions: Sequence[Decision]) -> list[tuple[Decision, Charge]]:
+    """The charges that headers report, each with its decision: all but those of requests in flight."""
+    charged = [(decision, charge) for decision in decisions for charge in decision.take.charges]
+    return [pair for pair in charged if type(pair[1].quota) is not InFlight]
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
     distinct: list[str] = []
-    for charge in (charge for decision in decisions for charge in decision.take.charges):
+    for _, charge in reported(decisions):
         name = charge.quota.name
         if name in distinct:
             name = longer = f"{_printable(charge.name or DEFAULT_NAME)} {name}"
@@ -114,15 +125,6 @@ def names(decisions: Sequence[Decision]) -> list[str]:
 def _printable(text: str) -> str:
     """A text in the characters that a structured-field string may have; all other characters become ``%XX``."""
     return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
-
-
-def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:
-    """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none if the take can never pass."""
-    seconds = decision.retry_after * (1 + spread)
-    if seconds == math.inf:
-        return []
-    whole = math.ceil(seconds)
-    return [(b"retry-after", b"%d" % (whole if whole > 1 else 1))]
 
 
 def delay(seconds: float) -> Header:
@@ -168,7 +170,7 @@ _policies: dict[tuple[object, ...], _Policies] = {}
 
 def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> _Policies:
     """What the headers of these decisions have in common, which is stored under this key."""
-    quotas = [charge.quota for decision in decisions for charge in decision.charges]
+    quotas = [charge.quota for _, charge in reported(decisions)]
     texts = list(map(quoted, names(decisions)))
     items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
     forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
@@ -225,8 +227,9 @@ class HeaderOptions:
         return base if self.near_limit is None else partial(_with_near_limit, base, self.near_limit)
 
     def retry_after(self, decision: Decision) -> list[Header]:
-        """``Retry-After`` of a refusal, spread out."""
-        return retry_after(decision, self.spread * random.random() if self.spread else 0.0)
+        """``Retry-After`` of a refusal in whole seconds, at least 1, spread out; none if the take can never pass."""
+        seconds = decision.retry_after * (1 + self.spread * random.random())
+        return [] if seconds == math.inf else [(b"retry-after", b"%d" % max(math.ceil(seconds), 1))]
 
 
 def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions:

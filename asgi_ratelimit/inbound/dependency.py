@@ -168,9 +168,7 @@ class RateLimit:
             by_key = {self._keys[name]: value for name, value in values.items()}
             scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
         limits: RequestLimits = scope.get(SCOPE_KEY) or _started(scope)
-        enforcer = self._own or limits.enforcer
-        if (self._own or limits.server_send is None) and app_stores.replacement is not None:
-            enforcer = app_stores.replacement
+        enforcer = limits.enforcer if self._own is None else app_stores.replacement or self._own
         if self.unnamed and scope.get("router") is not self._router:
             self._follow(scope.get("router"))
         key, plan = self._plans.get(enforcer, (None, None))
@@ -287,7 +285,7 @@ else:
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited; the first request of an app is its start."""
     decisions: list[Decision] = []
-    limits = RequestLimits(app_stores.enforcer_for(scope), None, decisions, decisions)
+    limits = RequestLimits(app_stores.enforcer_for(scope), None, decisions, decisions, [])
     app = scope.get("app")
     if app is not None and app not in _checked:
         start_limits(app, limits.enforcer)

@@ -64,19 +64,14 @@ class Enforcer:
         self.hooks.watch(self.store)
 
     async def take(
-        self,
-        plan: Plan,
-        takes: Sequence[Take],
-        scope: Scope,
-        receiving: Receiving | None = None,
-        outer: Enforcer | None = None,
+        self, plan: Plan, takes: Sequence[Take], scope: Scope, receiving: Receiving | None, outer: Enforcer
     ) -> list[Decision]:
         """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
-        of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
+        of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
-        outer, since_ns = outer or self, monotonic_ns()
+        since_ns = monotonic_ns()
         answer = self.store.take(takes)
         decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
@@ -145,6 +140,11 @@ class Enforcer:
                 waited = decision.delay
             self.hooks(Event(self.name, decision, latency, waited, request))
             latency = waited = None
+
+    def on_limited_for(self, decision: Decision) -> OnLimited | None:
+        """The program's own answer to a refusal: that of the rule that refused, or else that of the middleware."""
+        name = refusing_name(decision) if self.on_limited_of else None
+        return self.on_limited_of.get(name or "", self.on_limited)
 
     async def refuse(
         self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, own: OnLimited | None

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from ..algorithms.take import State
-from ..decision import Charge, Decision, Take, checked_actual, is_outage, rates_of, with_charges
+from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..leases import leases_of
@@ -30,17 +30,7 @@ from ..stores import Store, settle
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
-from .refusals import (
-    FINAL,
-    RETRY_SOON,
-    STARTS,
-    AppArguments,
-    LimitUnavailable,
-    OnLimited,
-    adding,
-    ends_answer,
-    refusing_name,
-)
+from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, ends_answer
 from .settling import Taken, give_back, see_through
 
 
@@ -57,6 +47,7 @@ class RequestLimits:
     decisions: list[Decision]  # all decisions on this request, in order
     # Those that headers report, with the newest state of each bucket; the same list until one differs
     reported: list[Decision]
+    stores: list[Store]  # the store that made each of the decisions
     # Whether the client is on the list of clients that are never limited, not even by dependencies
     is_exempt: bool = False
     has_started: bool = False
@@ -64,7 +55,6 @@ class RequestLimits:
     # The decisions whose places in flight the request holds until its answer has ended
     held: list[Taken] = field(default_factory=list)
     _answer: Callable[[], Awaitable[None]] | None = None
-    _stores: list[Store] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
@@ -93,12 +83,11 @@ class RequestLimits:
             self.release()
 
     def hold(self, decisions: Sequence[Decision], store: Store) -> None:
-        """Hold the places in flight of these decisions until the answer has ended; headers have no word for them."""
+        """Hold the places in flight of these decisions until the answer has ended."""
         for decision in decisions:
             leases_of(store).hold(decision)
             self.enforcer.hooks.held(decision, 1)
             self.held.append((store, decision))
-        self.reported = [rates for each in self.reported for rates in rates_of(each)]
 
     def release(self) -> None:
         """Give the places in flight back that this request holds."""
@@ -116,18 +105,10 @@ class RequestLimits:
         await answer()
         self.server_send = _discard
 
-    @property
-    def stores(self) -> list[Store]:
-        """The store that made each of the decisions."""
-        if self._stores is None:
-            self._stores = [self.enforcer.store] * len(self.decisions)
-        return self._stores
-
     def add(self, decisions: Sequence[Decision], store: Store) -> None:
         """Add the decisions of an inner limit."""
         self.stores.extend([store] * len(decisions))
-        if self.reported is not self.decisions:
-            self.reported = [*self.reported, *decisions]
+        self.reported = [*self.reported, *decisions]
         self.decisions.extend(decisions)
 
     def add_update(self, decision: Decision, store: Store) -> None:
@@ -156,9 +137,7 @@ class RequestLimits:
         """Answer a refused request, as the rule, the middleware or the app's own handler says."""
         if is_blocked(decision) or is_outage(decision):
             self.reported = [each for each in self.reported if each is not decision]
-        if on_limited is None and enforcer.on_limited_of:
-            on_limited = enforcer.on_limited_of.get(refusing_name(decision) or "")
-        own = on_limited or enforcer.on_limited
+        own = on_limited or enforcer.on_limited_for(decision)
         if own is None and enforcer.handler is not None:
             own = _handled_by(enforcer.handler, self, connection)
         return enforcer.refuse(self.reported, decision, connection, own)

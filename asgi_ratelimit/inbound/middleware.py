@@ -18,6 +18,7 @@ from ..keys.path_patterns import own_root_path
 from ..logs import warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
+from ..quotas import InFlight
 from ..stores import Store, as_store
 from ..stores.base import register
 from .allow_deny_lists import ListFunction, Lists
@@ -148,12 +149,7 @@ class RateLimitMiddleware:
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is watch_of(self._store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
-        if self._has_started:
-            self._warn()
-
-    def _warn(self) -> None:
-        """Warn about rules that never apply, and about limits that clients evade."""
-        for section, text in find_mistakes(self.rule_table, self.app):
+        for section, text in find_mistakes(self.rule_table, self.app) if self._has_started else ():
             warn_once(section, text)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +157,7 @@ class RateLimitMiddleware:
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
         app, decisions, receiving, is_exempt = self.app, [], None, False
-        held: tuple[Decision, ...] = ()
+        held: list[Decision] = []
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if not self._has_started:
             self._start(scope, outer.enforcer if outer else None)
@@ -177,9 +173,9 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
-                    decisions = await self._enforcer.take(plan, takes, scope, receiving)
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
                     if plan.holds:
-                        held = tuple(decisions)
+                        held = [each for each in decisions if InFlight in [type(one.quota) for one in each.charges]]
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
@@ -192,7 +188,8 @@ class RateLimitMiddleware:
             limits, is_inner = outer, True
             limits.add(decisions, self._store)
         else:
-            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, is_exempt), False
+            stores = [self._store] * len(decisions)
+            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, stores, is_exempt), False
             scope[SCOPE_KEY], send = limits, limits.send
         if held:
             limits.hold(held, self._store)
@@ -213,7 +210,8 @@ class RateLimitMiddleware:
         finally:
             if not is_inner:
                 scope.pop(SCOPE_KEY, None)
-                limits.release()
+                if limits.held:
+                    limits.release()
 
     def _table_of(self, options: Options) -> RuleTable:
         overrides = watch_of(self._store).live
@@ -241,7 +239,7 @@ class RateLimitMiddleware:
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
         self._has_started = True
-        self._warn()
+        self.overrides_changed()  # which now warns
         if self._file is not None:
             self._file.watch(self)
 

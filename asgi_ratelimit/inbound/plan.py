@@ -15,7 +15,7 @@ from starlette.types import Scope
 from ..buckets import LONGEST_KEY, SHORT, tag_of, unsafe_character
 from ..decision import Charge, Take
 from ..errors import ConfigurationError
-from ..quotas import MAX_CHARGES, require_few
+from ..quotas import MAX_CHARGES, has_places, require_few
 from .penalties import BLOCK, BlockCheck, block_check
 from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule
@@ -79,7 +79,7 @@ class Plan:
         # Whether a request may wait for its slot instead of being refused
         self.may_wait = any(self._max_delays.values())
         # Whether a request may hold a place in flight, which it gives back at its end
-        self.holds = any(rule.may_hold for rule in evaluated)
+        self.holds = any(callable(rule.quota) or has_places(rule.quota) for rule in evaluated)
         # The rules whose quotas the messages of a WebSocket take from
         self.throttling = [rule for rule in rules if rule.messages and not rule.shadow]
         self.punishes = any(rule.penalty is not None for rule in rules)

@@ -86,17 +86,14 @@ def adding(headers: list[Header], send: Send) -> Send:
 
 
 _BUSY = "Request cannot be satisfied due to temporary server capacity constraints"
+_ABNORMAL = "Request not satisfied due to detection of abnormal request pattern"
 
 
 class Problem(Enum):
     """A kind of problem details: its status, type and title."""
 
     QUOTA_EXCEEDED = 429, "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
-    ABNORMAL_USAGE = (
-        429,
-        "abnormal-usage-detected",
-        "Request not satisfied due to detection of abnormal request pattern",
-    )
+    ABNORMAL_USAGE = 429, "abnormal-usage-detected", _ABNORMAL
     UNAVAILABLE = 503, "temporary-reduced-capacity", _BUSY
 
 

@@ -179,7 +179,6 @@ class CompiledRule:
     strictness: int = field(init=False)  # how strict its `on_error` is
     settles_by_bytes: bool = field(init=False)  # whether `settle` takes the number of bytes that were sent
     settles_at_once: bool = field(init=False)  # whether `settle` is sure to need no `await`
-    may_hold: bool = field(init=False)  # whether its quotas may be about requests in flight
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -198,7 +197,6 @@ class CompiledRule:
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
         self.settles_by_bytes = self.settle is not None and user_functions.takes_bytes(self.settle)
-        self.may_hold = callable(self.quota) or has_places(self.quota)
         self.settles_at_once = isfunction(self.settle) and not iscoroutinefunction(self.settle)
 
     def __repr__(self) -> str:

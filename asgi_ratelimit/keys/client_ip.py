@@ -43,11 +43,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
 
     @shows_use('client_ip(trusted_proxies=["10.0.0.0/8"])')
     def __init__(
-        self,
-        trusted_proxies: Iterable[str] = (),
-        ipv6_prefix: int = 64,
-        *,
-        forwarded_header: str = "x-forwarded-for",
+        self, trusted_proxies: Iterable[str] = (), ipv6_prefix: int = 64, *, forwarded_header: str = "x-forwarded-for"
     ) -> None:
         if type(ipv6_prefix) is not int or not 1 <= ipv6_prefix <= 128:
             raise ConfigurationError(

@@ -291,7 +291,7 @@ class Limiter:
         (``None``: no limit), and with 0 at once. The places are free again when the block ends, however it ends.
         """
         take = Take(self.charges(key, cost), max_wait_of(max_delay))
-        return Holding(take, self._places, self.admitted, self.hooks)
+        return Holding(take, self._places, self.admitted, hooks=self.hooks)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import random
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..algorithms.take import booked_ahead
 from ..decision import Decision, Take, is_outage
@@ -17,6 +17,9 @@ from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack, WakeUp, run_async, run_sync
 from ..waiting.waiter import SlotWaiter, pace_timeout, too_late
 from .charges import Cost, actual_units, charged_units, settled_units
+
+T = TypeVar("T")
+W = TypeVar("W", bound=SlotWaiter)
 
 Wait: TypeAlias = Callable[[Take], Flow[Decision]]
 """Waits until a take is admitted, or raises ``PaceTimeout``."""
@@ -31,18 +34,45 @@ SPREAD_US = 5_000.0
 """Within this time after their units are there, the first callers of several processes ask for them, at random."""
 
 
-class Spending:
+class Block(Generic[W, T]):
+    """A block with and without ``async``, which waits until its take is admitted.
+
+    ``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks.
+    """
+
+    def __init__(self, take: Take, waiter: W, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
+        self._take = take
+        self._waiter = waiter
+        self._admitted = admitted
+
+    def _enter(self) -> Flow[T]:
+        """Wait; what this returns is the value of the block."""
+        raise NotImplementedError
+
+    def _leave(self) -> Flow[None]:
+        """What the end of the block does, however it comes."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> T:
+        return await run_async(self._enter())
+
+    async def __aexit__(self, *_: object) -> None:
+        await run_async(self._leave())
+
+    def __enter__(self) -> T:
+        return run_sync(self._enter())
+
+    def __exit__(self, *_: object) -> None:
+        run_sync(self._leave())
+
+
+class Spending(Block["SpendWaiter", "Spending"]):
     """The block of ``Limiter.spend``, with and without ``async``: it waits when it is entered, and settles at its end.
 
     It has the ``decision`` on its take, and ``actual``, the units of each charge that its end settles.
     """
 
-    def __init__(self, take: Take, waiter: SpendWaiter, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
-        """``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks."""
-        self._take = take
-        self._waiter = waiter
-        self._admitted = admitted
-        self._is_under_way = False
+    _is_under_way = False
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
         """Set the actual cost so far, for the named quotas, ``settle(tokens=1234)``, or for every quota.
@@ -59,27 +89,14 @@ class Spending:
             self.actual = actual_units(self.decision, actual, charged_units(self.decision))
         self.actual = settled_units(self.decision, units, self.actual)
 
-    async def __aenter__(self) -> Spending:
-        await run_async(self._wait())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await run_async(self._settle())
-
-    def __enter__(self) -> Spending:
-        run_sync(self._wait())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        run_sync(self._settle())
-
-    def _wait(self) -> Flow[None]:
+    def _enter(self) -> Flow[Spending]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
         self.actual = charged_units(self.decision)
         self._waiter.units.blocks[id(self._take)] = self._take
         self._is_under_way = True
+        return self
 
-    def _settle(self) -> Flow[None]:
+    def _leave(self) -> Flow[None]:
         self._is_under_way = False
         try:
             if self.actual != charged_units(self.decision) or self._take.operation is not None:
@@ -88,37 +105,20 @@ class Spending:
             self._waiter.units.blocks.pop(id(self._take), None)
 
 
-class Holding:
+class Holding(Block[PlaceWaiter, Decision]):
     """The block of ``Limiter.hold``, with and without ``async``; entering it returns the decision."""
 
-    def __init__(
-        self, take: Take, waiter: PlaceWaiter, admitted: Callable[[Take, Wait], Flow[Decision]], hooks: Hooks
-    ) -> None:
-        """``admitted`` lets the take wait by a function, counts its decision, and passes it to hooks."""
-        self._take = take
-        self._waiter = waiter
+    def __init__(self, *block: Any, hooks: Hooks) -> None:
+        super().__init__(*block)
         self._hooks = hooks
-        self._admitted = admitted
 
-    async def __aenter__(self) -> Decision:
-        return await run_async(self._wait())
-
-    async def __aexit__(self, *_: object) -> None:
-        await run_async(self._give_back())
-
-    def __enter__(self) -> Decision:
-        return run_sync(self._wait())
-
-    def __exit__(self, *_: object) -> None:
-        run_sync(self._give_back())
-
-    def _wait(self) -> Flow[Decision]:
+    def _enter(self) -> Flow[Decision]:
         self._decision = yield from self._admitted(self._take, self._waiter.wait_for_all)
         leases_of(self._waiter.store).hold(self._decision)  # an override lets it pass without waiting
         self._hooks.held(self._decision, 1)
         return self._decision
 
-    def _give_back(self) -> Flow[None]:
+    def _leave(self) -> Flow[None]:
         leases = leases_of(self._waiter.store)
         self._hooks.held(self._decision, -1)
         yield GiveBack(self._waiter.store, partial(leases.give_back, self._decision))

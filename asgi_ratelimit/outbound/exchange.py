@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ..profiles.costs import decoded
@@ -99,7 +99,7 @@ class ReadBody:
 
     def _keep(self, body: bytes, rest: Any) -> Any:
         response, stream = self.response, self.response.stream
-        response.stream = _for_clients(_KeptBody, stream)(body, rest, stream)
+        response.stream = _for_clients(_KeptBody, stream.__class__)(body, rest, stream)
         try:
             return json.loads(decoded(body, response.headers.get("content-encoding", ""), SMALL_BODY))
         except (ValueError, RecursionError):  # ValueError also for a body of which this is only the beginning
@@ -133,18 +133,12 @@ class _KeptBody:
 # Answers that the caller reads
 
 
-def unpaced(response: Any) -> Any:
-    """An answer to a request that went at once; it says so, unless a transport that paced it has said otherwise."""
-    response.extensions = {"pace": {"waited": 0.0, "attempts": 1}, **response.extensions}
-    return response
-
-
 def watched(stream: Any, on_close: OnClose, settle: SettleBody | None) -> Any:
     """A body like ``stream`` that calls ``on_close`` once, when it is closed or garbage collected.
 
     When it is closed, ``settle`` is run after that, with the bytes that were read, 2 MB at most.
     """
-    return _for_clients(_WatchedBody, stream)(stream, on_close, settle)
+    return _for_clients(_WatchedBody, stream.__class__)(stream, on_close, settle)
 
 
 class _WatchedBody:
@@ -206,12 +200,8 @@ class _WatchedBody:
             yield from settle(bytes(self._read_bytes))
 
 
-def _for_clients(kind: type, stream: Any) -> type:
-    """The same kind of body for the client of ``stream``: clients require an instance of base classes of their own."""
-    bases = tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
-    return _with_bases(kind, bases)
-
-
-@cache
-def _with_bases(kind: type, bases: tuple[type, ...]) -> type:
+@lru_cache(maxsize=100)
+def _for_clients(kind: type, stream: type) -> type:
+    """The same kind of body for the client of a stream: clients require an instance of base classes of their own."""
+    bases = [base for base in stream.__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream")]
     return type(kind.__name__, (kind, *bases), {})

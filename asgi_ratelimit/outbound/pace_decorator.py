@@ -7,9 +7,8 @@ import functools
 import inspect
 import math
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..background import ByLoop
@@ -24,6 +23,7 @@ from ..stores import Store
 from ..stores.base import register
 from ..waiting.drivers import Flow, run_async, run_sync
 from ..waiting.waiter import SlotWaiter
+from .request_values import resolved
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +52,7 @@ def pace(
     priority: PriorityOfCall = 0,
     name: str | None = None,
     hooks: Iterable[Hook] = (),
-) -> Pace:
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function, with or without ``async``, so that its calls keep to ``quota``: each books a slot and waits.
 
     ``"10/s"`` spaces calls evenly; ``"10/s burst 5"`` lets five go at once from idle. Several quotas apply together.
@@ -75,40 +75,23 @@ def pace(
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
     read = reads_with_margin(margin)
-    limiter = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
-    waiter = SlotWaiter(limiter.store, margin=margin, renewed=limiter.live.renewed)
-    return Pace(
-        limiter, name, waiter, "" if key is None else key, cost, checked_priority(priority), max_wait_of(max_delay)
-    )
+    shared = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
+    waiter = SlotWaiter(shared.store, margin=margin, renewed=shared.live.renewed)
+    key, max_wait = "" if key is None else key, max_wait_of(max_delay)
+    checked_priority(priority)
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The decorator that ``pace`` returns; several functions under it share their buckets if it has a name."""
-
-    _limiter: UnownedLimiter
-    _name: str | None
-    _waiter: SlotWaiter
-    _key: KeyOfCall
-    _cost: CostOfCall
-    _priority: PriorityOfCall
-    _max_wait: float
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         call: Callable[..., Any] = function
         is_async = is_coroutine_function(call)
-        limiter = self._limiter if self._name is not None else self._limiter.renamed(_name_of(call))
-        if not depends_on_call(self._key) and not depends_on_call(self._cost):
-            Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)))  # what is wrong raises now
-        key, cost = from_call(self._key, call, "key"), from_call(self._cost, call, "cost")
-        priority = from_call(self._priority, call, "priority")
+        limiter = shared if name is not None else shared.renamed(_name_of(call))
+        Take(limiter.charges(resolved(key, lambda _: ""), resolved(cost, lambda _: 1)))  # what is wrong raises now
+        key_of, cost_of = from_call(key, call, "key"), from_call(cost, call, "cost")
+        priority_of = from_call(priority, call, "priority")
 
         def acquire(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[Any]:
-            first: Any = self._priority
-            if callable(first):
-                first = checked_priority(priority(args, kwargs))
-            take = Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
-            return limiter.admitted(take, lambda take: self._waiter.wait(take, first))
+            first = checked_priority(priority_of(args, kwargs))
+            take = Take(limiter.charges(key_of(args, kwargs), cost_of(args, kwargs)), max_wait)
+            return limiter.admitted(take, lambda take: waiter.wait(take, first))
 
         async def paced_async(*args: Any, **kwargs: Any) -> Any:
             await turn_to_begin()
@@ -120,44 +103,17 @@ class Pace:
             return call(*args, **kwargs)
 
         paced = functools.wraps(call)(paced_async if is_async else paced_in_thread)
-        if self._name is not None:
+        if name is not None:
             register_name(limiter, paced)
         return cast("Callable[P, R]", paced)
+
+    return decorate
 
 
 AT_ONCE = 50
 """How many callers begin to wait in one iteration of an event loop."""
 
-
-class _Starts:
-    """The callers of one event loop that begin to wait, and those that wait for their turn to begin."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._begun = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def turn(self) -> None:
-        """Return in this iteration, or in a later one."""
-        if not self._begun:
-            self._loop.call_soon(self._begin_others)
-        self._begun += 1
-        if self._begun > AT_ONCE:
-            self._waiting.append(self._loop.create_future())
-            await self._waiting[-1]
-
-    def _begin_others(self) -> None:
-        self._begun = 0
-        while self._waiting and self._begun < AT_ONCE:
-            waiting = self._waiting.popleft()
-            if not waiting.done():  # else it was cancelled
-                self._begun += 1
-                waiting.set_result(None)
-        if self._begun:
-            self._loop.call_soon(self._begin_others)
-
-
-_starts: ByLoop[_Starts] = ByLoop()
+_starts: ByLoop[asyncio.Semaphore] = ByLoop()
 
 
 async def turn_to_begin() -> None:
@@ -167,7 +123,9 @@ async def turn_to_begin() -> None:
     """
     loop = asyncio._get_running_loop()
     if loop is not None:  # without asyncio, what comes next says what to do
-        await (_starts.get(loop) or _starts.of_running(_Starts)).turn()
+        starts = _starts.get(loop) or _starts.of_running(lambda: asyncio.Semaphore(AT_ONCE))
+        await starts.acquire()
+        loop.call_soon(starts.release)
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -227,11 +185,6 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 """Maps the positional and the keyword arguments of a call to a value."""
-
-
-def depends_on_call(given: Any) -> bool:
-    """Whether a ``key`` or ``cost`` is a function of the call, or a mapping with one in it."""
-    return callable(given) or (isinstance(given, Mapping) and any(map(callable, given.values())))
 
 
 def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:

@@ -11,7 +11,7 @@ from ..limiter.limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..waiting.drivers import Flow
-from .exchange import Send, unpaced
+from .exchange import Send
 from .pace_decorator import reads_with_margin, register_name
 from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
 from .sender import Sender
@@ -87,5 +87,7 @@ class PacedTransport(WrappingTransport):
     def _send(self, request: Any) -> Flow[Any]:
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
-            return unpaced((yield Send(self._transport, request)))
+            response = yield Send(self._transport, request)  # which another transport within this one may have paced
+            response.extensions = {"pace": {"waited": 0.0, "attempts": 1}, **response.extensions}
+            return response
         return (yield from self._sender.send(paced))

@@ -85,11 +85,7 @@ class Pauses:
 
     def left_here_us(self, key: str) -> float:
         """Microseconds until the end of a pause that began here; 0 or less if there is none."""
-        return self.end_here_us(key) - self._now_us()
-
-    def end_here_us(self, key: str) -> float:
-        """When a pause ends that began here; 0 if there is none."""
-        return self._ends.get(key, 0.0)
+        return self._ends.get(key, 0.0) - self._now_us()
 
 
 _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()

@@ -70,7 +70,7 @@ class RequestValues:
         self._refuses_oversize = oversize == "raise"
         self._key, self._cost = key, cost
         self._max_wait = max_wait_of(max_delay)
-        charges = limiter.charges(_resolved(key, lambda _: ""), _resolved(cost, lambda _: 1))
+        charges = limiter.charges(resolved(key, lambda _: ""), resolved(cost, lambda _: 1))
         Take(charges, self._max_wait)
         self._require_within_burst(charges)
 
@@ -89,10 +89,10 @@ class RequestValues:
             key, cost = own.get("key", key), own.get("cost", cost)
             max_wait = max_wait_of(own["max_delay"]) if "max_delay" in own else max_wait
         original = getattr(request, "original", request)
-        key = _resolved(key, lambda function: function(original))
+        key = resolved(key, lambda function: function(original))
         if key is None:
             return None
-        cost = _resolved(cost, lambda function: function(original))
+        cost = resolved(cost, lambda function: function(original))
         charges = self._limiter.charges(key, cost)
         self._require_within_burst(charges)
         return PacedRequest(request, Take(charges, max_wait), cost)
@@ -107,7 +107,7 @@ class RequestValues:
                 )
 
 
-def _resolved(given: Any, result_of: Callable[[Callable[[Any], Any]], Any]) -> Any:
+def resolved(given: Any, result_of: Callable[[Callable[[Any], Any]], Any]) -> Any:
     """``given`` with the results of the functions in it, instead of these."""
     if isinstance(given, Mapping):
         return {name: result_of(part) if callable(part) else part for name, part in given.items()}

@@ -57,23 +57,22 @@ class WrappingTransport(_Transport):
         try:
             self._transport.close()
         finally:
-            if self._hooks:
-                background_loop.run(self._hooks.aclose())
-            if self._owns_store and not self._store.in_process:
-                background_loop.run(self._close_store())
+            if self._hooks or not self._store.in_process:
+                background_loop.run(self._close_own())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         try:
             await self._transport.aclose()
         finally:
-            await self._hooks.aclose()
-            if self._owns_store:
-                await self._close_store()
+            await self._close_own()
 
-    async def _close_store(self) -> None:
-        await see_all_through(self._store)
-        await self._store.aclose()
+    async def _close_own(self) -> None:
+        """Wait for the calls of hooks, and close the store if it was opened here."""
+        await self._hooks.aclose()
+        if self._owns_store:
+            await see_all_through(self._store)
+            await self._store.aclose()
 
     def _wrap(self, transport: Any, example: str) -> None:
         """Wrap a transport, as in ``example``, ``"AdaptiveTransport({})"``.
@@ -98,13 +97,10 @@ class WrappingTransport(_Transport):
         It may be of the other kind, with ``async`` or without, or of the other package; a transport of neither package
         serves both.
         """
-        package = "" if request is None else _package(type(request))
-        method, client, inner = "handle_request", "Client", "HTTPTransport"
-        if is_async:
-            method, client, inner = "handle_async_request", "AsyncClient", "AsyncHTTPTransport"
-        right = self._example.format(f"{package or 'httpx'}.{inner}()")
-        right = f"{package or 'httpx'}.{client}(transport={right})"
-        if not hasattr(self._transport, method):
+        package, prefix = "" if request is None else _package(type(request)), "Async" if is_async else ""
+        right = self._example.format(f"{package or 'httpx'}.{prefix}HTTPTransport()")
+        right = f"{package or 'httpx'}.{prefix}Client(transport={right})"
+        if not hasattr(self._transport, "handle_async_request" if is_async else "handle_request"):
             kind = "with" if is_async else "without"
             raise ConfigurationError(f"{self._transport!r} cannot send requests of a client {kind} async: {right}")
         own = {_package(each) for each in type(self._transport).__mro__} - {""}

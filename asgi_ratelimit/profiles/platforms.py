@@ -11,11 +11,7 @@ discord = Profile(
     name="discord",
     source="https://discord.com/developers/docs/topics/rate-limits",
     limits=(
-        alike(
-            "x-ratelimit-*",
-            reset=("x-ratelimit-reset-after", "x-ratelimit-reset"),
-            bucket="x-ratelimit-bucket",
-        ),
+        alike("x-ratelimit-*", reset=("x-ratelimit-reset-after", "x-ratelimit-reset"), bucket="x-ratelimit-bucket"),
     ),
     refusals=(
         Refusal((429,), (("via", ""), ("x-ratelimit-limit", ""), ("x-ratelimit-scope", "")), scope="cloudflare"),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.headers import parse
-from asgi_ratelimit.headers.header_rendering import LARGEST, Header, both, draft, legacy, names, policy, retry_after
+from asgi_ratelimit.headers import HeaderOptions, parse
+from asgi_ratelimit.headers.header_rendering import LARGEST, Header, both, draft, legacy, names, policy
 from asgi_ratelimit.quotas import MAX_UNITS, SECOND_US, TokenBucket
 from tests.support.decisions import decided, refusal
 from tests.support.strategies import quotas
@@ -78,7 +78,7 @@ def test_times_are_whole_seconds_rounded_up(more_after: float, t: int) -> None:
 )
 def test_retry_after_is_whole_seconds_rounded_up(seconds: float, value: bytes | None) -> None:
     """A client that comes back then is let in. For never, no number of seconds would be true."""
-    assert retry_after(refusal(seconds)) == ([(b"retry-after", value)] if value else [])
+    assert HeaderOptions().retry_after(refusal(seconds)) == ([(b"retry-after", value)] if value else [])
 
 
 # Other dialects

@@ -10,7 +10,9 @@ from threading import Barrier, Thread
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, Overrides, PaceTimeout, RedisStore, SyncLimiter, TokenBucket
-from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit.background import see_all_through
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Store
 
@@ -156,7 +158,8 @@ async def test_without_async(store: Store) -> None:
         thread.start()
     for thread in threads:
         await asyncio.to_thread(thread.join)
-    assert (most, (await Limiter(InFlight(1), store=store).peek("key")).remaining) == (1, 1)
+    assert (most, await asyncio.to_thread(lambda: limiter.peek("key").remaining)) == (1, 1)
+    await asyncio.to_thread(limiter.close)
 
 
 async def test_an_override_applies() -> None:
@@ -187,3 +190,27 @@ async def test_what_has_no_end_shows_how_it_is_held() -> None:
             await call()
     with pytest.raises(ConfigurationError, match=r"async with limiter\.hold"):
         limiter.spend("key", 1)
+
+
+async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the background loop, for as long as it is held; a release waits for no answer."""
+    monkeypatch.setattr("asgi_ratelimit.leases.YOUNG_US", 0.0)
+    monkeypatch.setattr("asgi_ratelimit.leases.RENEWED_EVERY", 0.01)
+    limiter, leases = Limiter(InFlight(2), store=store), leases_of(store)
+    (decision,) = await store.take([Take(limiter.charges("key"))])
+    leases.hold(decision)
+    before = (await limiter.peek("key")).ready_at
+    for _ in range(1_000):
+        peeked = await limiter.peek("key")
+        if peeked.now_us / 1e6 + peeked.reset_after > before + 30.05:
+            break
+        await asyncio.sleep(0.005)
+    else:
+        pytest.fail("its lease is not renewed")
+    assert leases.held_by_name() == {"default": 1}
+    leases.release(decision)
+    leases.release(decision)
+    await see_all_through(store)
+    assert (leases.held_by_name(), await left(limiter)) == ({}, [2])

@@ -376,7 +376,9 @@ class ReportedBucket(PioneerBucket):
         An answer to a request of an earlier epoch never raises what is available now.
         """
         self._move_on(now_us)
-        left, reset_at_us = report.remaining or 0.0, _reset_at(report, now_us)
+        after = report.window if report.reset_after is None else report.reset_after
+        reset_at_us = math.inf if after is None else now_us + math.ceil(after * SECOND_US)
+        left = report.remaining or 0.0
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
@@ -548,15 +550,7 @@ def known(units: float) -> float | None:
     return None if math.isinf(units) else units
 
 
-def _reset_at(report: ServerLimit, now_us: float) -> float:
-    after = report.window if report.reset_after is None else report.reset_after
-    return math.inf if after is None else now_us + math.ceil(after * SECOND_US)
-
-
 def _rounded(seconds: float) -> float:
     """A time with as few digits as possible: 1 for 0.993, 60 for 59.2."""
-    for digits in range(3):
-        text = float(f"{seconds:.{digits}e}")
-        if abs(text - seconds) <= EXACT * seconds:
-            return text
-    return float(f"{seconds:.2e}")
+    rounded = [float(f"{seconds:.{digits}e}") for digits in range(3)]
+    return next(each for each in rounded if abs(each - seconds) <= EXACT * seconds)

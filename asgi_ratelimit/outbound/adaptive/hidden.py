@@ -57,7 +57,8 @@ class RateBucket(Bucket):
     begins whenever a refusal lowers the rate.
     """
 
-    # How often a refusal has lowered the limit since a request was served.
+    # How often a refusal has lowered the limit since a request was served. If that is more than once, the server seems
+    # to refuse everything, so that requests have to stop for a while.
     in_a_row = 0
 
     def __init__(self, bounds: HiddenRate) -> None:
@@ -71,10 +72,11 @@ class RateBucket(Bucket):
         self._best = math.inf
         self._low = self.limit
         self._refused = 0
+        # How often a refusal has lowered the limit since a request was served.
         self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         # The requests that were served since the last refusal, and the time that they took.
         self._served, self._served_us = 0, 0.0
-        self._updated_us: float | None = None
+        self._updated_us = math.inf
 
     def ready_at(self, now_us: float) -> float:
         at_us = math.ceil(self._last_us + SECOND_US / self.limit)
@@ -90,15 +92,9 @@ class RateBucket(Bucket):
         self._is_awaited = False
         return super().admit(now_us)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the server seems to refuse everything, so that requests have to stop for a while."""
-        return self.in_a_row > 1
-
     def serve(self, now_us: float) -> None:
         """Note that a request was served; if a higher rate would have sent more requests, the rate rises."""
-        before_us = now_us if self._updated_us is None else self._updated_us
-        passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.limit))
+        passed_us = min(max(now_us - self._updated_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.limit))
         self._updated_us = now_us
         self.in_a_row = 0
         self._served += 1
@@ -125,7 +121,7 @@ class RateBucket(Bucket):
             return False
         self.epoch += 1
         self.in_a_row += 1
-        if self.is_closed and self._best < math.inf:
+        if self.in_a_row > 1 and self._best < math.inf:
             self._low = max(self.limit * DECREASE, self._best / 4, self._floor)
         else:
             self._refused = 1

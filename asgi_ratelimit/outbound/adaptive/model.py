@@ -424,7 +424,7 @@ class Model:
         if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
-        if wait_us is None and host.hidden and not exhausted and not any(each.is_closed for each in host.hidden):
+        if wait_us is None and host.hidden and not exhausted and not any(each.in_a_row > 1 for each in host.hidden):
             return ()
         for bucket in paused:
             before_us = bucket.paused_us(now_us)

@@ -179,9 +179,9 @@ class Admission:
 
     def _pauses_of(self, call: Call) -> Iterator[Need]:
         host = call.host.name
-        if not self._store.in_process or self._pauses.end_here_us(host) > self._now_us():
+        if not self._store.in_process or self._pauses.left_here_us(host) > 0.0:
             for bucket, _ in probed(call):
-                yield Need(_pause_condition(host, bucket.name), bucket, "pause")
+                yield Need(Condition(_pause_quota(bucket.name), host, 0, NAME), bucket, "pause")
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
         """Whether the store has room for a request, now or soon; if not, it waits in the model again."""
@@ -393,16 +393,9 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     return Charge(quota, host, min(cost, quota.most), NAME)
 
 
-@lru_cache(maxsize=CACHED)
 def _pioneer_charge(host: str, bucket: str) -> Charge:
     """The charge of a pioneer, which it gives back when it has its answer. If the pioneer dies, the charge drains."""
     return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
-
-
-@lru_cache(maxsize=CACHED)
-def _pause_condition(host: str, bucket: str) -> Condition:
-    """The condition that no process has paused a bucket."""
-    return Condition(_pause_quota(bucket), host, 0, NAME)
 
 
 @lru_cache(maxsize=CACHED)

@@ -13,11 +13,10 @@ from ...algorithms.token_bucket import TokenBucketState
 from ...clock import SystemClock
 from ...counts import MOST_ROWS, counts_of
 from ...decision import Charge, Decision, Take, max_wait_of
-from ...errors import ConfigurationError, shows_use
+from ...errors import shows_use
 from ...headers import MAX_DELAY, parse
-from ...hooks import ChangeHook, ChangeKind, LimitChange
+from ...hooks import ChangeHook, ChangeKind, Hooks, LimitChange
 from ...limiter.limiter import Limiter
-from ...logs import FailureLog
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...quotas import SECOND_US, TokenBucket
@@ -83,7 +82,8 @@ class AdaptiveTransport(WrappingTransport):
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
         self._retries, self._reads_all_bodies = retries, _reports_in_bodies(self._profile)
-        new_model = partial(Model, self._profile, Changes(hooks, slots.now_us), has_quota=quota is not None)
+        self._hooks = Hooks(hooks, "a LimitChange")
+        new_model = partial(Model, self._profile, Changes(self._hooks, slots.now_us), has_quota=quota is not None)
         self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, limiter)
         outbound_sources.add(self)
@@ -209,18 +209,10 @@ def _reports_in_bodies(profile: Profile) -> bool:
 
 
 class Changes:
-    """Logs changes, and calls hooks with them. An exception of a hook is logged; requests go on.
+    """Logs changes, and calls hooks with them."""
 
-    Raises ``ConfigurationError`` for anything but hooks.
-    """
-
-    def __init__(self, hooks: Iterable[ChangeHook], now_us: Callable[[], float]) -> None:
-        self._hooks = tuple(hooks) if isinstance(hooks, Iterable) else ()
-        if not isinstance(hooks, Iterable) or not all(map(callable, self._hooks)):
-            right = "hooks=[print]"
-            raise ConfigurationError(f"hooks must be a list of functions of a LimitChange, not {hooks!r}: {right}")
-        self._now_us = now_us
-        self._failures = FailureLog()
+    def __init__(self, hooks: Hooks, now_us: Callable[[], float]) -> None:
+        self._hooks, self._now_us = hooks, now_us
 
     def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
         """Report a change."""
@@ -230,11 +222,7 @@ class Changes:
             return
         paused_for = bucket.paused_us(self._now_us()) / SECOND_US
         change = LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for)
-        for hook in self._hooks:
-            try:
-                hook(change)
-            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
-                self._failures.report(f"the hook {hook!r} failed", error)
+        self._hooks(change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,22 +250,17 @@ def _learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBu
     for host in hosts:
         pioneers = dict.fromkeys(route.section.pioneer for route in host.routes.values())
         for bucket in (host.everything, *host.quota, *host.hidden, *pioneers, *host.buckets.values()):
-            learned = _learned(host.name, bucket, now_us)
+            pioneer = bucket if isinstance(bucket, PioneerBucket) else None
+            learned = LearnedBucket(
+                host=host.name,
+                name=bucket.name,
+                limit=known(bucket.limit),
+                remaining=bucket.remaining,
+                under_way=pioneer.unanswered if pioneer else 0,
+                waiting=sum(len(route.queue) for route in bucket.waiting),
+                next_release=(bucket.ready_at(now_us) - now_us) / SECOND_US,
+                paused_for=bucket.paused_us(now_us) / SECOND_US,
+                is_unknown=pioneer is not None and pioneer.is_probed,
+            )
             if learned.limit is not None or learned.waiting or learned.paused_for or learned.is_unknown:
                 yield learned
-
-
-def _learned(host: str, bucket: Bucket, now_us: float) -> LearnedBucket:
-    next_us = bucket.ready_at(now_us) - now_us
-    pioneer = bucket if isinstance(bucket, PioneerBucket) else None
-    return LearnedBucket(
-        host=host,
-        name=bucket.name,
-        limit=known(bucket.limit),
-        remaining=bucket.remaining,
-        under_way=pioneer.unanswered if pioneer else 0,
-        waiting=sum(len(route.queue) for route in bucket.waiting),
-        next_release=next_us / SECOND_US,
-        paused_for=bucket.paused_us(now_us) / SECOND_US,
-        is_unknown=pioneer is not None and pioneer.is_probed,
-    )

@@ -324,14 +324,10 @@ end
 
 -- in_flight.py: the parts are leases: their ids, and their ends
 
-local in_flight = { unused = rolling_window.unused }
+local in_flight = { unused = rolling_window.unused, changed = function(_, state) return state end }
 
 function in_flight.moved_back(quota, state)
   return moved(state, 0, state[1] - now)
-end
-
-function in_flight.changed(quota, state)
-  return state
 end
 
 local function living(state, but) -- without the lease `but`, if there is one
@@ -482,10 +478,13 @@ end
 local time = ARGV[3] == '' and call('TIME') or { 0, ARGV[3] }
 now = time[1] * 1000000 + time[2]
 
+local texts, lengths = {}, {} -- of times to live, as Redis takes long to write a number, and of the lengths of values
+
 local function write(quota, key, state)
   local value = pack_state(quota, state)
   local ttl_ms = min(max(ceil(quota.algorithm.reset_us(quota, state) / 1000), least_ttl_ms), LONGEST_TTL_MS)
-  call('SET', key, value, 'PX', format('%d', ttl_ms))
+  if not texts[ttl_ms] then texts[ttl_ms] = format('%d', ttl_ms) end
+  call('SET', key, value, 'PX', texts[ttl_ms])
   return value
 end
 
@@ -499,7 +498,8 @@ end
 local function answer_value(value)
   local length = value and #value or 0
   if length > LONGEST_VALUE then value, length = '', 0 end -- it counts as never used
-  reply[size + 1], reply[size + 2] = pack('<H', length), value or ''
+  if not lengths[length] then lengths[length] = pack('<H', length) end
+  reply[size + 1], reply[size + 2] = lengths[length], value or ''
   size = size + 2
 end
 

@@ -131,27 +131,6 @@ def test_a_refusal_that_no_wait_ends() -> None:
     assert caller.service.times == [0.0, 0.1]
 
 
-@pytest.mark.parametrize(("profile", "rate"), [("stripe", 25.0), ("slack", 1.0)])
-def test_an_api_whose_answers_report_nothing(profile: str, rate: float) -> None:
-    """A 429 with a ``Retry-After`` is all that it says: its profile searches for the rate."""
-    bucket = {"level": rate, "at": 0.0}
-
-    def script(path: str, number: int) -> Any:
-        at = caller.service.times[-1]
-        bucket["level"] = min(bucket["level"] + (at - bucket["at"]) * rate, rate)
-        bucket["at"] = at
-        if bucket["level"] < 1:
-            return 429, {"retry-after": "1"}
-        bucket["level"] -= 1
-        return 200
-
-    caller = Caller(script, profile=profile, retries=10)
-    count = int(30 * rate)
-    assert caller.get(*["/v1/charges"] * count) == [200] * count
-    assert len(caller.service.times) - count <= max(0.03 * count, 2)
-    assert max(caller.service.times) <= 45
-
-
 def test_reported_tokens_are_obeyed() -> None:
     """A request takes as many as successive answers have shown, so what remains is not more than it lasts for."""
     left, at = 2_000.0, 0.0

@@ -28,7 +28,9 @@ SERVERS: dict[str, Callable[[], Counter]] = {
 }
 
 
-def hidden(counter: Counter, headers: dict[str, str], **options: Any) -> tuple[Caller, list[tuple[float, bool]]]:
+def hidden(
+    counter: Counter, headers: dict[str, str] | None = None, **options: Any
+) -> tuple[Caller, list[tuple[float, bool]]]:
     """A caller of a server that counts like this, and a list of the times and outcomes of its requests."""
     outcomes: list[tuple[float, bool]] = []
 
@@ -36,7 +38,7 @@ def hidden(counter: Counter, headers: dict[str, str], **options: Any) -> tuple[C
         now = caller.clock.now
         is_served = counter.wait(now) == 0.0
         outcomes.append((now - caller.service.started, is_served))
-        return 200 if is_served else (429, headers)
+        return 200 if is_served else (429, headers or {})
 
     caller = Caller(script, **options)
     return caller, outcomes
@@ -63,17 +65,27 @@ def served_and_refused(outcomes: list[tuple[float, bool]], first: float, last: f
 @pytest.mark.parametrize("kind", SERVERS)
 def test_the_rate_is_found_and_kept(kind: str, start: float) -> None:
     """After a minute at the latest, 85 % of it is used, and fewer than 3 % of the requests are refused."""
-    caller, outcomes = hidden(SERVERS[kind](), {}, latency=0.05, profile=aimd(RATE / 100, RATE * 20, start=start))
+    caller, outcomes = hidden(SERVERS[kind](), latency=0.05, profile=aimd(RATE / 100, RATE * 20, start=start))
     caller.run(lambda client: keep_busy(client, lambda: caller.clock.now, 120.0, 8))
     served, refused = served_and_refused(outcomes, 60.0, 120.0)
     assert served >= 0.85 * RATE * 60
     assert refused < 0.03 * (served + refused)
 
 
+@pytest.mark.parametrize(("profile", "rate"), [("stripe", 25.0), ("slack", 1.0)])
+def test_an_api_whose_answers_report_nothing(profile: str, rate: float) -> None:
+    """A 429 with a ``Retry-After`` is all that it says: its profile searches for the rate."""
+    caller, outcomes = hidden(Bucket(rate, rate), {"retry-after": "1"}, profile=profile, retries=10)
+    count = int(30 * rate)
+    assert caller.get(*["/v1/charges"] * count) == [200] * count
+    assert len(outcomes) - count <= max(0.03 * count, 2)
+    assert outcomes[-1][0] <= 45
+
+
 def test_a_limit_that_rises_is_found() -> None:
     """From 2 to 20 a second, within two minutes."""
     counter = Bucket(2.0, 2.0)
-    caller, outcomes = hidden(counter, {}, latency=0.05, profile=aimd(0.5, 100))
+    caller, outcomes = hidden(counter, latency=0.05, profile=aimd(0.5, 100))
 
     async def main(client: httpx.AsyncClient) -> None:
         await keep_busy(client, lambda: caller.clock.now, 60.0, 8)

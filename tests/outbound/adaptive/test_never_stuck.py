@@ -10,48 +10,22 @@ import httpx
 import pytest
 
 from asgi_ratelimit import MemoryStore
-from asgi_ratelimit.profiles import Ban, Profile, aimd
+from asgi_ratelimit.profiles import Ban
 from tests.stand_ins.discord_server import Discord
 from tests.support.adaptive_clients import BUCKETS, CHANNEL, HOST, Caller, bucket_headers
 from tests.support.store_elsewhere import StoreElsewhere
 
-OTHER = "/channels/2/messages"
 
-
-def served_by(server: Discord) -> Any:
-    """The answers of a stand-in, as a script."""
+def test_a_shared_refusal_waits_for_its_retry_after() -> None:
+    """Although requests remain and the reset is near; and no burst of refusals follows."""
+    server = Discord({})
 
     def script(path: str, number: int) -> Any:
         status, headers, body = server.answer("GET", path)
         return status, {**headers, "via": "1.1 google"}, body
 
-    return script
-
-
-def calls_to(settings: dict[str, str], **options: Any) -> tuple[Caller, Discord]:
-    """A caller of a stand-in for Discord, on one clock."""
-    server = Discord(settings)
-    caller = Caller(served_by(server), **options)
+    caller = Caller(script, max_delay=3600)
     server.now = lambda: caller.clock.now
-    return caller, server
-
-
-def test_a_refusal_of_the_user_scope_is_about_its_bucket() -> None:
-    """Other buckets go on."""
-
-    def script(path: str, number: int) -> Any:
-        refusal = 429, bucket_headers(0, 9, x_ratelimit_scope="user", retry_after="9")
-        return refusal if path == CHANNEL and number < 3 else (200, bucket_headers(4, 1))
-
-    caller = Caller(script)
-    assert caller.get(CHANNEL, OTHER, OTHER, OTHER) == [200] * 4
-    assert caller.service.times_of(OTHER) == [0.0, 0.1, 0.1]
-    assert caller.service.times_of(CHANNEL) == [0.0, 9.1]
-
-
-def test_a_shared_refusal_waits_for_its_retry_after() -> None:
-    """Although requests remain and the reset is near; and no burst of refusals follows."""
-    caller, server = calls_to({}, max_delay=3600)
     path = "/channels/1/shared"
     assert caller.get(*[path] * 4) == [200] * 4
     assert server.counts["refused shared"] == server.counts["refused"] == 1
@@ -139,14 +113,14 @@ def test_buckets_are_forgotten() -> None:
     assert caller.run(main) <= 51
 
 
-@pytest.mark.parametrize(("seconds", "profile"), [(0.5, BUCKETS), (0.05, BUCKETS), (1.1, aimd(1, 2))])
-def test_requests_on_a_closed_event_loop_hold_nobody_up(seconds: float, profile: Profile) -> None:
+@pytest.mark.parametrize("seconds", [0.5, 0.05])
+def test_requests_on_a_closed_event_loop_hold_nobody_up(seconds: float) -> None:
     """Although their tasks are still referred to."""
 
     class Away(Caller):
         store_on = staticmethod(lambda clock: StoreElsewhere(MemoryStore(clock=clock), 0.1))
 
-    caller = Away(lambda path, number: (200, bucket_headers(0 if number == 1 else 4, 1)), profile=profile)
+    caller = Away(lambda path, number: (200, bucket_headers(0 if number == 1 else 4, 1)))
     loop, since = caller.clock.event_loop(), caller.clock.now
     client = httpx.AsyncClient(transport=caller.transport, base_url=HOST, timeout=None)
     held = [loop.create_task(client.get(CHANNEL)) for _ in range(4)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -93,7 +92,7 @@ def test_processes_that_share_a_store_agree(quota: str, latency: tuple[float, fl
 class Crowded:
     """A server of 20 requests a second, of which others use some before ours come: in windows, or in a log."""
 
-    def __init__(self, others: Callable[[int], int], is_rolling: bool = False) -> None:
+    def __init__(self, others: int, is_rolling: bool = False) -> None:
         self.others, self.is_rolling = others, is_rolling
         self.times: list[float] = []
         self.refused = 0
@@ -101,9 +100,8 @@ class Crowded:
     def answer(self, *_: object) -> Any:
         """The answer to a request that comes now."""
         now = asyncio.get_running_loop().time()
-        window = int(now)
-        begin = now - 1.0 if self.is_rolling else window
-        left = 20 - self.others(window) - sum(at > begin if self.is_rolling else at >= begin for at in self.times)
+        begin = now - 1.0 if self.is_rolling else int(now)
+        left = 20 - self.others - sum(at > begin if self.is_rolling else at >= begin for at in self.times)
         is_served = left > 0
         self.refused += not is_served
         self.times += [now] if is_served else []
@@ -117,7 +115,7 @@ class Crowded:
 @pytest.mark.parametrize("used", [1, 5, 15, 19])
 def test_a_window_that_others_use_refuses_one_request_at_most(is_rolling: bool, latency: float, used: int) -> None:
     """What answers leave counts, not the limit."""
-    server = Crowded(lambda window: used, is_rolling)
+    server = Crowded(used, is_rolling)
     caller = Caller(server.answer, latency=latency, profile="ietf", retries=1)
     count = 30 * (20 - used)
     assert caller.get(*["/"] * count) == [200] * count
