@@ -110,11 +110,9 @@ def test_each_unit_comes_back_at_its_microsecond(limit: int, period: float, burs
 @pytest.mark.parametrize(
     ("quota", "cost", "wait"),
     [
-        (TokenBucket(3), 4, math.inf),  # rate limiting grants a burst at most
         (TokenBucket(3, burst=2.5), 2.5000001, math.inf),
         (FixedWindow(3, 60), 4, math.inf),
         (RollingWindow(3, 60), 3.001, math.inf),
-        (TokenBucket(3), 3, 0.0),
         (RollingWindow(3, 60), 3, 0.0),
     ],
     ids=repr,

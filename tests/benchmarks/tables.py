@@ -12,7 +12,5 @@ def row(peer: str, where: Where, error: str = "", shape: str = "", **figures: fl
 
 
 def in_process(*rows: Row) -> dict[str, Part]:
-    return {
-        "cpu": Part("cpu", "CPU", inprocess.CPU, list(rows)),
-        "times": Part("times", "Times", inprocess.TIMES, list(rows)),
-    }
+    parts = Part("cpu", "CPU", inprocess.CPU, list(rows)), Part("times", "Times", inprocess.TIMES, list(rows))
+    return {part.name: part for part in parts}

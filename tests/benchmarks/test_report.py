@@ -35,23 +35,6 @@ def test_a_peer_with_an_error_is_shown_with_it() -> None:
     assert "| limits |  |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
 
 
-def test_the_page_is_complete() -> None:
-    """It has the short table, the goals, the leads of peers, the parts, notes on the peers and the machine."""
-    page = report.markdown(in_process(row("ours", "memory", cpu_64=3.0)), {"processor": "2 x something"})
-    heads = [line for line in page.splitlines() if line.startswith("## ")]
-    assert [head[3:] for head in heads] == [
-        "In short",
-        "To reach",
-        "Where a peer is ahead",
-        "CPU",
-        "Times",
-        "Notes on the peers",
-        "Measured on",
-    ]
-    assert "* processor: 2 x something" in page
-    assert "Nowhere." in page
-
-
 def test_the_readme_shows_the_results() -> None:
     """Its table is that of the last whole run, and its picture exists."""
     results = (report.RESULTS / "results.md").read_text("utf-8")

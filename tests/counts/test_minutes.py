@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.counts import FORMAT, Recording, encoded, part_of, recording_in
 
-seconds = st.lists(
-    st.tuples(st.integers(0, 59), st.dictionaries(st.text(min_size=1), st.integers(1, 100))), max_size=20
-)
+sent = st.dictionaries(st.text(min_size=1), st.integers(1, 100))
+seconds = st.lists(st.tuples(st.integers(0, 59), sent), max_size=20)
 
 
 def recording(added: list[tuple[int, dict[str, int]]], most: int = 10**6) -> Recording:

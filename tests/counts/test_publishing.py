@@ -74,9 +74,8 @@ async def test_the_worst_keys_are_published(clock: SteppedClock) -> None:
     for number in range(300):
         await take(store, times=5 - number % 5, key=f"key {number}")
     keys = (await summary(store)).keys
-    assert [(key.requests, key.refused) for key in keys] == [(5, 2)] * 60 + [(4, 1)] * 60 + [(3, 0)] * 60 + [
-        (2, 0)
-    ] * 20
+    expected = [(5, 2)] * 60 + [(4, 1)] * 60 + [(3, 0)] * 60 + [(2, 0)] * 20
+    assert [(key.requests, key.refused) for key in keys] == expected
 
 
 async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:

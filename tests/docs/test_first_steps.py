@@ -49,7 +49,4 @@ def test_the_tutorial_says_the_same() -> None:
 
 def sent(command: str, server: Uvicorn) -> str:
     """What a command prints that talks to the server."""
-    done = subprocess.run(
-        ["bash", "-c", command.replace(README_URL, server.url)], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return subprocess.check_output(["bash", "-c", command.replace(README_URL, server.url)], text=True).strip()

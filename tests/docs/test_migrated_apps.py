@@ -73,13 +73,8 @@ def shop(store: Store) -> Any:
     )
 
 
-SHOP = [
-    "/home*5 /items/1*2 /items/2*4",
-    "/login*4 /home*1",
-    "/search*5",
-    "/export*1 /upload*2 /export*1 /home*4",
-    "/health*7",
-]
+SHOP = ["/home*5 /items/1*2 /items/2*4", "/login*4 /home*1", "/search*5"]
+SHOP += ["/export*1 /upload*2 /export*1 /home*4", "/health*7"]
 
 
 async def statuses(app: Any, requests: str) -> list[int]:

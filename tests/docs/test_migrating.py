@@ -15,17 +15,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 
 import asgi_ratelimit
-from asgi_ratelimit import (
-    Limiter,
-    MemoryStore,
-    RateLimit,
-    RateLimitMiddleware,
-    Rule,
-    Store,
-    keys,
-    open_store,
-    parse_quotas,
-)
+from asgi_ratelimit import Limiter, RateLimit, RateLimitMiddleware, Rule, keys, parse_quotas
+from asgi_ratelimit.stores import MemoryStore, Store, open_store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ok
 from tests.support.server import ROOT
@@ -73,17 +64,8 @@ def middleware_on_a_stepped_clock(*arguments: Any, store: str = "memory://", **o
 
 
 NAMES: dict[str, Any] = {name: getattr(module, name) for module in (keys, asgi_ratelimit) for name in module.__all__}
-NAMES |= {
-    "app": ok,
-    "f": f,
-    "who": who,
-    "tier": tier,
-    "cost": cost,
-    "path": path,
-    "answer": answer,
-    "note": lambda event: None,
-}
-NAMES |= {"Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
+NAMES |= {"app": ok, "f": f, "who": who, "tier": tier, "cost": cost, "path": path, "answer": answer}
+NAMES |= {"note": lambda event: None, "Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
 
 
 @pytest.mark.parametrize("row", STRINGS, ids=[row[0][:60] for row in STRINGS])

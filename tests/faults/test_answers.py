@@ -66,8 +66,7 @@ def without_a_right(server: RedisServer) -> Callable[[], None]:
     return lambda: asked(server, "ACL", "SETUSER", "limiter", "+set")
 
 
-FAULTS = [out_of_memory, unable_to_save, demoted, without_a_password]
-FAULTS += [without_a_right]
+FAULTS = [out_of_memory, unable_to_save, demoted, without_a_password, without_a_right]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

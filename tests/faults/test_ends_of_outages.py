@@ -108,9 +108,7 @@ async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> 
 
 
 @EACH_KIND
-async def test_an_operation_that_finds_redis_back(
-    line: Proxy, server: RedisServer, kind: Callable[[float], Quota]
-) -> None:
+async def test_an_operation_after_the_outage(line: Proxy, server: RedisServer, kind: Callable[[float], Quota]) -> None:
     """It is charged once, and has the answer of the outage."""
     async with Limiter(kind(LIMIT), store=RedisStore(line.url, timeout=PATIENT)) as limiter:
         await limiter.rate_limit("other")

@@ -35,8 +35,7 @@ async def test_the_least_rights(server: RedisServer, protocol: int, database: in
     asked(server, "ACL", "LOG", "RESET")
     url = f"redis://least:secret@{HOST}:{server.port}/{database}?protocol={protocol}"
     async with Limiter(
-        "5/hour; 10/day fixed; 10/week rolling",
-        store=RedisStore(url, timeout=30, on_error="deny"),
+        "5/hour; 10/day fixed; 10/week rolling", store=RedisStore(url, timeout=30, on_error="deny")
     ) as limiter:
         decisions = [await limiter.rate_limit("key"), await limiter.pace("key"), await limiter.rate_limit("key", 9)]
         asked(server, "SCRIPT", "FLUSH")

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("has_middleware", [True, False])
 @pytest.mark.parametrize(
-    ("quota", "left"),
-    [("5/hour", "r=4;t=720"), ("5/hour fixed", "r=4;t=3600"), ("5/hour rolling", "r=4;t=3660")],
+    ("quota", "left"), [("5/hour", "r=4;t=720"), ("5/hour fixed", "r=4;t=3600"), ("5/hour rolling", "r=4;t=3660")]
 )
 async def test_an_earlier_dependency_is_reported_as_it_is_after_the_refusal(
     store: Store, has_middleware: bool, quota: str, left: str

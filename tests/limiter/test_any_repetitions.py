@@ -92,12 +92,7 @@ def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota
 
 
 EVEN = TokenBucket(1, 60, burst=1)
-ALL_KINDS = {
-    "even": EVEN,
-    "bucket": TokenBucket(2, 120),
-    "fixed": FixedWindow(1, 60),
-    "rolling": RollingWindow(1, 60),
-}
+ALL_KINDS = {"even": EVEN, "bucket": TokenBucket(2, 120), "fixed": FixedWindow(1, 60), "rolling": RollingWindow(1, 60)}
 KINDS = pytest.mark.parametrize("quota", list(ALL_KINDS.values()), ids=list(ALL_KINDS))
 
 

@@ -109,13 +109,7 @@ def test_it_is_settled_however_it_ends(clock: SteppedClock, limiter: Limiter, en
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"tokns": 5}, r"\['tokns'\]"),
-        ({"tokens": -1}, "-1"),
-        ({"tokens": "5"}, "'5'"),
-    ],
-    ids=repr,
+    ("wrong", "says"), [({"tokns": 5}, r"\['tokns'\]"), ({"tokens": -1}, "-1"), ({"tokens": "5"}, "'5'")], ids=repr
 )
 def test_a_cost_that_is_not_valid_raises(
     clock: SteppedClock, limiter: Limiter, wrong: dict[str, float], says: str

@@ -76,11 +76,7 @@ def test_objects_that_are_called_like_functions(store: CountingStore, clock: Ste
 
 @pytest.mark.parametrize(
     "function",
-    [
-        Client.generator,
-        Client.async_generator,
-        functools.partial(Client.generator, Client(SteppedClock())),
-    ],
+    [Client.generator, Client.async_generator, functools.partial(Client.generator, Client(SteppedClock()))],
     ids=["generator", "async generator", "partial"],
 )
 def test_generators_are_refused(function: Any) -> None:

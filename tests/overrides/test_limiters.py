@@ -8,18 +8,9 @@ from typing import TypeAlias
 import httpx
 import pytest
 
-from asgi_ratelimit import (
-    FixedWindow,
-    Limiter,
-    MemoryStore,
-    Overrides,
-    PacedTransport,
-    PaceTimeout,
-    RollingWindow,
-    TokenBucket,
-    pace,
-)
+from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, PaceTimeout, pace
 from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from tests.support.overriding import until
 
@@ -153,9 +144,7 @@ MODEL = (TokenBucket(500, 60, name="requests"), TokenBucket(100_000, 86_400, nam
 
 
 @pytest.mark.parametrize("override", ["3/minute", "3/minute; 500/day fixed", "3/hour rolling"])
-async def test_an_override_that_names_no_quota_of_a_call_is_logged(
-    override: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_override_that_names_no_quota_of_a_call_logs(override: str, caplog: pytest.LogCaptureFixture) -> None:
     """The program's quotas decide, and a warning says once how to name what the override is to replace."""
     store = MemoryStore()
     overrides, limiter = Overrides(store), Limiter(MODEL, store=store, name="model")

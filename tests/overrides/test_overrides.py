@@ -127,11 +127,7 @@ SET = {"name": "login", "quota": "5/minute"}
         ({"quota": ""}, QuotaError, "a limit such as 100 is missing"),
         ({"quota": "5/minute; 6/minute"}, ConfigurationError, "two quotas are named"),
         ({"quota": "10/minute" + " " * 1024}, QuotaError, 'at most 1024 characters fit, not 1033, .*: "10/minute"'),
-        (
-            {"name": ""},
-            ConfigurationError,
-            "name must be a text of 1 to 256 characters that can be shown, not '': name=\"login\"",
-        ),
+        ({"name": ""}, ConfigurationError, "name must be a text of 1 to 256 .*, not '': name=\"login\""),
         ({"name": "log\udcff"}, ConfigurationError, "name must be a text"),
         ({"name": "log\x1b[2J"}, ConfigurationError, "name must be a text"),
         ({"seconds": 0}, ValueError, "not 0: seconds=3600"),

@@ -33,17 +33,8 @@ LAYERS = (
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
 
-OPTIONAL = {
-    "aiohttp",
-    "fastapi",
-    "httpx",
-    "httpx2",
-    "hypothesis",
-    "opentelemetry",
-    "prometheus_client",
-    "requests",
-    "uvicorn",
-}
+OPTIONAL = {"aiohttp", "fastapi", "httpx", "httpx2", "hypothesis", "opentelemetry", "prometheus_client", "requests"}
+OPTIONAL |= {"uvicorn"}
 
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""

@@ -145,9 +145,4 @@ async def report(request: Request) -> Response:
     return JSONResponse(accounts.report(client_of(request)))
 
 
-app = Starlette(
-    routes=[
-        Route("/v1/messages", messages, methods=["POST"]),
-        Route("/stand-in/report", report),
-    ]
-)
+app = Starlette(routes=[Route("/v1/messages", messages, methods=["POST"]), Route("/stand-in/report", report)])

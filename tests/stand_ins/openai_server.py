@@ -161,8 +161,5 @@ async def report(request: Request) -> Response:
 
 
 app = Starlette(
-    routes=[
-        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/stand-in/report", report),
-    ]
+    routes=[Route("/v1/chat/completions", chat_completions, methods=["POST"]), Route("/stand-in/report", report)]
 )

@@ -91,9 +91,7 @@ async def test_a_best_effort_grants_what_every_quota_has(store: Store, cost: flo
 @pytest.mark.parametrize(
     ("quota", "used", "retry_after"), [(BUCKET, 10, 0.1), (BUCKET, 9.5, 0.05), (FIXED, 10, 10), (ROLLING, 9.5, 11)]
 )
-async def test_a_best_effort_of_less_than_one_is_refused(
-    store: Store, quota: Quota, used: float, retry_after: float
-) -> None:
+async def test_a_best_effort_below_one_is_refused(store: Store, quota: Quota, used: float, retry_after: float) -> None:
     """``retry_after`` is the time until one unit is available, not until the whole cost is."""
     limiter = Limiter(quota, store=store)
     await limiter.rate_limit("key", used)

@@ -13,19 +13,9 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import (
-    Blocks,
-    Charge,
-    ConfigurationError,
-    FixedWindow,
-    MemoryStore,
-    Quota,
-    RollingWindow,
-    SyncLimiter,
-    Take,
-    TokenBucket,
-)
+from asgi_ratelimit import Blocks, Charge, ConfigurationError, MemoryStore, SyncLimiter, Take
 from asgi_ratelimit.decision import Condition
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 
 SHORT, LONG = TokenBucket(5, 60, name="short"), TokenBucket(100, 86_400, name="long")

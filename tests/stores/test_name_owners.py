@@ -10,16 +10,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    Limiter,
-    MemoryStore,
-    RateLimit,
-    RateLimitMiddleware,
-    Rule,
-    SyncLimiter,
-    TokenBucket,
-)
+from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule, SyncLimiter, TokenBucket
+from asgi_ratelimit.errors import ConfigurationError
 from tests.support.asgi import ok
 
 

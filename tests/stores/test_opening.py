@@ -83,11 +83,7 @@ def test_a_store_never_shows_its_password(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "redis://:s3/cr3t@localhost",
-        "redis://nobody7:12/cr3t@localhost",
-        "redis+sentinel://:s3/cr3t@localhost/limits",
-    ],
+    ["redis://:s3/cr3t@localhost", "redis://nobody7:12/cr3t@localhost", "redis+sentinel://:s3/cr3t@localhost/limits"],
 )
 def test_a_password_that_has_to_be_quoted_is_explained(url: str) -> None:
     """The error says how, and shows no part of it."""

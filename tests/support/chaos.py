@@ -20,11 +20,8 @@ from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
 LIMIT = 50
 FOREVER = 400 * 86_400  # nothing comes back in the time of a test
-QUOTAS = {
-    "bucket": TokenBucket(LIMIT, FOREVER),
-    "fixed": FixedWindow(LIMIT, FOREVER),
-    "rolling": RollingWindow(LIMIT, FOREVER),
-}
+KINDS = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
+QUOTAS = {name: kind(LIMIT, FOREVER) for name, kind in KINDS.items()}
 CALLERS = 8
 TIMEOUT = 0.25
 BACK_WITHIN = 30

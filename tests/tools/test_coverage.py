@@ -35,9 +35,8 @@ def within(quota: Any = None, *rules: Rule, **options: Any) -> list[Middleware]:
 
 def limits_by_route(app: Any) -> dict[tuple[str, tuple[str, ...]], tuple[str, ...] | str]:
     """The limits of each path and methods, or ``"exempt"``, or ``"none"``."""
-    return {
-        (each.path, each.methods): each.limits or ("exempt" if each.is_exempt else "none") for each in coverage(app)
-    }
+    listed = coverage(app)
+    return {(each.path, each.methods): each.limits or ("exempt" if each.is_exempt else "none") for each in listed}
 
 
 def named(name: str) -> Any:
@@ -97,13 +96,10 @@ def test_a_route_for_any_method_is_checked_for_each() -> None:
     class Endpoint(HTTPEndpoint):
         pass
 
-    app = Starlette(
-        routes=[Route("/", Endpoint)], middleware=within(None, Rule("/", "1/s", methods=["POST"], name="post"))
-    )
-    assert limits_by_route(app) == {
-        ("/", ("DELETE", "GET", "PATCH", "PUT")): "none",
-        ("/", ("POST",)): ("post: 1/second",),
-    }
+    rule = Rule("/", "1/s", methods=["POST"], name="post")
+    app = Starlette(routes=[Route("/", Endpoint)], middleware=within(None, rule))
+    others = ("DELETE", "GET", "PATCH", "PUT")
+    assert limits_by_route(app) == {("/", others): "none", ("/", ("POST",)): ("post: 1/second",)}
 
 
 def test_dependencies_at_every_level() -> None:
@@ -134,12 +130,7 @@ def test_a_limit_without_a_name_is_listed_by_its_route() -> None:
     app.post("/a", dependencies=[Depends(several)])(hello)
     app.post("/b", dependencies=[Depends(several)])(hello)
     searched, *posted = coverage(app)
-    assert searched.limits == (
-        "GET /search: 5/minute",
-        "b: 9/hour",
-        "GET /search 2: 7/hour",
-        "GET /search 3: 9/day",
-    )
+    assert searched.limits == ("GET /search: 5/minute", "b: 9/hour", "GET /search 2: 7/hour", "GET /search 3: 9/day")
     assert [each.limits for each in posted] == [("(unnamed): 1/hour",)] * 2
 
 

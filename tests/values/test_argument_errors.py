@@ -61,7 +61,6 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
         (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
         (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
         (RateLimitMiddleware, with_arguments(ok, "5/s", rule=[]), "keyword argument 'rule'"),
-        (PacedTransport, with_arguments(None, "5/s", burst=5), "'burst': PacedTransport(httpx."),
         (open_store, with_arguments(), "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
         (PacedMiddleware, with_arguments(), "argument: 'quota': PacedMiddleware(\"20/s"),
         (PacedAdapter, with_arguments("20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),

@@ -167,10 +167,9 @@ def test_only_text_is_parsed(text: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "default_burst", "bursts"),
-    [("10/s", None, [10]), ("10/s", 1, [1]), ("10/s burst 5; 7/m", 2, [5, 2])],
+    ("text", "default_burst", "bursts"), [("10/s", None, [10]), ("10/s", 1, [1]), ("10/s burst 5; 7/m", 2, [5, 2])]
 )
-def test_the_default_burst_is_for_texts_that_name_none(
+def test_the_default_burst_is_for_texts_without_one(
     text: str, default_burst: float | None, bursts: list[float]
 ) -> None:
     """A text's own burst comes first; without a default it is the limit."""

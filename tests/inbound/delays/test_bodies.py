@@ -92,9 +92,7 @@ async def second_visit(app: ASGIApp, client: Client) -> bytes:
 
 
 @given(
-    st.sampled_from(KINDS),
-    st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
-    st.integers(0, 6),
+    st.sampled_from(KINDS), st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8), st.integers(0, 6)
 )
 def test_a_body_never_loses_a_part(kind: Callable[[SteppedClock], ASGIApp], gaps: list[float], steps: int) -> None:
     """Whenever its parts come."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 
@@ -63,19 +62,6 @@ async def test_a_document_is_replaced_only_if_it_is_still_the_same(shared: Docum
     assert await shared.read("name") == b"old"
     assert await shared.replace("name", b"old", b"new")
     assert await shared.read("name") == b"new"
-
-
-async def test_no_change_is_lost_among_many(shared: Documents) -> None:
-    """Of those who replace a document at once, each reads it again until it succeeds."""
-
-    async def add_one() -> None:
-        while True:
-            old = await shared.read("count")
-            if await shared.replace("count", old, b"%d" % (int(old or b"0") + 1)):
-                return
-
-    await asyncio.gather(*[add_one() for _ in range(20)])
-    assert await shared.read("count") == b"20"
 
 
 async def test_the_largest_content(shared: Documents) -> None:

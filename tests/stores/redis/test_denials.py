@@ -136,9 +136,7 @@ def floods(draw: st.DrawFn) -> Iterator[tuple[int, Take, int, int]]:
 
 @up_to(200)
 @given(floods(), st.integers(-(10**12), 10**12))
-def test_it_never_refuses_what_the_store_would_allow(
-    flood: Iterator[tuple[int, Take, int, int]], ahead_us: int
-) -> None:
+def test_it_never_refuses_what_a_store_would_allow(flood: Iterator[tuple[int, Take, int, int]], ahead_us: int) -> None:
     """However long the trips take, and whatever the time on the store's clock."""
     front = Front(ahead_us)
     for step, take, there_us, back_us in flood:

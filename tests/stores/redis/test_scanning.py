@@ -23,9 +23,7 @@ async def fill(store: RedisStore, count: int) -> None:
     await asyncio.gather(*[limiter.rate_limit(f"key {number}") for number in range(count)])
 
 
-async def scanned(
-    url: str, name: str | None = None, key: str | None = None, most: int = 1_000_000
-) -> list[StoredBucket]:
+async def scanned(url: str, name: str | None = None, key: str | None = None, most: int = 10**6) -> list[StoredBucket]:
     """What a scan finds."""
     return await Scan(url).buckets(name, key, most=most)
 
@@ -43,13 +41,7 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     await store.documents.write("overrides", b"{}")
     await RedisStore(redis_url, prefix="shop", timeout=30).aclose()
     with Redis.from_url(redis_url) as client:
-        for key, value in (
-            ("rl:a:b:{c}", "junk"),
-            ("rl:x:y:{z}", b"\x07"),
-            ("rl:x:y:f9:{z}", b"\x05abc"),
-            ("else", "1"),
-        ):
-            client.set(key, value)
+        client.mset({"rl:a:b:{c}": "junk", "rl:x:y:{z}": b"\x07", "rl:x:y:f9:{z}": b"\x05abc", "else": "1"})
         client.hset("rl:a:list:{c}", "a", "b")
     of_fill = {("a b:c", quota, f"key {number}") for quota in ("per-day", "per-hour") for number in range(30)}
     assert names(await scanned(redis_url)) == sorted({*of_fill, ("other", "per-hour", "key 7")})

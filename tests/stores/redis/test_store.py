@@ -42,9 +42,7 @@ async def test_a_bucket_is_one_string_key(redis_url: str, client: redis.Redis) -
 
 
 @pytest.mark.parametrize(("prefix", "written"), [("app", b"app"), ("my app:1", b"my%20app%3A1"), ("{x}", b"%7Bx%7D")])
-async def test_a_prefix_keeps_applications_apart(
-    redis_url: str, client: redis.Redis, prefix: str, written: bytes
-) -> None:
+async def test_a_prefix_keeps_apps_apart(redis_url: str, client: redis.Redis, prefix: str, written: bytes) -> None:
     """It is the first part of every key, escaped like the others."""
     await require_service(redis_url, prefix=prefix)
     await require_service(redis_url, prefix="other")
@@ -93,9 +91,7 @@ FOREIGN_VALUES = [
 
 
 @pytest.mark.parametrize("value", FOREIGN_VALUES, ids=repr)
-async def test_a_value_of_another_format_counts_as_never_used(
-    redis_url: str, client: redis.Redis, value: bytes
-) -> None:
+async def test_a_value_of_another_format_counts_as_unused(redis_url: str, client: redis.Redis, value: bytes) -> None:
     """It is written anew, with a time to live."""
     client.set(KEY, value)
     await require_service(redis_url)
@@ -139,7 +135,7 @@ async def test_a_huge_value_counts_as_never_used(redis_url: str, client: redis.R
 
 
 @pytest.mark.parametrize("answer", [b"", b"garbage", b"\x02" + bytes(32) + b"\xff\xff", bytes(72)], ids=repr)
-async def test_the_answer_of_an_operation_that_cannot_be_read(
+async def test_the_answer_of_an_operation_that_is_unreadable(
     redis_url: str, client: redis.Redis, answer: bytes
 ) -> None:
     """The operation counts as a new one, and the takes beside it in the batch are decided."""
@@ -192,14 +188,7 @@ async def test_time_is_the_servers(redis_url: str, client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("timeout", 0),
-        ("timeout", math.nan),
-        ("on_error", "ignore"),
-        ("replicas", 0),
-        ("prefix", 5),
-    ],
+    ("option", "value"), [("timeout", 0), ("timeout", math.nan), ("on_error", "ignore"), ("replicas", 0), ("prefix", 5)]
 )
 def test_invalid_options(option: str, value: Any) -> None:
     """The error has the option's name and value."""

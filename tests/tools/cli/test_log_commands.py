@@ -159,9 +159,7 @@ def test_suggest_proposes_limits(log: str, capsys: pytest.CaptureFixture[str]) -
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_an_error(
-    arguments: list[str], error: str, log: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_input_is_refused(arguments: list[str], error: str, log: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With exit code 2, and a right example."""
     program = str(Path(log).with_name("main.py"))
     Path(program).write_text("import this\n")

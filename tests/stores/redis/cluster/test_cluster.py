@@ -229,9 +229,7 @@ async def test_a_failure_in_the_middle_of_a_batch(
 
 
 @pytest.mark.parametrize("on_error", ["deny", "local"])
-async def test_a_failure_of_one_of_several_slots(
-    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, on_error: str
-) -> None:
+async def test_one_of_two_slots_fails(cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, on_error: str) -> None:
     """The whole take is decided without the store, and what one node has taken already goes back."""
     monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
     well, ill = keys_on(cluster, 0, 2)

@@ -47,9 +47,8 @@ def watched() -> Iterator[Watched]:
 
 @asynccontextmanager
 async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
-    async with Limiter(
-        "10/hour", store=RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})
-    ) as limiter:
+    store = RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})
+    async with Limiter("10/hour", store=store) as limiter:
         yield limiter
 
 

@@ -44,9 +44,7 @@ async def test_without_redis_a_peek_and_a_reset_raise() -> None:
         ("deny", [False, False, False], 1.0),
     ],
 )
-async def test_without_redis_a_take_is_decided_by_on_error(
-    on_error: str, allowed: list[bool], retry_after: float
-) -> None:
+async def test_without_redis_on_error_decides_a_take(on_error: str, allowed: list[bool], retry_after: float) -> None:
     """A limiter in this process decides, or all pass, or none; the decision is degraded."""
     async with limiter_on(RedisServer().url, TokenBucket(2, 3600), on_error=on_error) as limiter:
         decisions = [await limiter.rate_limit("key") for _ in range(3)]

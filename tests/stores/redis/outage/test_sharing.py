@@ -60,9 +60,7 @@ def left(url: str, quota: Quota) -> int:
 
 @pytest.mark.parametrize("quota", QUOTAS, ids=["bucket", "fixed", "rolling"])
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
-def test_a_later_event_loop_charges_what_was_taken_in_an_outage(
-    server: RedisServer, quota: Quota, is_closed: bool
-) -> None:
+def test_a_later_event_loop_charges_what_an_outage_took(server: RedisServer, quota: Quota, is_closed: bool) -> None:
     """With ``asyncio.run`` for each call, whether the store is closed in each of them or not."""
     limiter = limiter_on(server.url, quota)
 
