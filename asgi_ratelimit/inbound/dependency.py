@@ -191,8 +191,7 @@ class RateLimit:
             await limits.refund_all()
             raise
         decision = decisions[0]
-        if not decision.shadow:
-            limits.add([decision], enforcer.store)
+        limits.add([] if decision.shadow else [decision], enforcer.store)
         if plan.holds:
             limits.hold(decisions, enforcer.store)
         if decision.shadow:

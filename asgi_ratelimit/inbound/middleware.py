@@ -219,14 +219,13 @@ class RateLimitMiddleware:
         if self.is_unnamed and "router" in scope:
             place = place_of(self, scope["router"]) or scope.get("root_path", "")
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}"
-            self.overrides_changed()
         if self._arguments is not None and "app" in scope:
             self.arguments = (scope["app"], self._place, *self._arguments)
             equal = equal_to(self)  # itself, unless a framework builds several
             if equal._enforcer is not outer:  # which would charge each request twice
                 self._store, self._enforcer = equal._store, equal._enforcer
                 watch_of(self._store).subscribe(self)
-                self.overrides_changed()
+        self.overrides_changed()
         self._enforcer.handler = find_handler(scope, self.app)
         start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:
