@@ -26,12 +26,50 @@ from .waiting.waiter import PaceTimeout
 if TYPE_CHECKING:
     from .stores.redis import RedisStore
 
-__all__ = ["AdaptiveTransport", "Blocks", "Change", "Charge", "ConfigurationError", "Decision", "FixedWindow"]
-__all__ += ["HeaderOptions", "InFlight", "Limiter", "Limits", "MemoryStore", "Override", "Overrides", "PaceTimeout"]
-__all__ += ["PacedTransport", "Penalty", "Quota", "QuotaError", "QuotaState", "RateLimit", "RateLimitError"]
-__all__ += ["RateLimitMiddleware", "RateLimited", "RedisStore", "RollingWindow", "Rule", "Store", "StoreError"]
-__all__ += ["StoreTimeout", "StoreUnavailable", "SyncLimiter", "Take", "Ticket", "TokenBucket", "client_ip", "explain"]
-__all__ += ["limited_responses", "limits", "open_store", "pace", "parse_quotas"]
+__all__ = [
+    "AdaptiveTransport",
+    "Blocks",
+    "Change",
+    "Charge",
+    "ConfigurationError",
+    "Decision",
+    "FixedWindow",
+    "HeaderOptions",
+    "InFlight",
+    "Limiter",
+    "Limits",
+    "MemoryStore",
+    "Override",
+    "Overrides",
+    "PaceTimeout",
+    "PacedTransport",
+    "Penalty",
+    "Quota",
+    "QuotaError",
+    "QuotaState",
+    "RateLimit",
+    "RateLimitError",
+    "RateLimitMiddleware",
+    "RateLimited",
+    "RedisStore",
+    "RollingWindow",
+    "Rule",
+    "Store",
+    "StoreError",
+    "StoreTimeout",
+    "StoreUnavailable",
+    "SyncLimiter",
+    "Take",
+    "Ticket",
+    "TokenBucket",
+    "client_ip",
+    "explain",
+    "limited_responses",
+    "limits",
+    "open_store",
+    "pace",
+    "parse_quotas",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,8 +28,20 @@ from .quotas import SECOND_US, InFlight, Quota
 from .stores import Store
 from .stores.base import StoreCall
 
-__all__ = ["ChangeHook", "ChangeKind", "Event", "Failure", "FailureHook", "Hook", "LimitChange", "ObservedRequest"]
-__all__ += ["Result", "StoreCall", "failures", "log_refusals"]
+__all__ = [
+    "ChangeHook",
+    "ChangeKind",
+    "Event",
+    "Failure",
+    "FailureHook",
+    "Hook",
+    "LimitChange",
+    "ObservedRequest",
+    "Result",
+    "StoreCall",
+    "failures",
+    "log_refusals",
+]
 
 Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
 """The outcome of a decision: ``"shadowed"`` is a refusal by a shadow rule, which the request passes anyway."""

@@ -23,8 +23,18 @@ from .access import COOKIE, Access, Allow, By, Tokens
 from .page_state import PageState
 from .summaries import KeyCounts, LearnedRow, ProcessSummary, QueueRow, RuleSummary, Summaries, Summary, summary
 
-__all__ = ["Allow", "KeyCounts", "LearnedRow", "ProcessSummary", "QueueRow", "RuleSummary"]
-__all__ += ["Summaries", "Summary", "dashboard", "summary"]
+__all__ = [
+    "Allow",
+    "KeyCounts",
+    "LearnedRow",
+    "ProcessSummary",
+    "QueueRow",
+    "RuleSummary",
+    "Summaries",
+    "Summary",
+    "dashboard",
+    "summary",
+]
 
 LONGEST_FORM = 8192
 """Bytes of the largest form that is read."""

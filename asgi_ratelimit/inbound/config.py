@@ -74,6 +74,8 @@ def options_in(content: str, file: str, of_program: Options) -> Options:
         raise ConfigurationError(f"{file}{reader.place}: {str(error).partition(chr(10))[0]}") from error
 
 
+_USUAL = "1/s; 1 at once"  # beside it, each key of a rule is tried alone
+
 _OF_RULE = {each.name for each in fields(Rule)} | {"exempt", "tier"}
 _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}
 _OF_PENALTY = {each.name for each in fields(Penalty) if each.init}
@@ -148,7 +150,7 @@ class _Reader:
         if is_exempt == has_quota and (is_exempt or "messages" not in table):
             raise ConfigurationError('a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"')
         path = table.pop("path", None)  # it is tried first
-        built: Rule = self._built(partial(Rule, quota=None), {"path": path, **table}, _OF_RULE, path=path, quota="1/s")
+        built: Rule = self._built(partial(Rule, quota=None), {"path": path, **table}, _OF_RULE, path=path, quota=_USUAL)
         return built
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:

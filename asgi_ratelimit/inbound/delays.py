@@ -84,15 +84,11 @@ async def wait(
 
 def _place(refusal: Decision, left: Sequence[float]) -> int | None:
     """The place of the charge with the longest wait; ``None`` if a wait is too long, or no slot will come."""
-    waits = _waits(refusal)
+    # A place in flight may come back at once
+    waits = [0.0 if isinstance(state.quota, InFlight) else state.retry_after for state in refusal.states]
     refusing = [at for at, state in enumerate(refusal.states) if not state.allowed]
     is_near = all(left[at] > 0.0 and waits[at] <= left[at] for at in refusing) and not is_outage(refusal)
     return max(refusing, key=waits.__getitem__) if is_near and refusing else None
-
-
-def _waits(refusal: Decision) -> list[float]:
-    """The seconds until each charge would pass; 0.0 for a place in flight, as it may come back at once."""
-    return [0.0 if isinstance(state.quota, InFlight) else state.retry_after for state in refusal.states]
 
 
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:

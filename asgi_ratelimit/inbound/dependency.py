@@ -12,7 +12,7 @@ from dataclasses import replace
 from inspect import Parameter, Signature
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -47,8 +47,6 @@ _MADE_IN_EACH_REQUEST = (
     'limits nobody. Make it once: limit = RateLimit("5/minute"), and dependencies=[Depends(limit)]'
 )
 
-_checked: WeakSet[Any] = WeakSet()  # the apps whose limits all stand where FastAPI calls them
-
 _NAMED = 'RateLimit("5/minute", name="login")'
 _IN_FLIGHT = "app.add_middleware(RateLimitMiddleware), which may have no quota of its own"
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
@@ -75,12 +73,12 @@ class DependencyKey:
 class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, including functions. A ``key`` may also be the
-    value of a dependency, ``key=Depends(current_user_id)``, which a middleware cannot use because it runs earlier. By
-    default, ``key`` and ``store`` are those of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise
-    they are the client's address, and the store that ``set_store`` or ``app.state.rate_limit_store`` names, or else
-    memory. One instance is one limit. A request is charged each time that FastAPI calls the limit: once, except with
-    other scopes or ``use_cache=False``. Without a ``name``, a limit is named after its route. A limit that several
+    ``quota``, ``key``, ``cost``, ``penalty`` and ``retry_after`` are as in ``Rule``, including functions. A ``key`` may
+    also be the value of a dependency, ``key=Depends(current_user_id)``, which a middleware cannot use because it runs
+    earlier. By default, ``key`` and ``store`` are those of the ``RateLimitMiddleware`` around the app, if there is one.
+    Otherwise they are the client's address, and the store that ``set_store`` or ``app.state.rate_limit_store`` names,
+    or else memory. One instance is one limit. A request is charged each time that FastAPI calls the limit: once, except
+    with other scopes or ``use_cache=False``. Without a ``name``, a limit is named after its route. A limit that several
     routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
@@ -102,13 +100,15 @@ class RateLimit:
         penalty: "Penalty | None" = None,
         on_limited: "OnLimited | None" = None,
         max_delay: float = 0.0,
+        retry_after: float | None = None,
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         defaults = CompiledRule(UNNAMED if name is None else name, (), key, cost, on_error=on_error)
-        self._set_rules([defaults.limiting(quota, penalty, on_limited=on_limited, max_delay=max_delay)])
+        more = {"on_limited": on_limited, "max_delay": max_delay, "retry_after": retry_after}
+        self._set_rules([defaults.limiting(quota, penalty, **more)])
         if self._own is not None:
             self.register(self._own)
         warn_of_many("a-dependency-that-is-made-in-each-request", _MADE_IN_EACH_REQUEST)
@@ -283,13 +283,8 @@ else:
 
 
 def _started(scope: Scope) -> RequestLimits:
-    """Request limits for a request that no middleware has limited; the first request of an app is its start."""
-    decisions: list[Decision] = []
-    limits = RequestLimits(app_stores.enforcer_for(scope), None, decisions, decisions, [])
-    app = scope.get("app")
-    if app is not None and app not in _checked:
-        start_limits(app, limits.enforcer)
-        _checked.add(app)
+    """Request limits for a request that no middleware has limited."""
+    limits = RequestLimits(app_stores.enforcer_for(scope), None, [], [], [])
     scope[SCOPE_KEY] = limits
     return limits
 
@@ -329,25 +324,28 @@ class AppStores:
         self._enforcers.clear()
 
     def enforcer_for(self, scope: Scope) -> Enforcer:
-        """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
-        if self.replacement is not None:
-            return self.replacement
+        """The enforcer of the limits of a request's app, which starts with its first request.
+
+        It starts anew with another store, if its state has changed, and in tests.
+        """
         app = self if scope.get("app") is None else scope["app"]
         configured = getattr(getattr(app, "state", None), STATE, self._default)
         before, enforcer = self._enforcers.get(app, (None, None))
         if enforcer is None or before is not configured:
-            enforcer = enforcer_of(as_store(configured))
+            enforcer = self.replacement or enforcer_of(as_store(configured))
+            start_limits(app, enforcer)
             self._enforcers[app] = configured, enforcer
         return enforcer
 
     @contextmanager
     def replaced(self, store: MemoryStore) -> Iterator[None]:
         """Within this context, all limits without a middleware are in this store."""
-        before, self.replacement = self.replacement, enforcer_of(store)
+        before = self.replacement, self._enforcers
+        self.replacement, self._enforcers = enforcer_of(store), WeakKeyDictionary()
         try:
             yield
         finally:
-            self.replacement = before
+            self.replacement, self._enforcers = before
 
 
 app_stores = AppStores()

@@ -21,6 +21,7 @@ from ..algorithms.take import State
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
+from ..keys.path_patterns import nested_apps
 from ..leases import leases_of
 from ..limiter.limiter import must_await
 from ..logs import warn_once
@@ -105,6 +106,10 @@ class RequestLimits:
         await answer()
         self.server_send = _discard
 
+    def pairs(self) -> list[tuple[Decision, Store]]:
+        """Each decision, and the store that made it."""
+        return list(zip(self.decisions, self.stores))
+
     def add(self, decisions: Sequence[Decision], store: Store) -> None:
         """Add the decisions of an inner limit."""
         self.stores.extend([store] * len(decisions))
@@ -125,8 +130,7 @@ class RequestLimits:
 
         Headers report these buckets as they are afterwards.
         """
-        pairs = zip(self.decisions, self.stores)
-        taken = [(store, decision) for decision, store in pairs if decision.allowed and decision.id]
+        taken = [(store, decision) for decision, store in self.pairs() if decision.allowed and decision.id]
         states = await give_back(taken)
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
@@ -167,10 +171,7 @@ def _refused(old: Decision, refusal: Decision) -> Decision:
 
 def find_handler(scope: Scope, app: Any) -> Handler | None:
     """An app's own handler of such errors, which also answers the requests that the middleware refuses."""
-    apps = [scope.get("app")]
-    for _ in range(100):  # more nested middlewares are taken for a cycle
-        apps.append(app)
-        app = getattr(app, "app", None)
+    apps = [scope.get("app"), *nested_apps(app)]
     handlers = [_handler_of(each.exception_handlers) for each in apps if isinstance(each, Starlette)]
     return next(filter(None, handlers), None)
 
@@ -228,7 +229,7 @@ class RateLimited(RateLimitError, HTTPException):
         elif self._limits.server_send is not None:
             self._limits.server_send = adding(self._retry_after, self._limits.server_send)
         if is_usual and in_any_case:
-            self._limits.answer_with(lambda: self(scope, _nothing_to_receive, self._limits.send))
+            self._limits.answer_with(lambda: self(scope, _NOTHING, self._limits.send))
         return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -255,17 +256,13 @@ async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLi
     return error
 
 
-async def _nothing_to_receive() -> Message:
-    """The ``receive`` of an answer, instead of the app's, which may have read everything."""
-    await sleep_forever()
-    raise AssertionError
+# The ``receive`` of an answer, instead of the app's, which may have read everything: it never returns
+_NOTHING: Any = sleep_forever
 
 
 # What an endpoint charges
 
-_CHARGE = 'await limits(request).charge(3, name="login")'
-_REFUND = 'await limits(request).refund(3, name="login")'
-_SETTLE = 'await limits(request).settle(3, name="login")'
+_USE = 'await limits(request).{}(3, name="login")'
 
 
 class Limits:
@@ -300,7 +297,7 @@ class Limits:
         nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up.
         """
         enforcer = self._request_limits.enforcer
-        units = checked_actual(cost, _CHARGE)
+        units = checked_actual(cost, _USE.format("charge"))
         self._look_for("charge", name)
         taken: list[Taken] = []
         takes = self._takes(units, name) if units else []
@@ -322,7 +319,7 @@ class Limits:
     async def _until_repeated(self, refusal: Decision, store: Store) -> Decision:
         """A refusal with the time after which the whole request passes, which is then charged from the start again."""
         charged: Counter[str] = Counter()
-        for decision, of in self._each():
+        for decision, of in self._request_limits.pairs():
             if of is store and decision.allowed and decision.id:
                 charged.update({each.bucket: each.cost for each in decision.charges})
         whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
@@ -340,9 +337,8 @@ class Limits:
         Each charge is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an outage
         of the store, it is done once the store is back. Raises ``ValueError`` as ``charge``.
         """
-        units = math.inf if cost is None else checked_actual(cost, _REFUND)
-        self._look_for("refund", name)
-        await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
+        units = math.inf if cost is None else checked_actual(cost, _USE.format("refund"))
+        await self._settle("refund", name, lambda charge: max(charge.cost - units, 0.0))
 
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
@@ -350,15 +346,15 @@ class Limits:
         Each charge is settled once; during an outage of the store, once the store is back. Raises ``ValueError`` as
         ``charge``.
         """
-        units = checked_actual(actual, _SETTLE)
-        self._look_for("settle", name)
-        await self._settle(name, lambda charge: units)
+        units = checked_actual(actual, _USE.format("settle"))
+        await self._settle("settle", name, lambda charge: units)
 
-    async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
+    async def _settle(self, verb: str, name: str | None, actual: Callable[[Charge], float]) -> None:
         """Settle the charges with this name, also for a request that is being cancelled."""
+        self._look_for(verb, name)
 
         async def settle_each() -> None:
-            for decision, store in self._each():
+            for decision, store in self._request_limits.pairs():
                 charges = decision.charges
                 await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
 
@@ -378,9 +374,6 @@ class Limits:
             problem = f"{verb}(name={name!r}) changes nothing: no limit has this name; the names are {listed}"
             warn_once("a-name-that-no-limit-has", problem)
 
-    def _each(self) -> list[tuple[Decision, Store]]:
-        return list(zip(self._request_limits.decisions, self._request_limits.stores))
-
     def _takes(self, cost: float, name: str | None) -> list[tuple[Store, Take]]:
         """One take for each store, of everything that this request is charged there.
 
@@ -388,7 +381,7 @@ class Limits:
         """
         takes = []
         for store in {id(store): store for store in self._request_limits.stores}.values():
-            decisions = [decision for decision, of in self._each() if of is store]
+            decisions = [decision for decision, of in self._request_limits.pairs() if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
             rates = [each for each in charges.values() if not isinstance(each.quota, InFlight)]
             more = [replace(each, cost=cost) for each in rates if _is_of(each, name)]

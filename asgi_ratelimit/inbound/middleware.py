@@ -94,16 +94,11 @@ class RateLimitMiddleware:
         options = self._options = own if self._file is None else self._file.options
         self._store = as_store(store)
         self._arguments = None if store is not None else (own, on_limited, hooks, allow, deny, config)
-        self._enforcer = Enforcer(
-            DEFAULT_NAME if options.name is None else options.name,
-            self._store,
-            options.key,
-            header_options(options.headers),
-            Hooks(hooks),
-            checked_on_limited(on_limited),
-            require_waiting(options.max_waiting),
-            route_of=templates_of(app),
-        )
+        name = DEFAULT_NAME if options.name is None else options.name
+        self._enforcer = Enforcer(name, self._store, options.key, header_options(options.headers), Hooks(hooks))
+        self._enforcer.on_limited = checked_on_limited(on_limited)
+        self._enforcer.max_waiting = require_waiting(options.max_waiting)
+        self._enforcer.route_of = templates_of(app)
         self._root, self._place, self._has_started = own_root_path(app), DEFAULT_NAME, False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._enforcer.failures)
         self.overrides_changed()

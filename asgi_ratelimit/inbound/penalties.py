@@ -190,10 +190,9 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
 
 def _by_block(decision: Decision) -> Decision:
     """A refusal by a block as one by that alone; its wait is the longest of all waits."""
-    kept = [at for at, charge in enumerate(decision.charges) if isinstance(charge, BlockCheck)]
-    charges = tuple([decision.charges[at] for at in kept])
-    stored = [decision.stored[at] for at in kept]
-    return replace(decision, take=with_charges(decision.take, charges), stored=stored)
+    pairs = [pair for pair in zip(decision.charges, decision.stored) if isinstance(pair[0], BlockCheck)]
+    take = with_charges(decision.take, tuple([charge for charge, _ in pairs]))
+    return replace(decision, take=take, stored=[state for _, state in pairs])
 
 
 # Blocks by hand

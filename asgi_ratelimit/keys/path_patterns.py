@@ -11,6 +11,7 @@ runs overlap.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from starlette import routing
@@ -70,13 +71,17 @@ def readings(path: str) -> list[str]:
     return list(dict.fromkeys([path, plain, plain[:-1] if len(plain) > 1 and plain.endswith("/") else plain]))
 
 
+def nested_apps(app: object) -> Iterator[object]:
+    """An app and those inside of it, whatever middlewares they are; more than a hundred are taken for a cycle."""
+    for _ in range(100):
+        yield app
+        app = getattr(app, "app", None)
+
+
 def own_root_path(app: object) -> str:
     """The root path that an app behind any middlewares sets by itself, as ``FastAPI(root_path="/api")`` does."""
-    for _ in range(100):
-        if isinstance(app, Starlette):  # the ``root_path`` of Flask and Quart is a folder
-            return str(getattr(app, "root_path", ""))
-        app = getattr(app, "app", None)
-    return ""
+    apps = [each for each in nested_apps(app) if isinstance(each, Starlette)]  # that of Flask and Quart is a folder
+    return str(getattr(apps[0], "root_path", "")) if apps else ""
 
 
 def compile_path(path: str) -> tuple[re.Pattern[str], Convertors]:

@@ -90,7 +90,6 @@ class Limiter:
         self.store = as_store(store)
         self.hooks = Hooks(hooks)
         self.hooks.watch(self.store)
-        self._is_observed = bool(self.hooks)
         self._counts = counts_of(self.store)
         self._own_name(quotas)
         self._begin(quotas)
@@ -154,7 +153,7 @@ class Limiter:
         the next caller of the operation gets it. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more
         than ``max_delay`` seconds away.
         """
-        return await run_async(self.acquiring(key, cost, max_delay, operation))
+        return await run_async(self.admitted(self._paced(key, cost, max_delay, operation), self._waiter.wait))
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
@@ -326,10 +325,6 @@ class Limiter:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
-        """``acquire`` for code without ``async``."""
-        return self.admitted(self._paced(key, cost, max_delay, operation), self._waiter.wait)
-
     def admitted(self, take: Take, wait: Wait) -> Flow[Decision]:
         """The decision of a caller that waits until ``wait`` ends; an override in words lets it pass at once.
 
@@ -348,7 +343,7 @@ class Limiter:
             self.hooks.queued(self.name, -1)
             if decision is not None:
                 self._counts.count((decision,))
-                if self._is_observed:
+                if self.hooks:
                     self.hooks(Event(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS))
         return decision
 
@@ -364,7 +359,7 @@ class Limiter:
         if word is not None:
             decision = replace(decision, shadow=True)
         self._counts.count((decision,))
-        if self._is_observed:
+        if self.hooks:
             self.hooks(Event(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS))
         return decision if word is None else counted(decision)
 
@@ -463,7 +458,8 @@ class SyncLimiter:
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
     ) -> Decision:
         """See ``Limiter.acquire``: it blocks the thread until its slot has come."""
-        return run_sync(self._limiter.acquiring(key, cost, max_delay, operation))
+        take = self._limiter._paced(key, cost, max_delay, operation)
+        return run_sync(self._limiter.admitted(take, self._limiter._waiter.wait))
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """See ``Limiter.spend``: ``with ... as spent``."""

@@ -18,7 +18,7 @@ from ..hooks import Hook
 from ..limiter.charges import Cost, Key
 from ..limiter.limiter import Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
-from ..quotas import SECOND_US, InFlight, Quota, RollingWindow, TokenBucket
+from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket, has_places
 from ..stores import Store
 from ..stores.base import register
 from ..waiting.drivers import Flow, run_async, run_sync
@@ -244,15 +244,16 @@ def reads_with_margin(margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]
 
     def read(quota: QuotaLike) -> tuple[Quota, ...]:
         quotas = as_quotas(quota, default_burst=EVEN_BURST)
+        if has_places(quotas):
+            right = 'PacedTransport(transport, "20/s", concurrency=3), or async with Limiter("3 at once").hold("key")'
+            raise ConfigurationError(f"calls are paced by rates, and are never at once, not {quota!r}: {right}")
         return tuple([_with_margin(quota, margin) for quota in quotas]) if margin else quotas
 
     return read
 
 
 def _with_margin(quota: Quota, margin: float) -> Quota:
-    if isinstance(quota, InFlight):
-        return quota
     if isinstance(quota, RollingWindow):
         return replace(quota, period=math.ceil(quota.part_us / (1.0 - margin)) * quota.buckets / SECOND_US)
-    limit = quota.limit * (1.0 - margin)
+    limit: Any = quota.limit * (1.0 - margin)
     return replace(quota, limit=limit if isinstance(quota, TokenBucket) else max(limit, 1.0))

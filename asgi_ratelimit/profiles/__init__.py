@@ -11,7 +11,40 @@ from .definitions import STANDARD_REFUSALS, Ban, HiddenRate, LimitHeaders, Profi
 from .platforms import anthropic, discord, github, gitlab, groq, notion, openai, reddit, slack, x
 from .registry import PROFILES, aimd, auto, ietf, named
 
-__all__ = ["PROFILES", "STANDARD_REFUSALS", "Ban", "HiddenRate", "LearnedEstimate", "LimitHeaders", "Profile"]
-__all__ += ["Refusal", "Routes", "aimd", "anthropic", "anthropic_estimate", "anthropic_usage", "auto", "azure"]
-__all__ += ["confluence", "discord", "github", "gitlab", "groq", "hubspot", "ietf", "jira", "model", "named", "notion"]
-__all__ += ["openai", "openai_estimate", "openai_usage", "reddit", "shopify", "slack", "stripe", "x", "zendesk"]
+__all__ = [
+    "PROFILES",
+    "STANDARD_REFUSALS",
+    "Ban",
+    "HiddenRate",
+    "LearnedEstimate",
+    "LimitHeaders",
+    "Profile",
+    "Refusal",
+    "Routes",
+    "aimd",
+    "anthropic",
+    "anthropic_estimate",
+    "anthropic_usage",
+    "auto",
+    "azure",
+    "confluence",
+    "discord",
+    "github",
+    "gitlab",
+    "groq",
+    "hubspot",
+    "ietf",
+    "jira",
+    "model",
+    "named",
+    "notion",
+    "openai",
+    "openai_estimate",
+    "openai_usage",
+    "reddit",
+    "shopify",
+    "slack",
+    "stripe",
+    "x",
+    "zendesk",
+]

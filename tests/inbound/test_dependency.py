@@ -264,15 +264,6 @@ async def test_one_that_stands_on_several_routes_needs_a_name(build: Any, wrap: 
     assert await statuses(wrap(build(limit(name="both"))), http("/a"), http("/b")) == [200, 200]
 
 
-async def test_a_missing_name_fails_the_start_up_within_the_middleware() -> None:
-    """The server gets the reason."""
-    refused = Peer([{"type": "lifespan.startup"}])
-    with pytest.raises(ConfigurationError, match=SEVERAL):
-        await within(route_limit(limit()))({"type": "lifespan"}, refused.receive, refused.send)
-    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
-    assert re.match(SEVERAL, refused.sent[0]["message"])
-
-
 async def test_one_on_no_route_needs_a_name() -> None:
     """It may be called by hand, then."""
     connection, response = Request(http()), PlainTextResponse()
@@ -457,16 +448,10 @@ def test_a_websocket_route_is_limited(wrap: Any) -> None:
 # OpenAPI
 
 
-@pytest.mark.parametrize("place", ["route", "router", "app"])
-def test_openapi_documents_the_answer(place: str) -> None:
-    """On a route, a router or the app, by the argument that FastAPI has for it."""
-    app = FastAPI(responses=limited_responses() if place == "app" else None)
-    router = APIRouter(responses=limited_responses() if place == "router" else None)
-    router.get("/", responses=limited_responses() if place == "route" else None)(hello)
-    app.include_router(router)
+def test_openapi_documents_the_answer() -> None:
+    """By the argument that FastAPI has for it."""
+    app = FastAPI(responses=limited_responses())
+    app.get("/")(hello)
     answer = app.openapi()["paths"]["/"]["get"]["responses"]["429"]
     assert set(answer["headers"]) == {"Retry-After", "RateLimit-Policy", "RateLimit"}
     assert "violated-policies" in json.dumps(answer["content"]["application/problem+json"])
-
-
-# How often it is called

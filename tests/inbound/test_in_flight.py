@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import ConfigurationError, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
+from asgi_ratelimit import Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
 from asgi_ratelimit.dashboard.summaries import summary
+from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.outbound import AdaptiveTransport, PacedTransport, pace
 from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Store
 from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
@@ -193,7 +197,7 @@ async def test_a_refusal_of_an_inner_limit_gives_the_place_back(store: Store) ->
 async def test_a_limit_of_fastapi_holds_to_the_end_of_the_answer(store: Store) -> None:
     """The middleware around the app sees the end; without one, the limit says so."""
     app, entered, ends = FastAPI(), asyncio.Event(), asyncio.Event()
-    limit = Depends(RateLimit("1 at once", name="export"))
+    limit = Depends(RateLimit("1 at once", name="export", retry_after=9))
 
     @app.get("/", dependencies=[limit])
     async def export() -> str:
@@ -206,17 +210,22 @@ async def test_a_limit_of_fastapi_holds_to_the_end_of_the_answer(store: Store) -
     limited = RateLimitMiddleware(app, store=store)
     first = asyncio.create_task(ask(limited))
     await entered.wait()
-    assert (await ask(limited)).status == 429
+    assert (await ask(limited)).headers["retry-after"] == "9"
     ends.set()
     assert (await first).status == 200
     await until_async(lambda: answers(limited))
 
 
-async def test_a_rule_says_when_to_come_back(store: Store) -> None:
+async def test_a_rule_says_when_to_come_back(store: Store, tmp_path: Path) -> None:
     """Nobody knows when a place is free, so the program says it."""
     app = RateLimitMiddleware(Export(), rules=[Rule("/", "1 at once", retry_after=20)], store=store)
     async with under_way(app, http()):
         assert (await ask(app)).headers["retry-after"] == "20"
+    file = tmp_path / "limits.toml"
+    file.write_text('[[rules]]\npath = "/"\nquota = "1 at once"\nretry_after = 15\n')
+    app = RateLimitMiddleware(Export(), config=file, store=store, name="file")
+    async with under_way(app, http()):
+        assert (await ask(app)).headers["retry-after"] == "15"
     by_function = Rule("/", lambda request: InFlight(1), retry_after=7)
     app = RateLimitMiddleware(Export(), rules=[by_function], store=store, name="function")
     async with under_way(app, http()):
@@ -276,14 +285,14 @@ async def test_an_endpoint_charges_and_settles_rates_only(store: Store) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Rule("/", "5/s", retry_after=3), "a rate knows its own"),
-        (lambda: Rule("/", None, retry_after=3), "exempts, and charges nothing"),
-        (lambda: Rule("/", "5 at once", retry_after=0), "retry_after must be"),
         (lambda: Rule("/", "5/s", messages="5 at once"), "messages have a rate"),
+        (lambda: pace("5/s; 3 at once"), "calls are paced by rates"),
+        (lambda: PacedTransport(httpx.HTTPTransport(), "3 at once"), "concurrency=3"),
+        (lambda: AdaptiveTransport(httpx.HTTPTransport(), quota="3 at once"), r"\.hold"),
     ],
 )
-def test_mistakes(make: Any, message: str) -> None:
-    """Each says what is right."""
+def test_what_has_rates_only_says_so(make: Any, message: str) -> None:
+    """A place would not be given back."""
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -302,16 +311,11 @@ async def test_what_is_held_is_shown(store: Store) -> None:
     rules = [Rule("/", "3 at once", name="export")]
     app = RateLimitMiddleware(Export(), rules=rules, store=store, hooks=[Hook()])
 
-    async def shown() -> int:
-        return next((rule.held for rule in (await summary(store)).rules if rule.name == "export"), 0)
+    async def shows(count: int) -> bool:
+        return count == next((rule.held for rule in (await summary(store)).rules if rule.name == "export"), 0)
 
     async with under_way(app, http(), http()):
         assert held == {"export": 2}
-        await until_async(lambda: is_equal(shown, 2))
+        await until_async(lambda: shows(2))
     assert held == {"export": 0}
-    await until_async(lambda: is_equal(shown, 0))
-
-
-async def is_equal(shown: Callable[[], Awaitable[int]], value: int) -> bool:
-    """Whether this is shown."""
-    return await shown() == value
+    await until_async(lambda: shows(0))

@@ -256,11 +256,9 @@ def test_rules_of_one_name_must_agree(first: dict[str, Any], second: dict[str, A
 
 
 def test_the_own_quota_is_a_rule_of_its_name() -> None:
-    """And the parts of limits that are taken together are, too."""
+    """It must agree with the others."""
     with pytest.raises(ConfigurationError, match="named 'default' have different quotas"):
         limited(Rule("/", one, name="default"), own="2/minute")
-    with pytest.raises(ConfigurationError, match="two rules named 'a' have different quotas"):
-        RateLimit.together(RateLimit("1/minute", name="a"), RateLimit("2/minute", name="a"))
 
 
 async def test_rules_of_one_name_that_agree_are_one_limit() -> None:

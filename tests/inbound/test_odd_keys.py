@@ -73,21 +73,6 @@ async def test_one_key_is_enough(first: int, options: dict[str, Any], caplog: py
     assert warnings(caplog) == []
 
 
-def an_app(limit: RateLimit) -> FastAPI:
-    """An app whose own dependency says, after the limit, who the user is."""
-    app = FastAPI()
-
-    def current_user(request: Request) -> str:
-        request.state.user_id = "ann"
-        return "ann"
-
-    @app.get("/", dependencies=[Depends(limit)])
-    def endpoint(name: str = Depends(current_user)) -> str:
-        return name
-
-    return app
-
-
 # Keys of dependencies
 
 

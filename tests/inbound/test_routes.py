@@ -31,19 +31,8 @@ async def talk(session: WebSocket) -> None:
     await session.close()
 
 
-class Around:
-    """A middleware."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-
 def paths(app: Any) -> list[str]:
     return [covered.path for covered in coverage(app)]
-
-
-CYCLE = Around(None)
-CYCLE.app = CYCLE
 
 
 def test_an_app_may_be_mounted_in_itself() -> None:

@@ -245,6 +245,10 @@ WRONG: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (("/", "1/s"), {"cost": 0}, ValueError, "not 0"),
     (("/", "1/s"), {"messages": "5/mintue"}, QuotaError, "5/mintue"),
     (("/", "1/s"), {"max_delay": -1}, ConfigurationError, "max_delay must be seconds from 0 to 400 days"),
+    (("/", "1/s"), {"retry_after": 3}, ConfigurationError, "a rate knows its own"),
+    (("/", None), {"retry_after": 3}, ConfigurationError, "exempts, and charges nothing"),
+    (("/", "5 at once"), {"retry_after": 0}, ValueError, "retry_after must be"),
+    (("/", "5/s"), {"messages": "5 at once"}, ConfigurationError, "messages have a rate"),
     (("/", "1/s"), {"shadow": "false"}, ConfigurationError, "shadow must be True or False, not 'false'"),
 ]
 

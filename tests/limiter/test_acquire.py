@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 
-from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit import Limiter, PaceTimeout, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.late_stores import SlowStore
 
 EVEN = TokenBucket(10, burst=1)
 
@@ -65,37 +63,6 @@ def test_a_slot_beyond_max_delay_is_not_booked(clock: SteppedClock) -> None:
     assert seen == [True, False, True]
 
 
-def test_a_caller_that_is_cancelled_while_it_sleeps_gives_its_slot_back(clock: SteppedClock) -> None:
-    """Those behind it move up, and the end of the queue moves back."""
-    limiter = Limiter(EVEN, store=MemoryStore(clock=clock))
-
-    async def main() -> None:
-        calls = [asyncio.ensure_future(limiter.acquire("key")) for _ in range(4)]
-        await asyncio.sleep(0.05)
-        calls[1].cancel()
-        await asyncio.wait(calls)
-        assert [call.result().ready_at for call in calls if not call.cancelled()] == [0.0, 0.1, 0.2]
-        assert (await limiter.peek("key")).retry_after == pytest.approx(0.1)
-
-    clock.run(main())
-
-
-def test_a_caller_that_is_cancelled_while_it_books_gives_its_slot_back(clock: SteppedClock) -> None:
-    """As soon as the answer is there."""
-    limiter = Limiter(TokenBucket(1, burst=1), store=SlowStore(clock=clock))
-
-    async def main() -> None:
-        await limiter.acquire("key")
-        booking = asyncio.ensure_future(limiter.acquire("key"))
-        await asyncio.sleep(0.05)
-        booking.cancel()
-        await asyncio.wait([booking])
-        await asyncio.sleep(0.1)
-        assert await limiter.waiting("key") == 0
-
-    clock.run(main())
-
-
 def test_without_async_it_blocks_until_the_slot_has_come(clock: SteppedClock) -> None:
     """In the same queue as with it, and with the same errors."""
     limiter = SyncLimiter(EVEN, store=MemoryStore(clock=clock))
@@ -104,16 +71,3 @@ def test_without_async_it_blocks_until_the_slot_has_come(clock: SteppedClock) ->
     with pytest.raises(PaceTimeout):
         limiter.acquire("key", 5, max_delay=0.05)
     assert clock.now == 0.2
-
-
-def test_over_redis_it_is_the_same(redis_url: str) -> None:
-    """With and without ``async``: the calls are as far apart as their slots."""
-    store = RedisStore(redis_url, timeout=30, on_error="deny")
-
-    async def main() -> list[float]:
-        async with Limiter("50/s burst 1", store=store) as limiter:
-            return [(await limiter.acquire("key")).ready_at for _ in range(3)]
-
-    with SyncLimiter("50/s burst 1", store=store) as limiter:
-        slots = [limiter.acquire("key").ready_at, *asyncio.run(main()), limiter.acquire("key").ready_at]
-    assert all(later - earlier >= 0.02 - 2e-6 for earlier, later in pairwise(slots))

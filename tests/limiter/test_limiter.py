@@ -46,14 +46,6 @@ async def test_rate_limit_takes_now_or_nothing(store: Store, clock: SteppedClock
     assert (await limiter.rate_limit("key")).allowed
 
 
-async def test_pace_books_a_slot_and_does_not_sleep(store: Store, clock: SteppedClock) -> None:
-    """The clock stands still, and the slots are booked."""
-    limiter = Limiter(EVEN, store=store)
-    decisions = [await limiter.pace("key") for _ in range(3)]
-    assert [decision.delay for decision in decisions] == [0.0, 0.1, 0.2]
-    assert [decision.ready_at for decision in decisions] == [clock.now, clock.now + 0.1, clock.now + 0.2]
-
-
 async def test_pace_books_ahead_for_one_key_only(store: Store) -> None:
     """A slot of several keys would keep the shared ones from everybody; without a wait, nothing is booked."""
     limiter = Limiter([TokenBucket(1, 60, name="own"), TokenBucket(10, name="all")], store=store)

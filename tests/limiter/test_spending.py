@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit import Limiter, PaceTimeout, SyncLimiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -149,24 +149,3 @@ def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
         raise KeyError
     with limiter.spend("key", {"tokens": 400}):
         assert clock.now == 18.0
-
-
-def test_over_redis_it_is_settled_by_the_end_of_the_block(redis_url: str) -> None:
-    """Even if the block is cancelled."""
-
-    async def spend(limiter: Limiter, entered: asyncio.Event) -> None:
-        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
-            spent.settle(tokens=0)
-            entered.set()
-            await asyncio.sleep(60)
-
-    async def main() -> None:
-        async with Limiter(QUOTAS, store=RedisStore(redis_url, timeout=30, on_error="deny")) as limiter:
-            entered = asyncio.Event()
-            spending = asyncio.ensure_future(spend(limiter, entered))
-            await entered.wait()
-            spending.cancel()
-            await asyncio.wait([spending])
-            assert await left(limiter) == [9, 1000]
-
-    asyncio.run(main())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -158,32 +156,6 @@ def test_what_is_no_registry_or_provider_is_refused(make: Any) -> None:
     """The error quotes it, and shows a valid call."""
     with pytest.raises(ConfigurationError, match=rf"not 'metrics': {make.__name__}\(\)"):
         make("metrics")
-
-
-CODE = """
-import sys
-sys.modules[{library!r}] = None
-from asgi_ratelimit.metrics import {name}, {other}
-try:
-    {name}()
-except ImportError as error:
-    print(error)
-print({other}() is {other}())
-"""
-
-
-@pytest.mark.parametrize(
-    ("library", "name", "other"),
-    [("prometheus_client", "prometheus", "opentelemetry"), ("opentelemetry", "opentelemetry", "prometheus")],
-)
-def test_the_extra_of_a_missing_library(library: str, name: str, other: str) -> None:
-    """It is named where the exporter is used, and the other one works."""
-    code = CODE.format(library=library, name=name, other=other)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    message, works = run.stdout.splitlines()
-    assert message.startswith(f'metrics.{name}() needs {library}: pip install "asgi-ratelimit-pacer[{name}]"')
-    assert message.endswith(f', or, in a checkout, pip install ".[{name}]"')
-    assert works == "True"
 
 
 ROW = re.compile(r"^\| `(asgi_ratelimit\.[\w.]+)` \| `(\w+)` \| ([\w -]+?)(?: \(gauge\))? \| ([^|]*)\|", re.MULTILINE)

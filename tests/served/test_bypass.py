@@ -52,65 +52,35 @@ class Row:
 
 
 def xff(*lines: bytes, honest: bytes | None = None) -> Row:
-    return forwarding("xff", b"X-Forwarded-For", lines, honest)
-
-
-def forwarded(*lines: bytes, honest: bytes | None = None) -> Row:
-    return forwarding("forwarded", b"Forwarded", lines, honest)
-
-
-def forwarding(area: str, name: bytes, lines: tuple[bytes, ...], honest: bytes | None) -> Row:
-    written = None if honest is None else [name + b": " + honest]
-    return Row(area, [name + b": " + line for line in lines], honest=written)
+    name = b"X-Forwarded-For: "
+    return Row("xff", [name + line for line in lines], honest=None if honest is None else [name + honest])
 
 
 FORWARDING = [
     # a peer that is not trusted: nothing that it says of itself counts
-    *(
-        Row("direct", [name + b": 6.6.6.6"])
-        for name in (b"X-Forwarded-For", b"X-Real-IP", b"CF-Connecting-IP", b"True-Client-IP", b"X-Client-IP")
-    ),
-    Row("direct", [b"Forwarded: for=6.6.6.6"]),
     Row("direct", [b"X-Forwarded-For: 6.6.6.6, 10.0.0.1", b"X-Forwarded-For: 7.7.7.7"]),
+    Row("direct", [b"Forwarded: for=6.6.6.6", b"X-Real-IP: 6.6.6.6"]),
     # what the client wrote itself stands to the left of what the proxy appended
     xff(b"6.6.6.6, 192.0.2.1"),
     xff(b"6.6.6.6", b"192.0.2.1"),
-    xff(b"10.0.0.7, 192.0.2.1"),
-    xff(b"192.0.2.1, 10.0.0.7"),
     xff(b"192.0.2.1", b"10.0.0.7, 127.0.0.1"),
-    xff(b", ,,192.0.2.1"),
-    xff(b"unknown, 192.0.2.1"),
     xff(b"\xff\xfe, 192.0.2.1"),
-    xff(b'for="6.6.6.6, 192.0.2.1'),
     xff(LONG + b", 192.0.2.1"),
     xff(HOPS + b", 192.0.2.1"),
     xff(PROXIES + b", 192.0.2.1"),
-    # the same address in another notation, and no address at all: the proxy's bucket, and no new one for a new text
+    # the same address between blanks, and no address at all: the proxy's bucket, and no new one for a new text
     xff(b"  192.0.2.1\t"),
-    xff(b"[::ffff:192.0.2.1]:80"),
-    xff(b"2001:db8::2", honest=b"2001:db8::1"),
-    *(xff(line, honest=b"unknown") for line in (b"", b",", b" , ", b"192.0.2.1,", b"\xff", LONG, b"%00")),
+    *(xff(line, honest=b"unknown") for line in (b"", b"\xff", LONG, b"%00")),
     xff(honest=b"unknown"),
-    xff(b"fe80::1%" + LONG, honest=b"unknown"),
-    xff(b"6.6.6.6, " + PROXIES, honest=b"10.0.0.9"),
     # another header than the one that is believed
-    Row("xff", [b"X-Forwarded-For: 192.0.2.1", b"Forwarded: for=6.6.6.6"]),
     Row("xff", [b"Forwarded: for=6.6.6.6", b"X-Forwarded-For: 192.0.2.1", b"X-Real-IP: 6.6.6.6"]),
     Row("forwarded", [b"Forwarded: for=192.0.2.1", b"X-Forwarded-For: 6.6.6.6"]),
-    Row("real-ip", [b"X-Forwarded-For: 6.6.6.6", b"X-Real-IP: 192.0.2.1", b"Forwarded: for=6.6.6.6"]),
     Row("real-ip", [b"X-Real-IP: 6.6.6.6", b"X-Real-IP: 192.0.2.1"]),
     Row("real-ip", [b"X-Forwarded-For: 6.6.6.6"], honest=[]),
     # RFC 7239
-    forwarded(b"for=6.6.6.6, for=192.0.2.1"),
-    forwarded(b"for=6.6.6.6", b"for=192.0.2.1"),
-    forwarded(b"for=192.0.2.1, for=10.0.0.7"),
-    forwarded(b'for="6.6.6.6\\', b'for="192.0.2.1"'),
-    forwarded(b'FOR="192.0.2.1:80";proto=https;host="a,b;for=6.6.6.6"'),
-    forwarded(b'for="[::ffff:192.0.2.1]:80"'),
-    forwarded(LONG + b", for=192.0.2.1"),
-    *(forwarded(line, honest=b"for=unknown") for line in (b"", b'for="192.0.2.1', b"192.0.2.1", b"for=" + LONG)),
-    forwarded(b'for=192.0.2.1;x="' + LONG + b'"', honest=b"for=unknown"),
-    forwarded(b'for="[2001:db8::2]"', honest=b'for="[2001:db8::1]"'),
+    Row("forwarded", [b"Forwarded: for=6.6.6.6", b"Forwarded: for=192.0.2.1"]),
+    Row("forwarded", [b'Forwarded: for="6.6.6.6\\', b'Forwarded: for="192.0.2.1"']),
+    Row("forwarded", [b"Forwarded: " + LONG + b", for=192.0.2.1"]),
 ]
 
 VALUES = [
@@ -142,13 +112,8 @@ PATHS = [
             b"/number/%%30%(row)d": 429,
             b"http://x/number/%(row)d": {404, 429},
             b"/number/%(row)d#x": {404, 429},
-            b"//number/%(row)d": 429,
-            b"/number//%(row)d": 429,
-            b"/number/%(row)d/": 429,
-            b"/number/%(row)d//": 429,
             b"/number/%(row)d%%2F": 429,
             b"/Number/%(row)d": 404,
-            b"/./number/%(row)d": 429,
             b"/x/../number/%(row)d": 429,
             b"/number/%(row)d;x=1": 404,
             b"/number/%(row)d%%00": 404,
@@ -208,9 +173,6 @@ CORPUS = [*FORWARDING, *VALUES, *PATHS, *METHODS, *PROTOCOL]
 
 OTHERS = [
     Row("xff", [b"X-Forwarded-For: 192.0.2.2"], 200),
-    Row("xff", [b"X-Forwarded-For: ::ffff:192.0.2.2"], 200),
-    Row("xff", [b"X-Forwarded-For: 64:ff9b::192.0.2.2"], 200, honest=[b"X-Forwarded-For: 64:ff9b::192.0.2.1"]),
-    Row("xff", [b"X-Forwarded-For: 2001:db8:0:1::1"], 200, honest=[b"X-Forwarded-For: 2001:db8::1"]),
     Row("header", [b"X-Api-Key: Good"], 200),
     Row("header", [b"X-Api-Key: \xff"], 200, honest=[b"X-Api-Key: \xfe"]),
     Row("header", [b"X-Api-Key: " + LONG + b"a"], 200, honest=[b"X-Api-Key: " + LONG + b"b"]),

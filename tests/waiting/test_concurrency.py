@@ -1,4 +1,4 @@
-"""Callers that wait for each other: how many of a key are active, who goes next, and who may give units back."""
+"""Callers that wait for others on an event loop that is closed meanwhile: for a place, or until units come back."""
 
 from __future__ import annotations
 
@@ -11,43 +11,6 @@ from asgi_ratelimit import Limiter, MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.queues import ConcurrencyLimit
-
-
-class Workers:
-    """Workers that are active for some seconds each, and when each of them began."""
-
-    def __init__(self, limit: int) -> None:
-        self.clock = SteppedClock(0)
-        self.limit = ConcurrencyLimit(limit)
-        self.began: list[tuple[str, float]] = []
-
-    async def work(self, name: str, seconds: float, *, key: str = "key", deadline: float = float("inf")) -> bool:
-        """Wait, work, leave; ``False`` if the deadline came first."""
-        place = await run_async(self.limit.wait_and_enter(key, self.clock, deadline * 1e6))
-        if place is None:
-            return False
-        try:
-            self.began.append((name, self.clock.now))
-            await asyncio.sleep(seconds)
-        finally:
-            self.limit.leave(place)
-        return True
-
-
-@pytest.mark.parametrize("moment", [0.5, 1.0], ids=["waiting", "woken"])
-def test_a_cancelled_caller_lets_the_next_one_go(moment: float) -> None:
-    """Both while it waits, and at the moment when it could go."""
-    workers = Workers(1)
-
-    async def main() -> None:
-        first, cancelled, last = [asyncio.ensure_future(workers.work(name, 1)) for name in ("a", "b", "c")]
-        await asyncio.sleep(moment)
-        cancelled.cancel()
-        await asyncio.gather(first, cancelled, last, return_exceptions=True)
-
-    workers.clock.run(main())
-    assert workers.began == [("a", 0.0), ("c", 1.0)]
-    assert len(workers.limit) == 0
 
 
 @pytest.mark.parametrize("is_woken", [None, False, True], ids=["active", "waiting", "woken"])

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-import trio
 
 from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, pace
 from asgi_ratelimit.decision import Charge, Decision, Take
@@ -165,16 +164,3 @@ def test_callers_of_a_closed_event_loop_hold_nobody_up() -> None:
     assert asyncio.run(main()) == [0, 1, 2]
     for task in waiting:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose
-
-
-def test_a_paced_function_without_async_works_under_trio() -> None:
-    """In a thread, as the error says."""
-    calls: list[int] = []
-    call = pace("1000/s")(calls.append)
-
-    async def main() -> None:
-        for number in range(3):
-            await trio.to_thread.run_sync(call, number)
-
-    trio.run(main)
-    assert calls == [0, 1, 2]

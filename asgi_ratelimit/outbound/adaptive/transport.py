@@ -18,13 +18,13 @@ from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, Hooks, LimitChange
 from ...limiter.limiter import Limiter
 from ...profiles import Profile, named
-from ...quota_text import QuotaLike, as_quotas
+from ...quota_text import QuotaLike
 from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store, as_store
 from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_timeout
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
-from ..pace_decorator import EVEN_BURST
+from ..pace_decorator import reads_with_margin
 from ..wrapping_transport import WrappingTransport, require_count
 from .buckets import Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
@@ -78,7 +78,7 @@ class AdaptiveTransport(WrappingTransport):
         self._store = as_store(store)
         limiter, quota = None, self._profile.quota if quota is None else quota
         if quota is not None:
-            limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
+            limiter = Limiter(reads_with_margin(0.0)(quota), store=self._store, name=NAME)
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
         self._retries, self._reads_all_bodies = retries, _reports_in_bodies(self._profile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import Any
 
 import httpx
@@ -67,16 +66,3 @@ def test_a_pioneer_that_fails(failure: Any) -> None:
     """Without an answer, or with one that reports nothing; one that is served reports no failure."""
     changes = changes_of(lambda path, number: failure if number == 1 else (200, {}), CHANNEL, CHANNEL)
     assert [(change.kind, change.bucket) for change in changes] == [("pioneer failed", "GET /channels/1/messages")]
-
-
-def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """Is logged; the request has its answer, and other hooks are called."""
-    changes: list[LimitChange] = []
-
-    def fail(change: LimitChange) -> None:
-        raise ValueError(change.text)
-
-    caller = Caller(lambda path, number: (200, bucket_headers(4, 1)), hooks=[fail, changes.append])
-    assert caller.get(CHANNEL) == [200]
-    assert len(changes) == 1
-    assert "fail" in next(record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
