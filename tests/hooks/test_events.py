@@ -13,19 +13,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    Limiter,
-    Limits,
-    MemoryStore,
-    PacedTransport,
-    PaceTimeout,
-    RateLimit,
-    RateLimitMiddleware,
-    Rule,
-    limits,
-)
+from asgi_ratelimit import Limiter, Limits, PacedTransport, PaceTimeout, RateLimit, RateLimitMiddleware, Rule, limits
+from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
+from asgi_ratelimit.stores import MemoryStore
 from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
 

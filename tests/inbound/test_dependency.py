@@ -14,16 +14,9 @@ from redis import Redis
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    MemoryStore,
-    RateLimit,
-    RateLimitMiddleware,
-    RedisStore,
-    Rule,
-    limited_responses,
-)
+from asgi_ratelimit import ConfigurationError, RateLimit, RateLimitMiddleware, RedisStore, Rule, limited_responses
 from asgi_ratelimit.keys import client_ip, header
+from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.coverage import rules_of
 from tests.support.asgi import Peer, ask, http

@@ -18,17 +18,8 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    Limiter,
-    Limits,
-    MemoryStore,
-    RateLimited,
-    RateLimitMiddleware,
-    RedisStore,
-    Rule,
-    limits,
-)
+from asgi_ratelimit import Limiter, Limits, MemoryStore, RateLimited, RateLimitMiddleware, RedisStore, Rule, limits
+from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import CLIENT, Peer, ask, http, websocket
 from tests.support.late_stores import SlowStore

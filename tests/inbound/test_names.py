@@ -17,18 +17,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Host, Mount, Route
 from starlette.testclient import TestClient
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    Limiter,
-    MemoryStore,
-    Overrides,
-    Penalty,
-    RateLimit,
-    RateLimitMiddleware,
-    Rule,
-    TokenBucket,
-)
+from asgi_ratelimit import Limiter, MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, Rule, TokenBucket
 from asgi_ratelimit.dashboard import summary
+from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.stores.base import owned
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok

@@ -13,20 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from asgi_ratelimit import (
-    Blocks,
-    ConfigurationError,
-    MemoryStore,
-    Penalty,
-    RateLimit,
-    RateLimited,
-    RateLimitMiddleware,
-    RedisStore,
-    Rule,
-    Store,
-    StoreError,
-)
+from asgi_ratelimit import Blocks, Penalty, RateLimit, RateLimited, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit.errors import ConfigurationError, StoreError
 from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
 from tests.support.redis_server import RedisServer

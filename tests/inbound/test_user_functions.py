@@ -15,19 +15,10 @@ from anyio import lowlevel
 from fastapi import Depends, FastAPI, Header, Request, security
 from starlette.requests import HTTPConnection
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    FixedWindow,
-    MemoryStore,
-    RateLimit,
-    RateLimitMiddleware,
-    RedisStore,
-    Rule,
-    TokenBucket,
-    client_ip,
-)
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule, client_ip
 from asgi_ratelimit.keys import combine, header, state
 from asgi_ratelimit.logs import FailureLog
+from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from tests.support.asgi import ask, http, limited, ok, websocket
 from tests.support.names import named
 from tests.support.server import free_port

@@ -7,19 +7,10 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import (
-    ConfigurationError,
-    FixedWindow,
-    Limiter,
-    PaceTimeout,
-    QuotaError,
-    RollingWindow,
-    SyncLimiter,
-    TokenBucket,
-    pace,
-)
+from asgi_ratelimit import ConfigurationError, Limiter, PaceTimeout, QuotaError, SyncLimiter, pace
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.quota_text import QuotaLike
+from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.counting import CountingStore
 

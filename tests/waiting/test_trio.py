@@ -10,15 +10,8 @@ import httpx
 import pytest
 import trio
 
-from asgi_ratelimit import (
-    AdaptiveTransport,
-    ConfigurationError,
-    Limiter,
-    MemoryStore,
-    PacedTransport,
-    RateLimitMiddleware,
-    RedisStore,
-)
+from asgi_ratelimit import AdaptiveTransport, Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, RedisStore
+from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, ok
 

@@ -19,17 +19,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount
 from starlette.types import Scope
 
-from asgi_ratelimit import (
-    Decision,
-    MemoryStore,
-    RateLimit,
-    RateLimited,
-    RateLimitMiddleware,
-    RedisStore,
-    Rule,
-    TokenBucket,
-    limits,
-)
+from asgi_ratelimit import Decision, RateLimit, RateLimited, RateLimitMiddleware, RedisStore, Rule, TokenBucket, limits
+from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok, websocket
 from tests.support.server import free_port
