@@ -49,15 +49,8 @@ def test_a_route_that_uses_another_bucket() -> None:
     assert changes[2].text == "GET /channels/1/messages uses this instead of b1 default channels/1"
 
 
-def test_a_pause() -> None:
-    """With its length."""
-    refusal = 429, bucket_headers(0, 9, retry_after="9", x_ratelimit_scope="user")
-    changes = changes_of(lambda path, number: refusal, CHANNEL, retries=0)
-    assert [(change.kind, change.paused_for) for change in changes] == [("learned", 0.0), ("paused", 9.0)]
-
-
 def test_a_pause_is_told_of_once() -> None:
-    """Although several requests of the same moment are refused."""
+    """With its length, although several requests of the same moment are refused."""
     refusal = 429, bucket_headers(0, 9, retry_after="9", x_ratelimit_scope="user")
     changes: list[LimitChange] = []
     caller = Caller(
@@ -65,7 +58,7 @@ def test_a_pause_is_told_of_once() -> None:
     )
     assert caller.get(CHANNEL) == [200]
     assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [429] * 3
-    assert [change.kind for change in changes] == ["learned", "paused"]
+    assert [(change.kind, change.paused_for) for change in changes] == [("learned", 0.0), ("paused", 9.0)]
 
 
 @pytest.mark.parametrize("failure", [502, httpx.ConnectError("no route")], ids=["502", "no connection"])
