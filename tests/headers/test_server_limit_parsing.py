@@ -8,7 +8,6 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.headers import MAX_DELAY, ServerLimit, ServerLimits, parse
 from tests.headers.answers import DATE, EXAMPLES, SERVER_NOW, Example
 
@@ -168,12 +167,6 @@ def test_headers_come_in_several_forms(headers: object) -> None:
     """Names are in any case, and the lines of one name are one list."""
     limits = parse(200, headers).limits  # type: ignore[arg-type]
     assert [(limit.name, limit.remaining) for limit in limits] == [("a", 1), ("b", 2)]
-
-
-def test_an_unknown_profile_is_refused() -> None:
-    """... with the names of those that there are."""
-    with pytest.raises(ConfigurationError, match=r"auto, ietf, discord.*not 'gitea': profile=\"auto\""):
-        read({}, profile="gitea")
 
 
 # What a limit answers

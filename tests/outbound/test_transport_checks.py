@@ -51,10 +51,7 @@ def test_a_transport_in_a_client_of_the_other_kind_is_refused(module: Any, enter
         client.__enter__() if enters else client.get("http://a.example")
 
 
-PACKAGES = [(httpx, httpx2), (httpx2, httpx)]
-
-
-@pytest.mark.parametrize(("module", "other"), PACKAGES, ids=["httpx", "httpx2"])
+@pytest.mark.parametrize(("module", "other"), [(httpx, httpx2), (httpx2, httpx)], ids=["httpx", "httpx2"])
 @pytest.mark.parametrize("wrap", [lambda inner: PacedTransport(inner, "20/s"), AdaptiveTransport])
 def test_a_transport_in_a_client_of_the_other_package_is_refused(module: Any, other: Any, wrap: Any) -> None:
     """Its own error would be an ``AssertionError`` without a text; this one shows the right transport."""

@@ -48,6 +48,7 @@ def test_a_mapping_has_a_cost_for_each_quota(client: Client) -> None:
         {"max_delay": -1},
         {"concurrency": 0},
         {"retries": -1},
+        {"settle": "usage"},
     ],
     ids=named,
 )

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from typing import Any
 
-import httpx
 import pytest
 
-from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, PaceTimeout, TokenBucket
+from asgi_ratelimit import Limiter, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.hooks import failures
 from tests.support.names import named
 from tests.support.paced_clients import URL, Client, async_streamed
@@ -137,13 +136,6 @@ def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
     client.get(URL, quota=TOKENS, cost=10, settle=settle, retries=1, answers=[(503, {"retry-after": "1"})])
     assert statuses == [200]
     assert left(client) == [89]
-
-
-@pytest.mark.parametrize("settle", [5, "usage"])
-def test_what_cannot_settle_is_refused_at_once(settle: Any) -> None:
-    """Not at the first answer."""
-    with pytest.raises(ConfigurationError, match="settle"):
-        PacedTransport(httpx.HTTPTransport(), "10/s", settle=settle)
 
 
 def test_estimates_that_are_too_high_hold_nobody_up(module: Any) -> None:

@@ -5,7 +5,6 @@
 * All requests together are limited to ``GLOBAL`` a second; such a refusal has no limit, no remaining and no reset.
 * ``/channels/{id}/shared`` refuses its second request as a shared resource does: with requests remaining, and a
   ``Retry-After`` that is much longer than the reset.
-* ``/channels/{id}/gateway`` answers every other request 502, without any of these headers.
 * ``/counts`` says how many requests were served and refused, and why.
 
 See https://discord.com/developers/docs/topics/rate-limits. Nothing of the package is used here.
@@ -108,8 +107,6 @@ class Discord:
             return refusal(self.recent[0] + 1.0 - now, {"x-ratelimit-global": "true", "x-ratelimit-scope": "global"})
         self.recent.append(now)
         _, _, channel, kind = f"{path}///".split("/")[:4]
-        if kind == "gateway" and self.by_path[path] % 2:
-            return 502, {}, {"message": "bad gateway"}
         name = hashlib.md5(f"{method} {kind}".encode(), usedforsecurity=False).hexdigest()
         bucket = self.buckets.setdefault((name, channel), self.kind(self.limit, self.period))
         if kind == "shared" and self.by_path[path] == 2:

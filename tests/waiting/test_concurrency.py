@@ -1,4 +1,4 @@
-"""Callers that wait for others on an event loop that is closed meanwhile: for a place, or until units come back."""
+"""Callers that wait for others, and are cancelled, or on a loop that is closed: for a place, or for units."""
 
 from __future__ import annotations
 
@@ -11,6 +11,28 @@ from asgi_ratelimit import Limiter, MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.queues import ConcurrencyLimit
+
+
+@pytest.mark.parametrize("moment", [0.5, 1.0], ids=["waiting", "woken"])
+def test_a_cancelled_caller_lets_the_next_one_go(moment: float) -> None:
+    """Both while it waits, and at the moment when it could go."""
+    clock, limit, began = SteppedClock(0), ConcurrencyLimit(1), list[tuple[str, float]]()
+
+    async def work(name: str) -> None:
+        place = await run_async(limit.wait_and_enter("key", clock, float("inf")))
+        began.append((name, clock.now))
+        await asyncio.sleep(1)
+        assert place is not None
+        limit.leave(place)
+
+    async def main() -> None:
+        first, cancelled, last = [asyncio.ensure_future(work(name)) for name in "abc"]
+        await asyncio.sleep(moment)
+        cancelled.cancel()
+        await asyncio.gather(first, cancelled, last, return_exceptions=True)
+
+    clock.run(main())
+    assert (began, len(limit)) == ([("a", 0.0), ("c", 1.0)], 0)
 
 
 @pytest.mark.parametrize("is_woken", [None, False, True], ids=["active", "waiting", "woken"])

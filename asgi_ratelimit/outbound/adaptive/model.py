@@ -356,8 +356,7 @@ class Model:
     def _pioneer_failed(self, call: Call, why: str) -> None:
         for bucket, epoch in probed(call):
             if bucket.is_probed and epoch == bucket.epoch:
-                text = f"{why}, so another request goes first"
-                self._on_change(call.host.name, bucket, "pioneer failed", text)
+                self._on_change(call.host.name, bucket, "pioneer failed", f"{why}, so another request goes first")
                 return
 
     def _end_probes(

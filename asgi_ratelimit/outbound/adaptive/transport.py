@@ -218,8 +218,6 @@ class Changes:
         """Report a change."""
         is_serious = kind == "paused" and bucket.name == EVERYTHING
         logger.log(logging.WARNING if is_serious else logging.INFO, "%s: %s: %s", host, bucket.name, text)
-        if not self._hooks:
-            return
         paused_for = bucket.paused_us(self._now_us()) / SECOND_US
         change = LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for)
         self._hooks(change)

@@ -110,7 +110,7 @@ def test_refusals_without_a_time_double_the_pause() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"profile": "dicsord"}, ConfigurationError, "dicsord"),
+        ({"profile": "dicsord"}, ConfigurationError, r"auto, ietf, discord.*not 'dicsord': profile=\"auto\""),
         ({"store": MemoryStore}, ConfigurationError, r"MemoryStore lacks its call: store=MemoryStore\(\)"),
         ({"quota": "10 a second"}, QuotaError, "10 a second"),
         ({"retries": -1}, ConfigurationError, "-1"),

@@ -45,24 +45,13 @@ def send(module: Any, with_async: bool, url: str, path: str, number: int, **opti
     return sum(answer.extensions["pace"]["attempts"] - 1 for answer in answers)
 
 
-CLIENTS = pytest.mark.parametrize(("module", "with_async"), [(httpx, False), (httpx2, True)], ids=["sync", "async"])
-"""Of either package, one without and one with ``async``."""
-
-
-@CLIENTS
+@pytest.mark.parametrize(("module", "with_async"), [(httpx, False), (httpx2, True)], ids=["sync", "async"])
 @pytest.mark.parametrize("api", SERVERS)
 def test_all_are_served(module: Any, with_async: bool, api: str) -> None:
     """32 requests at once, of which the server allows 30: the others wait, and none is refused."""
     start, path = SERVERS[api]
     with start() as server:
         assert send(module, with_async, server.url, path, 32, profile=api, retries=3) == 0
-
-
-@CLIENTS
-def test_a_secondary_limit_is_waited_for(module: Any, with_async: bool) -> None:
-    """No header shows it. Whoever is refused waits as long as the answer says, and is served then."""
-    with github_server(points=10, points_period=1, limit=1000) as server:
-        assert send(module, with_async, server.url, SERVERS["github"][1], 12, profile="github", retries=5) >= 1
 
 
 class InThreads(httpx.AsyncBaseTransport):

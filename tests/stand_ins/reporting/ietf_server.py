@@ -4,7 +4,6 @@
   requests in ``DAILY_WINDOW``. Every answer has ``RateLimit-Policy`` and ``RateLimit``, in one field each; ``t`` is the
   time until there is more.
 * Above either, the answer is a 429 with ``Retry-After`` and problem details that name the policy (RFC 9457).
-* ``/busy`` answers every other request with a 503 for the reason of reduced capacity, which violates no policy.
 * ``/counts`` says how many requests were served and refused.
 
 See https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/.
@@ -20,7 +19,7 @@ from collections.abc import Callable, Mapping
 from tests.stand_ins.reporting.answering import Answer, Answering, Window
 from tests.support.server import Uvicorn
 
-TYPE = "https://iana.org/assignments/http-problem-types#"
+TYPE = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 KEY = ":c3RhbmQtaW4=:"
 
 
@@ -36,19 +35,14 @@ class Ietf(Answering):
             name: Window(float(self.settings[name.upper()]), float(self.settings[f"{name.upper()}_WINDOW"]))
             for name in ("burst", "daily")
         }
-        self.busy = 0
 
-    def answer_at(self, _method: str, path: str, now: float) -> Answer:
+    def answer_at(self, _method: str, _path: str, now: float) -> Answer:
         for window in self.policies.values():
             window.begin(now)
-        if path == "/busy":
-            self.busy += 1
-            if self.busy % 2:
-                return problem(503, "temporary-reduced-capacity", "Busy", self.headers(now), 1, [])
         violated = [name for name, window in self.policies.items() if window.left < 1]
         if violated:
             wait = max(self.policies[name].end - now for name in violated)
-            return problem(429, "quota-exceeded", "Too Many Requests", self.headers(now), math.ceil(wait), violated)
+            return refusal(self.headers(now), math.ceil(wait), violated)
         for window in self.policies.values():
             window.takes(1, now)
         return 200, self.headers(now), {"id": 1}
@@ -62,11 +56,10 @@ class Ietf(Answering):
         return {"ratelimit-policy": ", ".join(policies), "ratelimit": ", ".join(limits)}
 
 
-def problem(status: int, kind: str, title: str, headers: dict[str, str], wait: int, violated: list[str]) -> Answer:
-    """A refusal."""
-    body = {"type": f"{TYPE}{kind}", "title": title, "status": status}
-    more = {"violated-policies": violated} if violated else {}
-    return status, {**headers, "content-type": "application/problem+json", "retry-after": str(wait)}, {**body, **more}
+def refusal(headers: dict[str, str], wait: int, violated: list[str]) -> Answer:
+    """A 429 with problem details."""
+    body = {"type": TYPE, "title": "Too Many Requests", "status": 429, "violated-policies": violated}
+    return 429, {**headers, "content-type": "application/problem+json", "retry-after": str(wait)}, body
 
 
 def ietf_server(**settings: object) -> Uvicorn:
