@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
@@ -113,7 +114,36 @@ def pace(
 AT_ONCE = 50
 """How many callers begin to wait in one iteration of an event loop."""
 
-_starts: ByLoop[asyncio.Semaphore] = ByLoop()
+
+class _Starts:
+    """The callers of one event loop that begin to wait, and those that wait for their turn to begin."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Return in this iteration, or in a later one."""
+        if not self._begun:
+            self._loop.call_soon(self._begin_others)
+        self._begun += 1
+        if self._begun > AT_ONCE:
+            self._waiting.append(self._loop.create_future())
+            await self._waiting[-1]
+
+    def _begin_others(self) -> None:
+        self._begun = 0
+        while self._waiting and self._begun < AT_ONCE:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else it was cancelled
+                self._begun += 1
+                waiting.set_result(None)
+        if self._begun:
+            self._loop.call_soon(self._begin_others)
+
+
+_starts: ByLoop[_Starts] = ByLoop()
 
 
 async def turn_to_begin() -> None:
@@ -123,9 +153,7 @@ async def turn_to_begin() -> None:
     """
     loop = asyncio._get_running_loop()
     if loop is not None:  # without asyncio, what comes next says what to do
-        starts = _starts.get(loop) or _starts.of_running(lambda: asyncio.Semaphore(AT_ONCE))
-        await starts.acquire()
-        loop.call_soon(starts.release)
+        await (_starts.get(loop) or _starts.of_running(_Starts)).turn()
 
 
 def is_coroutine_function(function: object) -> bool:
