@@ -93,7 +93,7 @@ class Leases(Repeating):
 
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
-        ended = self._end_those_of(decision)
+        ended = self.ended_of(decision)
         if not ended:
             return
         if self._in_process:
@@ -105,18 +105,18 @@ class Leases(Repeating):
 
     async def give_back(self, decision: Decision) -> None:
         """The same for who waits until they are back, or until the store does not answer."""
-        await self._return(self._end_those_of(decision))
+        await self._return(self.ended_of(decision))
 
     async def undo(self, decision: Decision) -> None:
         """Give all of a decision back that nobody has used: its places, and the units of its other charges."""
-        ended = self._end_those_of(decision)
+        ended = self.ended_of(decision)
         await self._return(ended)
         with suppress(StoreError):
             others = [each for each in undoing(decision) if (each.charge.bucket, each.booked.place) not in ended]
             await settle_all(cast("Store", self._owner()), others, is_unused=True)
 
-    def _end_those_of(self, decision: Decision) -> dict[Lease, Charge]:
-        """The leases of a decision that are held, or wait, which they do no longer."""
+    def ended_of(self, decision: Decision) -> dict[Lease, Charge]:
+        """The leases of a decision that are held, or wait, which end now, and are not renewed any longer."""
         ended = {lease: charge for lease, charge in leases_in(decision).items() if self._held.pop(lease, None)}
         for lease, charge in ended.items():
             self._ended[lease] = charge, monotonic_us() + LEASE_US
@@ -189,9 +189,16 @@ def leases_of(store: Store) -> Leases:
     return _leases.get(store) or _leases.made(store, Leases)
 
 
-def held_by_name(store: Store) -> Counter[str]:
-    """How many places this process holds on a store, by the name of the limit."""
+def end_leases(store: Store, decision: Decision) -> None:
+    """Renew the leases of a decision no longer, which is given back."""
     leases = _leases.get(store)
+    if leases is not None:
+        leases.ended_of(decision)
+
+
+def held_by_name(store: Store | None) -> Counter[str]:
+    """How many places this process holds on a store, by the name of the limit; none, if the store is gone."""
+    leases = _leases.get(store) if store is not None else None
     return Counter() if leases is None else leases.held_by_name()
 
 

@@ -25,7 +25,7 @@ from starlette.types import Message, Receive
 from ..background import keep, running_loop
 from ..decision import Decision, Take, is_outage
 from ..leases import PlaceWaiter
-from ..quotas import SECOND_US, InFlight
+from ..quotas import SECOND_US, InFlight, has_places
 from ..stores import Store
 from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout
@@ -94,6 +94,13 @@ def _place(refusal: Decision, left: Sequence[float]) -> int | None:
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
     waiter, take, left, rounds = PlaceWaiter(store), refusal.take, list(max_delays), 0
     since_us = waiter.now_us()
+    if has_places([charge.quota for charge in take.charges]) and _place(refusal, left) is not None:
+        most = min(most for state, most in zip(refusal.states, left) if not state.allowed)
+        with suppress(PaceTimeout):
+            return await run_async(waiter.wait_for_all(replace(take, max_wait=most)))
+        refusal, rounds = await take_one(store, take), MAX_ROUNDS
+        if refusal.allowed:
+            return refusal
     while rounds < MAX_ROUNDS and (place := _place(refusal, left)) is not None:
         rounds += 1
         with suppress(PaceTimeout):  # others have booked before it
@@ -114,8 +121,7 @@ async def _book(waiter: PlaceWaiter, take: Take, place: int, max_wait: float) ->
     Nothing stays booked then, nor if this is cancelled. Raises ``PaceTimeout``.
     """
     booked, others = take.charges[place], (*take.charges[:place], *take.charges[place + 1 :])
-    alone = replace(take, charges=(booked,), max_wait=max_wait)
-    slot = await run_async(waiter.wait_for_all(alone) if isinstance(booked.quota, InFlight) else waiter.wait(alone))
+    slot = await run_async(waiter.wait(replace(take, charges=(booked,), max_wait=max_wait)))
     if not others:
         return slot
     rest = None
@@ -123,10 +129,7 @@ async def _book(waiter: PlaceWaiter, take: Take, place: int, max_wait: float) ->
         rest = await take_one(waiter.store, replace(take, charges=others))
     finally:
         if rest is None or not rest.allowed:
-            if isinstance(booked.quota, InFlight):
-                await give_back([(waiter.store, slot)])
-            else:
-                await run_async(waiter.pass_on(slot, has_departed=True))
+            await run_async(waiter.pass_on(slot, has_departed=True))
     return _joined(take, slot, rest, place) if rest.allowed else None
 
 

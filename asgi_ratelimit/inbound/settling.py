@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..algorithms.take import State
 from ..decision import Decision, Take, checked_actual, undoing
 from ..errors import StoreError
+from ..leases import end_leases
 from ..stores import Store, settle, settle_all
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import SlotWaiter
@@ -55,7 +56,9 @@ async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
 
     async def undo() -> None:
         for store, decision in taken:
-            settlements, decision.id = undoing(decision), 0
+            settlements = undoing(decision)
+            end_leases(store, decision)
+            decision.id = 0
             with suppress(StoreError):  # which the store has logged
                 settled = await settle_all(store, settlements)
                 states.update({each.charge.bucket: now.state for each, now in zip(settlements, settled)})

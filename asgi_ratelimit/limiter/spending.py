@@ -111,17 +111,19 @@ class Holding(Block[PlaceWaiter, Decision]):
     def __init__(self, *block: Any, hooks: Hooks) -> None:
         super().__init__(*block)
         self._hooks = hooks
+        self._decisions: list[Decision] = []  # one for each time that it was entered, and not left
 
     def _enter(self) -> Flow[Decision]:
-        self._decision = yield from self._admitted(self._take, self._waiter.wait_for_all)
-        leases_of(self._waiter.store).hold(self._decision)  # an override lets it pass without waiting
-        self._hooks.held(self._decision, 1)
-        return self._decision
+        decision = yield from self._admitted(self._take, self._waiter.wait_for_all)
+        leases_of(self._waiter.store).hold(decision)  # an override lets it pass without waiting
+        self._hooks.held(decision, 1)
+        self._decisions.append(decision)
+        return decision
 
     def _leave(self) -> Flow[None]:
-        leases = leases_of(self._waiter.store)
-        self._hooks.held(self._decision, -1)
-        yield GiveBack(self._waiter.store, partial(leases.give_back, self._decision))
+        decision = self._decisions.pop()
+        self._hooks.held(decision, -1)
+        yield GiveBack(self._waiter.store, partial(leases_of(self._waiter.store).give_back, decision))
 
 
 class SpendWaiter(SlotWaiter):

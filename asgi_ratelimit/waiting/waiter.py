@@ -153,14 +153,23 @@ class SlotWaiter:
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
 
+        answered: list[Decision] = []  # the answer, which may come just as the caller is cancelled
+
         async def taking() -> Decision:
             (decision,) = await self.store.take((take,))
             if step.is_left and decision.allowed and take.operation is None:
                 await settle_all(self.store, undoing(decision), is_unused=True)
+            else:
+                answered.append(decision)
             return decision
 
         step = Finish(self.store, taking)
-        return (yield step)  # type: ignore[no-any-return]  # a step has any result
+        try:
+            return (yield step)  # type: ignore[no-any-return]  # a step has any result
+        except INTERRUPTED:
+            for decision in answered if take.operation is None else ():
+                yield GiveBack(self.store, partial(settle_all, self.store, undoing(decision), is_unused=True))
+            raise
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""

@@ -214,3 +214,12 @@ async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
     leases.release(decision)
     await see_all_through(store)
     assert (leases.held_by_name(), await left(limiter)) == ({}, [2])
+
+
+async def test_a_block_may_be_entered_again(store: Store) -> None:
+    """Each time it holds another place, and all of them come back."""
+    limiter = Limiter(QUOTAS, store=store)
+    block = limiter.hold("key")
+    async with block, block:
+        assert (await left(limiter))[0] == 0
+    assert (await left(limiter))[0] == 2

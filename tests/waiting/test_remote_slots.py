@@ -87,6 +87,29 @@ def test_a_caller_that_is_cancelled_while_it_books_ends_when_its_slot_is_back(ta
     clock.run(main())
 
 
+def test_a_caller_that_is_cancelled_as_its_answer_comes_gives_back() -> None:
+    """The store has answered, and the caller has not seen it."""
+
+    class Cancelling(Distant):
+        async def take(self, takes: Sequence[Take]) -> list[Decision]:
+            decisions = await super().take(takes)
+            caller.cancel()
+            return decisions
+
+    clock = SteppedClock(0)
+    store = Cancelling(clock=clock)
+
+    async def main() -> None:
+        nonlocal caller
+        caller = asyncio.ensure_future(run_async(SlotWaiter(store).try_take(Take((Charge(EVEN, "key"),)))))
+        await asyncio.wait([caller])
+        assert caller.cancelled()
+        assert (await Limiter(EVEN, store=store).peek("key")).allowed
+
+    caller: Any = None
+    clock.run(main())
+
+
 def test_closing_waits_for_the_slots_of_callers_that_are_gone() -> None:
     """They were cancelled twice while they booked, and so do not wait themselves; they are given back nevertheless."""
     clock = SteppedClock(0)
