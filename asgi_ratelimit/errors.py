@@ -82,3 +82,10 @@ def checked_flag(name: str, flag: bool) -> bool:
     if flag is True or flag is False:
         return flag
     raise ConfigurationError(f"{name} must be True or False, not {flag!r}: {name}=True")
+
+
+def checked_name(name: str) -> str:
+    """``name`` if it is a text and not empty; ``ConfigurationError`` otherwise."""
+    if isinstance(name, str) and name:
+        return name
+    raise ConfigurationError(f'the name of a limiter must be a text and not empty, not {name!r}: name="api"')

@@ -19,8 +19,7 @@ from typing import Final
 
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, Take, with_charges, without
-from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, shows_use
-from ..limiter.charges import checked_name
+from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, checked_name, shows_use
 from ..logs import logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us

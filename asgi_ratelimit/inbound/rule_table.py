@@ -11,11 +11,11 @@ from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
 from ..decision import OnError
+from ..errors import checked_name
 from ..headers.header_rendering import DialectName, HeaderOptions
 from ..keys import KeyFunction, client_ip
 from ..keys.client_ip import address_key
 from ..keys.path_patterns import normalised, readings, route_path
-from ..limiter.charges import checked_name
 from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from .delays import MAX_WAITING

@@ -14,11 +14,10 @@ from starlette.types import Scope
 
 from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
-from ..errors import ConfigurationError, checked_flag, shows_use
+from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import compile_rule_path
-from ..limiter.charges import checked_name
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota, has_places

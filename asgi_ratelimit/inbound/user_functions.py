@@ -1,6 +1,7 @@
 """Functions of the program: how arguments that are functions are checked, called, and reported when they fail.
 
-A wrong one raises an error at once that shows a right one.
+A wrong one raises an error at once that shows a right one. What a rule does instead of one that fails is in
+``rules.py``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import counts_of
 from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
-from ..errors import ConfigurationError, StoreError, shows_use
+from ..errors import ConfigurationError, StoreError, checked_name, shows_use
 from ..hooks import Event, Hook, Hooks
 from ..leases import PlaceWaiter
 from ..overrides import OFF, ReadQuotas, counted, exempt
@@ -26,7 +26,7 @@ from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
-from .charges import Cost, Key, LiveQuotas, charged_units, checked_decision, checked_name, need_one_key, settled_units
+from .live_quotas import Cost, Key, LiveQuotas, charged_units, checked_decision, need_one_key, settled_units
 from .spending import Holding, Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 

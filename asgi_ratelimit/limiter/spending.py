@@ -16,7 +16,7 @@ from ..leases import PlaceWaiter, leases_of
 from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack, WakeUp, run_async, run_sync
 from ..waiting.waiter import SlotWaiter, pace_timeout, too_late
-from .charges import Cost, actual_units, charged_units, settled_units
+from .live_quotas import Cost, actual_units, charged_units, settled_units
 
 T = TypeVar("T")
 W = TypeVar("W", bound=SlotWaiter)

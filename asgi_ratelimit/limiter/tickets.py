@@ -18,7 +18,7 @@ from ..buckets import DEFAULT_NAME, as_bytes, digest
 from ..decision import SETTLED, Charge, Decision, Settled, Settlement, Take, booked_of, checked_operation
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting.waiter import PaceTimeout
-from .charges import LiveQuotas
+from .live_quotas import LiveQuotas
 
 FORMAT = 6
 """The version of the text, which is its first item."""

@@ -16,8 +16,8 @@ from ..background import ByLoop
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError, shows_use
 from ..hooks import Hook
-from ..limiter.charges import Cost, Key
 from ..limiter.limiter import Limiter, UnownedLimiter
+from ..limiter.live_quotas import Cost, Key
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket, has_places
 from ..stores import Store

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..errors import ConfigurationError
 from ..hooks import Failure
-from ..limiter.charges import Cost, Key, actual_units, charged_units
 from ..limiter.limiter import Limiter
+from ..limiter.live_quotas import Cost, Key, actual_units, charged_units
 from ..logs import FailureLog
 from ..quota_text import readable
 from ..stores import settle

@@ -150,10 +150,3 @@ def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> 
         right = {next(reversed(costs)): actual}
         raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {costs}: settle({right})")
     return settled_units(decision, actual, unnamed)
-
-
-def checked_name(name: str) -> str:
-    """``name`` if it is a text and not empty; ``ConfigurationError`` otherwise."""
-    if isinstance(name, str) and name:
-        return name
-    raise ConfigurationError(f'the name of a limiter must be a text and not empty, not {name!r}: name="api"')
