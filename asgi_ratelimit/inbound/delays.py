@@ -98,9 +98,8 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
         most = min(most for state, most in zip(refusal.states, left) if not state.allowed)
         with suppress(PaceTimeout):
             return await run_async(waiter.wait_for_all(replace(take, max_wait=most)))
-        refusal, rounds = await take_one(store, take), MAX_ROUNDS
-        if refusal.allowed:
-            return refusal
+        refusal = await take_one(store, take)
+        return refusal if refusal.allowed else _beyond(refusal, max_delays)
     while rounds < MAX_ROUNDS and (place := _place(refusal, left)) is not None:
         rounds += 1
         with suppress(PaceTimeout):  # others have booked before it

@@ -48,7 +48,6 @@ _MADE_IN_EACH_REQUEST = (
 )
 
 _NAMED = 'RateLimit("5/minute", name="login")'
-_IN_FLIGHT = "app.add_middleware(RateLimitMiddleware), which may have no quota of its own"
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
@@ -183,7 +182,7 @@ class RateLimit:
         if not takes:
             return None
         if plan.holds and limits.server_send is None and has_places([each.quota for each in takes[0].charges]):
-            raise ConfigurationError(f"{self!r} needs the end of the answer: {_IN_FLIGHT}")
+            raise ConfigurationError(f"{self!r} needs the end of the answer: app.add_middleware(RateLimitMiddleware)")
         receiving = receiving_of(connection) if plan.may_wait else None
         try:
             decisions = await enforcer.take(plan, takes, scope, receiving, limits.enforcer)
