@@ -62,8 +62,8 @@ class Leases(Repeating):
         self._in_process = store.in_process
         super().__init__(ref(store), self._stop)
         self._is_attached = hasattr(store, "attach")
-        if hasattr(store, "attach"):
-            store.attach(self)
+        if self._is_attached:
+            store.attach(self)  # type: ignore[attr-defined]  # as every store that has it
             store.count_in_outages(self.held_of)  # type: ignore[attr-defined]  # it is on a server
 
     def reset(self) -> None:

@@ -86,9 +86,10 @@ class RequestLimits:
     def hold(self, decisions: Sequence[Decision], store: Store) -> None:
         """Hold the places in flight of these decisions until the answer has ended."""
         for decision in decisions:
-            leases_of(store).hold(decision)
-            self.enforcer.hooks.held(decision, 1)
-            self.held.append((store, decision))
+            if InFlight in [type(charge.quota) for charge in decision.charges]:  # not for all that a function returns
+                leases_of(store).hold(decision)
+                self.enforcer.hooks.held(decision, 1)
+                self.held.append((store, decision))
 
     def release(self) -> None:
         """Give the places in flight back that this request holds."""

@@ -18,7 +18,6 @@ from ..keys.path_patterns import own_root_path
 from ..logs import warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
-from ..quotas import InFlight
 from ..stores import Store, as_store
 from ..stores.base import register
 from .allow_deny_lists import ListFunction, Lists
@@ -170,7 +169,7 @@ class RateLimitMiddleware:
                         receive = receiving = Receiving(receive)
                     decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
                     if plan.holds:
-                        held = [each for each in decisions if InFlight in [type(one.quota) for one in each.charges]]
+                        held = decisions
                     if plan.settling:
                         app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
                     if plan.shadows:
