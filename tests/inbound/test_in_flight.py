@@ -193,6 +193,7 @@ async def test_a_refusal_of_an_inner_limit_gives_the_place_back(store: Store) ->
     statuses = [(await ask(app)).status for _ in range(2)]
     assert statuses == [200, 429]
     assert not held_by_name(store)  # what is held is renewed
+    assert not held_by_name(None)  # nor does who counts for a store that is gone fail
     await until_async(lambda: answers(app, http(client=("192.0.2.2", 1))))
 
 
