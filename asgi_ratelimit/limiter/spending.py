@@ -182,7 +182,7 @@ class SpendWaiter(SlotWaiter):
             self._turns.leave(place)
 
     def _try_to_spend(self, take: Take) -> Flow[Decision]:
-        """Only a take that may wait gets a cost above the burst, from an empty bucket."""
+        """Only a take that may wait gets a cost above the burst, from a full bucket."""
         max_wait = 1e-6 if any(each.cost > each.quota.most for each in take.charges) else 0.0
         return (yield from self.try_take(replace(self._renewed(take), max_wait=max_wait)))
 

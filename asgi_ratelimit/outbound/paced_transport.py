@@ -33,7 +33,7 @@ class PacedTransport(WrappingTransport):
     the names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest total wait
     of a request in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a
     key are under way at a time, in all processes that share the ``store``, each until its body is closed.
-    ``settle(answer)`` returns the actual cost of a request. A cost above the burst waits for an empty bucket; with
+    ``settle(answer)`` returns the actual cost of a request. A cost above the burst waits for a full bucket; with
     ``oversize="raise"``, it raises ``ValueError``. ``margin`` is the part of every limit that stays unused, for a
     service that counts more strictly than it says.
 

@@ -92,7 +92,7 @@ class Refusals:
     def slowed(self, take: Take) -> Take:
         """The take with the costs of a key that is slowed down, as far as they can still be admitted.
 
-        A cost above the burst of a bucket waits until the bucket is empty; a window never admits one above its limit.
+        A cost above the burst of a bucket waits until the bucket is full; a window never admits one above its limit.
         """
         steps = self._steps(take.charges[0].key) if self._slow else 0
         if not steps:

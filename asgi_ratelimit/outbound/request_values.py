@@ -102,7 +102,7 @@ class RequestValues:
             if charge.cost > charge.quota.most:
                 raise ValueError(
                     f"a cost of {charge.cost!r} is above the {charge.quota.most:g} units that {readable(charge.quota)} "
-                    "admits at once: split the request, raise the burst, or let it wait for an empty bucket, "
+                    "admits at once: split the request, raise the burst, or let it wait for a full bucket, "
                     'oversize="wait"'
                 )
 

@@ -99,7 +99,7 @@ NEVER_LEFT = None, None, None
 ON_THE_WAY_US = 5_000.0, 50_000.0
 
 
-# The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket.
+# The longest wait of a take here: with any wait, a cost above the burst fits into an unused bucket.
 AT_ONCE_US = 1.0
 
 

@@ -149,7 +149,7 @@ def test_a_decision_can_be_written_as_json(decision: Decision) -> None:
     ],
 )
 def test_a_decision_answers_what_headers_logs_and_callers_ask(decision: Decision, answers: dict[str, Any]) -> None:
-    """All of it is worked out from the states when it is read; a cost above the burst goes from an empty bucket."""
+    """All of it is worked out from the states when it is read; a cost above the burst goes from a full bucket."""
     assert {name: getattr(decision, name) for name in answers} == answers
     assert bool(decision) is decision.allowed
 
