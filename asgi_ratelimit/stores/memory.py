@@ -30,6 +30,8 @@ MOST_LOOKS = 64
 FULL, REFUSES = 0.0, 2.0
 """The use of a bucket that is full again, and of one without room for a unit."""
 
+FEW_QUOTAS = 1024
+"""So many quotas are kept beside those of the stored buckets."""
 
 EXAMINED = 2
 """How many of the oldest answers are examined for each new one; those that are over go."""
@@ -208,7 +210,11 @@ class MemoryStore:
         values, quota = self._values, charge.quota
         if len(values) >= self._max_keys and charge.bucket not in values:
             self._make_room(now)
-        self._quotas[quota.stamp] = quota
+        if quota.stamp not in self._quotas:
+            if len(self._quotas) > 2 * len(values) + FEW_QUOTAS:  # a function may return another one in each request
+                stamps = set(map(stamp_of, values.values()))
+                self._quotas = {stamp: each for stamp, each in self._quotas.items() if stamp in stamps}
+            self._quotas[quota.stamp] = quota
         values[charge.bucket] = pack(quota, state)
 
     def _make_room(self, now: float) -> None:

@@ -72,6 +72,20 @@ def test_a_long_key_is_not_stored() -> None:
     assert limiter.peek("k" * 1_000_000).remaining == 99
 
 
+def test_quotas_that_a_function_invents_are_not_kept() -> None:
+    """A client that can choose its quota does not fill the memory: only the quotas of stored buckets are needed."""
+    full = Full(max_keys=100)
+
+    def kept() -> int:
+        gc.collect()
+        return sum([type(each) is TokenBucket for each in gc.get_objects()])
+
+    before = kept()
+    for limit in range(1, 5001):
+        assert full.take(TokenBucket(limit, 60, name="chosen"), "client")
+    assert kept() - before < 2000
+
+
 @pytest.mark.parametrize("quota", KINDS, ids=lambda quota: quota.name)
 @pytest.mark.parametrize("max_keys", [16, 200])
 def test_a_flood_with_units_left_never_removes_one_that_refuses(quota: Quota, max_keys: int) -> None:
