@@ -15,7 +15,7 @@ import math
 
 from ...profiles import HiddenRate
 from ...quotas import SECOND_US
-from .buckets import Bucket
+from .learned_buckets import Bucket
 
 # The part of the best rate that is left after a refusal.
 DECREASE = 0.85

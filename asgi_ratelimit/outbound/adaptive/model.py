@@ -24,8 +24,8 @@ from ...profiles import Profile
 from ...profiles.definitions import NO_ROUTES
 from ...quotas import SECOND_US
 from ...waiting.drivers import WakeUp
-from .buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, ReportedBucket
 from .hidden import RateBucket
+from .learned_buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, ReportedBucket
 
 MAX_MISSES = 3
 """A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""

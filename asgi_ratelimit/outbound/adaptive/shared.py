@@ -29,7 +29,7 @@ from ...stores import reset, settle
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..pauses import PAUSE, Pauses, take_all
-from .buckets import Bucket, PioneerBucket, Rate, ReportedBucket
+from .learned_buckets import Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
 
 NAME = "adaptive"

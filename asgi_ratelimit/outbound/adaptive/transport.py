@@ -26,7 +26,7 @@ from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_ti
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
 from ..pace_decorator import reads_with_margin
 from ..wrapping_transport import WrappingTransport, require_count
-from .buckets import Bucket, PioneerBucket, known
+from .learned_buckets import Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
 
