@@ -271,6 +271,8 @@ class Decision:
         """Why the decision is what it is: which quota binds, how much of it is left, and when there is more."""
         binding = self.binding
         left = f"{binding.remaining} of {binding.quota.most:g} units of {binding.quota.name} are left"
+        if not (self.allowed or self.degraded or self.refusing):
+            return "refused: the ticket was redeemed or cancelled before"
         if not self.allowed:
             when = "never" if self.retry_after == NEVER else f"in {self.retry_after:g} s"
             without = ", without the store" if self.degraded else ""

@@ -23,6 +23,7 @@ from .buckets import DEFAULT_NAME
 from .clock import Clock, monotonic_us
 from .decision import Charge, Decision, is_outage, tightness
 from .errors import ConfigurationError, checked_flag, shows_use
+from .keys.base import lacks_its_call
 from .logs import FailureLog
 from .quotas import SECOND_US, InFlight, Quota
 from .stores import Store
@@ -288,7 +289,7 @@ class Hooks:
         for hook in self._hooks:
             if not callable(hook):
                 raise ConfigurationError(f"a hook is a function of {argument}, not {hook!r}: hooks=[print]")
-            if isinstance(hook, type):
+            if lacks_its_call(hook):
                 raise ConfigurationError(f"the hook {hook.__name__} lacks its call: hooks=[{hook.__name__}()]")
         self._failure_hooks = [hook.failed for hook in self._hooks if callable(getattr(hook, "failed", None))]
         self._place_hooks = [hook.held for hook in self._hooks if callable(getattr(hook, "held", None))]

@@ -214,7 +214,7 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
     """The mistakes in valid rules for an app: the section of the docs on warnings, and the text of each."""
     routes = list(walk(app))
     for number, rule in enumerate([*table.rules, *[each for each in table.charging if each.source is None]]):
-        reason = _why_unused(rule, table.rules[:number], routes)
+        reason = _why_unused(rule, table.rules[:number] if rule.is_final else table.rules, routes)
         if reason is not None:
             yield "a-rule-that-never-applies", f"{rule!r} {reason}"
     if any(isinstance(each.app, CORSMiddleware) for route in routes for each in route.middlewares):
@@ -232,11 +232,12 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
         yield "a-key-that-clients-leave-out", f"{problem}: add one by address, {example}, and leave out only=True"
 
 
-def _why_unused(rule: CompiledRule, earlier: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> str | None:
-    """Why a rule never applies to any request, if it does not."""
-    final = next((each for each in earlier if _precludes(each, rule)), None)
+def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> str | None:
+    """Why a rule never applies to any request, if it does not; the ``others`` may decide alone."""
+    final = next((each for each in others if each.is_final and _precludes(each, rule)), None)
     if final is not None:
-        return f"never applies, because {final!r} decides alone wherever it matches: put it first, or narrow that path"
+        right = "narrow that path, or put this rule first, with only=True"
+        return f"never applies, because {final!r} decides alone wherever it matches: {right}"
     if not any(_may_match(rule, route) for route in routes):
         near = get_close_matches(rule.path, [route.path for route in routes], 1)
         places = [route.place for route in routes if route.path in near]
@@ -247,11 +248,11 @@ def _why_unused(rule: CompiledRule, earlier: Sequence[CompiledRule], routes: Seq
     return None
 
 
-def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
-    """Whether an earlier rule decides alone on every request that a later rule matches, as an example of its path."""
+def _precludes(final: CompiledRule, rule: CompiledRule) -> bool:
+    """Whether a rule that decides alone matches every request that another one does, as an example of its path."""
     example = example_path(rule.path)
-    has_methods = earlier.methods is None or (rule.methods is not None and rule.methods <= earlier.methods)
-    return earlier.is_final and has_methods and example is not None and earlier.pattern.match(example) is not None
+    has_methods = final.methods is None or (rule.methods is not None and rule.methods <= final.methods)
+    return not rule.shadow and has_methods and example is not None and final.pattern.match(example) is not None
 
 
 _compiled = lru_cache(maxsize=4096)(compile_path)

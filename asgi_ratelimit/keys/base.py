@@ -87,8 +87,8 @@ def is_dependency(value: object) -> bool:
 
 
 def lacks_its_call(value: object) -> bool:
-    """Whether this is a class, ``combine`` or its like, or FastAPI's ``Depends``, which is not imported here."""
-    modules = (__name__, "fastapi.param_functions")
+    """Whether this is a class, ``combine`` or ``prometheus`` or their like, or FastAPI's ``Depends``."""
+    modules = (__name__, "asgi_ratelimit.metrics", "fastapi.param_functions")
     return isinstance(value, type) or (isfunction(value) and value.__module__ in modules)
 
 

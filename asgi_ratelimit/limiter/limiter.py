@@ -188,14 +188,15 @@ class Limiter:
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
         await settle(self.store, decision, settled_units(decision, actual, charged))
 
-    async def cancel(self, booked: Decision | Ticket) -> None:
+    async def cancel(self, booked: Decision | Ticket | str) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
 
-        Raises ``ValueError`` for anything but a decision or a ticket.
+        Raises ``ValueError`` for anything but a decision, or a ticket or its text.
         """
-        if not isinstance(booked, Ticket):
-            await self.refund(checked_decision(booked, "cancel(decision), or cancel(Ticket.parse(text))"))
+        if not isinstance(booked, (Ticket, str)):
+            await self.refund(checked_decision(booked, "cancel(decision), or cancel(ticket)"))
             return
+        booked = Ticket.parse(booked) if isinstance(booked, str) else booked
         booked.charges_under(self.live, self.name)
         try:
             await settle_all(self.store, booked.cancellation(is_marked=True))

@@ -30,8 +30,6 @@ MOST_LOOKS = 64
 FULL, REFUSES = 0.0, 2.0
 """The use of a bucket that is full again, and of one without room for a unit."""
 
-FEW_QUOTAS = 1024
-"""So many quotas are kept beside those of the stored buckets."""
 
 EXAMINED = 2
 """How many of the oldest answers are examined for each new one; those that are over go."""
@@ -211,7 +209,7 @@ class MemoryStore:
         if len(values) >= self._max_keys and charge.bucket not in values:
             self._make_room(now)
         if quota.stamp not in self._quotas:
-            if len(self._quotas) > 2 * len(values) + FEW_QUOTAS:  # a function may return another one in each request
+            if len(self._quotas) > 2 * len(values) + 1000:  # a function may return another one in each request
                 stamps = set(map(stamp_of, values.values()))
                 self._quotas = {stamp: each for stamp, each in self._quotas.items() if stamp in stamps}
             self._quotas[quota.stamp] = quota

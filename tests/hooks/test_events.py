@@ -16,6 +16,7 @@ from starlette.routing import Route
 from asgi_ratelimit import Limiter, Limits, PacedTransport, PaceTimeout, RateLimit, RateLimitMiddleware, Rule, limits
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
+from asgi_ratelimit.metrics import prometheus
 from asgi_ratelimit.stores import MemoryStore
 from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
@@ -194,3 +195,5 @@ def test_a_hook_that_is_not_callable_or_lacks_its_call_is_refused() -> None:
         failures(7)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"the hook log_refusals lacks its call: hooks=\[log_refusals\(\)\]"):
         Limiter("1/hour", hooks=[log_refusals])
+    with pytest.raises(ConfigurationError, match=r"the hook prometheus lacks its call: hooks=\[prometheus\(\)\]"):
+        Limiter("1/hour", hooks=[prometheus])

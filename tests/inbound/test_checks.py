@@ -259,14 +259,17 @@ async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptur
         (Rule("/users/{id}", None, methods=["GET", "POST"]), Rule("/users/{id}", "1/s", methods=["POST"]), True),
         (Rule("/users/{id}", "2/s", only=True, shadow=True), Rule("/users/{id}", "1/s"), False),
         (Rule("/users/{id}", "1/s"), Rule("/{rest:path}", None), True),
+        (Rule("/users/{id}", "1/s"), Rule("/users/{id}", "9/s", only=True), True),
+        (Rule("/users/{id}", "1/s", shadow=True), Rule("/users/{id}", "9/s", only=True), False),
+        (Rule("/users/{id}", "1/s", only=True), Rule("/users/{id}", None), True),
     ],
 )
 async def test_a_rule_behind_a_final_one(
     first: Rule, second: Rule, expected: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It never applies if an earlier rule matches all of its requests and is ``only`` or exempts; nor does a quota."""
+    """It never applies if another rule matches all of its requests and decides alone, wherever that one stands."""
     sections = await warned(caplog, limiting(rules=[first, second]))
-    assert sections == ["a-rule-that-never-applies"] * expected
+    assert set(sections) == set(["a-rule-that-never-applies"] * expected)
 
 
 # All of them

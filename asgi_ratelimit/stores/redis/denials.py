@@ -52,9 +52,8 @@ class Denials:
         """
         if any(type(each.quota) is InFlight for each in decision.refusing):
             return  # a place may come back at any time
-        entry = decision, sent_us
-        for charge in decision.take.charges:
-            self.by_bucket[charge.bucket] = entry
+        self.forget(decision.take.charges)  # so that each refusal can be found by all of its buckets, or by none
+        self.by_bucket.update({charge.bucket: (decision, sent_us) for charge in decision.take.charges})
         while len(self.by_bucket) > MAX_DENIALS:
             self.by_bucket.popitem(last=False)
 

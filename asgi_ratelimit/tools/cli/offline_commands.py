@@ -32,7 +32,7 @@ from .output import Row, counted, listed, moment, print_json, print_table, say, 
 _ROUTES = "asgi-ratelimit routes main:app"
 _CHECK = 'asgi-ratelimit check main:app, or asgi-ratelimit check "10/s burst 20; 1000/hour"'
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
-_WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
+_WHAT_IF = 'asgi-ratelimit what-if access.log --quota 100/minute --rule "/login 5/minute"'
 _IS_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch
 
 SHORT_US = 10e6

@@ -91,6 +91,16 @@ def test_a_denial_ends_after_a_second(front: Front) -> None:
     assert front.denials.find(one(SLOW)) is None
 
 
+def test_a_reset_ends_all_refusals_of_a_bucket(front: Front) -> None:
+    """Also one whose bucket another refusal has had since: a peek at a block, before it is lifted, for example."""
+    shared, own = Charge(SLOW, "shared"), Charge(SLOW, "own")
+    front.take(one(SLOW, 10, "shared"))
+    both, alone = Take((own, shared)), Take((shared,))
+    assert [front.take(both).allowed, front.take(alone).allowed] == [False, False]
+    front.denials.forget([shared])
+    assert front.denials.find(both) is None
+
+
 def test_a_bounded_number_of_refusals_is_remembered(front: Front) -> None:
     """The oldest goes first."""
     refused = front.store.take((one(SLOW, 11),))[0]

@@ -151,7 +151,7 @@ def test_what_is_no_app_is_an_error(command: str, where: str, why: str, folder: 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ("what-if nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
+        ("what-if nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --quota 1"),
         ("check 10/fortnight", "'fortnight' is not a unit of time"),
         ("check wrong.toml", "wrong.toml"),
     ],
