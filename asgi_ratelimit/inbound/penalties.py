@@ -88,7 +88,7 @@ def seconds_of(what: str, duration: str | float) -> float:
     try:
         seconds = parse_period(duration) if isinstance(duration, str) else duration
     except QuotaError as error:
-        raise ConfigurationError(f"{what}: {duration!r} is not a duration: {use}, or seconds") from error
+        raise ConfigurationError(f"{what}: {duration!r} is not a duration: {use}") from error
     return float(require_number(f"{what} must be from 0.1 s to 400 days", seconds, 0.1, MAX_PERIOD, use))
 
 

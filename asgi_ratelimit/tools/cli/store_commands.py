@@ -15,10 +15,10 @@ from typing import Any, TypeAlias, cast
 
 from ...dashboard import Summary, summary
 from ...errors import ConfigurationError
-from ...inbound.penalties import Blocks
+from ...inbound.penalties import Blocks, seconds_of
 from ...keys import header
 from ...overrides import Override, Overrides
-from ...quota_text import RESERVED_NAMES, parse_period
+from ...quota_text import RESERVED_NAMES
 from ...stores.redis import RedisStore
 from ...stores.redis.scan import Scan, StoredBucket
 from .output import Row, duration, listed, moment, print_json, print_table, say, warn
@@ -65,7 +65,7 @@ def add_commands(commands: Any) -> None:
         if "--for" in arguments:
             parser.add_argument("--for", dest="lasting", required=run is block, help='how long, such as "1 hour"')
         if run not in (peek, buckets, history):
-            parser.add_argument("--by", default=os.environ.get("USER"), help="whom the history names (default: you)")
+            parser.add_argument("--by", default=os.environ.get("USER"), help="whom the history names (default: $USER)")
     parser = commands.choices["buckets"]
     parser.add_argument("--name", help="only those of this rule or limiter")
     parser.add_argument("--count", type=int, default=SHOWN, help=f"how many to show (default: {SHOWN})")
@@ -118,7 +118,7 @@ def _answer(options: argparse.Namespace, text: str, **values: Any) -> None:
 
 async def set_limit(store: RedisStore, options: argparse.Namespace) -> bool:
     """Change a limit."""
-    seconds = None if options.lasting is None else parse_period(options.lasting)
+    seconds = None if options.lasting is None else seconds_of("--for", options.lasting)
     await Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by)
     lasting = "" if seconds is None else f" for {duration(seconds)}"
     _answer(options, f"{options.name!r} is {options.quota}{lasting}", name=options.name, quota=options.quota)
@@ -200,7 +200,7 @@ async def reset(store: RedisStore, options: argparse.Namespace) -> bool:
 
 async def block(store: RedisStore, options: argparse.Namespace) -> bool:
     """Block a key, unless it is blocked."""
-    is_new = await Blocks(store=store, name=options.name).block(options.key, parse_period(options.lasting))
+    is_new = await Blocks(store=store, name=options.name).block(options.key, seconds_of("--for", options.lasting))
     done = f"is blocked for {options.lasting}" if is_new else "was blocked before"
     _answer(options, f"{options.key!r} {done}", blocked=is_new)
     return is_new

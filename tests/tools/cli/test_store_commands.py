@@ -198,8 +198,8 @@ WRONG = [
     (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
     (["peek", "a", "b", "--store", "memory://"], "is not the URL of a store"),
     (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
-    (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "'long'"),
-    (["set", "a", "5/s", "--for", "long", "--store", "redis://localhost:1/0"], "'long'"),
+    (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "--for: 'long' is not a duration"),
+    (["set", "a", "5/s", "--for", "600", "--store", "redis://localhost:1/0"], "--for: '600' is not a duration"),
     (["set", "a", "often", "--store", "redis://localhost:1/0"], "'often'"),
 ]
 
