@@ -239,7 +239,7 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
         right = "narrow that path, or put this rule first, with only=True"
         return f"never applies, because {final!r} decides alone wherever it matches: {right}"
     if not any(_may_match(rule, route) for route in routes):
-        near = get_close_matches(rule.path, [route.path for route in routes], 1)
+        near = get_close_matches(rule.path, [route.path for route in routes], 1, 0.5)
         places = [route.place for route in routes if route.path in near]
         hint = f" The nearest route is {places[0]!r}." if places else ""
         return f"matches no route of the app: are its path and methods complete?{hint}"
