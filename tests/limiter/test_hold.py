@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, Overrides, PaceTimeout, RedisStore, SyncLimiter, TokenBucket
 from asgi_ratelimit.background import see_all_through
 from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
+from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.stores.redis.nodes import Node
+from asgi_ratelimit.stores.redis.wire import NumberedTake
+from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
 
 pytestmark = pytest.mark.anyio
@@ -239,8 +245,9 @@ async def test_what_ends_while_it_is_renewed_stays_free(
 
     async def late(settlements: Sequence[Settlement]) -> list[Settled]:
         monkeypatch.setattr(store, "settle", settle)
+        sent = [replace(each) for each in settlements]
         await leases.give_back(decision)
-        settled = await settle(settlements)
+        settled = await settle(sent)
         free.extend(await left(limiter))
         return settled
 
@@ -251,6 +258,31 @@ async def test_what_ends_while_it_is_renewed_stays_free(
     assert free == ([] if is_young else [1])
     await leases.give_back(decision)
     assert await left(limiter) == [2]
+
+
+async def test_a_place_comes_back_if_the_store_went_out_before_the_slot(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller has waited for the place, and ``on_error="allow"`` lets it pass without a slot."""
+    store = RedisStore(redis_url, timeout=30, on_error="allow")
+    limiter, entered, answered = Limiter(QUOTAS, store=store), list[int](), Node.carry_out
+
+    async def carry_out(node: Node, actions: Sequence[Any]) -> list[Any]:
+        if any(isinstance(each, NumberedTake) and each.take.charges == rate for each in actions):
+            return [StoreUnavailable("it is out")] * len(actions)
+        return await answered(node, actions)
+
+    rate = limiter.charges("key")[1:]
+    monkeypatch.setattr(Node, "carry_out", carry_out)
+    async with limiter.hold("key"), limiter.hold("key"):
+        block = Block(limiter, entered, 0)
+        await until_async(lambda: limiter.waiting("key"))
+    await until_entered(entered, 1)
+    assert leases_of(store).held_by_name() == {"default": 1}
+    block.ends.set()
+    await block.task
+    assert leases_of(store).held_by_name() == {}
+    await limiter.aclose()
 
 
 FORKING = """
