@@ -91,7 +91,7 @@ class Leases(Repeating):
 
     def join(self, decision: Decision, parts: Sequence[Decision]) -> None:
         """Hold as the places of one decision what its parts hold."""
-        self.hold(decision)
+        self.hold(decision)  # first, or an outage that begins meanwhile would not count them
         for identity in {part.id for part in parts} - {decision.id}:
             self._held.pop(identity, None)
 
@@ -119,7 +119,7 @@ class Leases(Repeating):
         """What gives back the places of a decision that are held, or waited for, and are not renewed any longer."""
         ends, _ = self._held.pop(decision.id, ([], 0.0))
         for each in ends:
-            each.actual = ENDS
+            each.actual = ENDS  # in a renewal that is not sent yet, too
         if ends and (self._is_renewing or not self._in_process):  # else nothing can fail
             self._ended[decision.id] = ends, monotonic_us() + LEASE_US
         return ends
@@ -128,6 +128,7 @@ class Leases(Repeating):
         """Give places back to the store; what it does not answer to is sent again until its lease has ended."""
         with suppress(StoreError):
             await settle_all(cast("Store", self._owner()), [each for ends in ended.values() for each in ends])
+            # Not what a renewal may bring back, which is sent again; nor that of a decision which is given back twice
             for identity in [each for each, ends in ended.items() if ends and not self._is_renewing]:
                 self._ended.pop(identity, None)
 
@@ -161,7 +162,7 @@ class Leases(Repeating):
             await settle_all(store, renewed)
             self._is_failing = False
         ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
-        self._is_renewing = False
+        self._is_renewing = False  # only now: another thread may forget what has ended from here on
         await self._return(ended)
         return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 

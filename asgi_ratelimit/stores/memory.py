@@ -202,7 +202,7 @@ class MemoryStore:
         if settlement.undone is not None:
             self._taken.pop(operation_text(settlement.undone), None)
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual)
-        if type(after) is InFlightState and not after.leases:
+        if type(after) is InFlightState and not after.leases:  # it is as good as never used
             self._values.pop(charge.bucket, None)
         elif after is not state:
             self._write(charge, after, now)

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import Limiter, PaceTimeout, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.decision import OnError
+from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok
 from tests.support.export_app import LIMIT, NAME
@@ -107,7 +108,7 @@ async def test_an_outage_without_limits_leaves_nothing_behind(
         return (await seen.peek("key")).remaining == 2
 
     async with AsyncExitStack() as before, AsyncExitStack() as meanwhile:
-        await before.enter_async_context(limiter.hold("key"))
+        held = await before.enter_async_context(limiter.hold("key"))
         requests = started(1)
         await until(lambda: under_way)
         assert (await seen.peek("key")).remaining == 0
@@ -123,6 +124,7 @@ async def test_an_outage_without_limits_leaves_nothing_behind(
                 with pytest.raises(PaceTimeout, match="the store is out"):
                     await meanwhile.enter_async_context(limiter.hold("key", max_delay=max_delay))
         await before.aclose()
+        await leases_of(store).give_back(held)  # once more, which changes nothing
         ends.set()
         statuses = [(await request).status for request in requests]
         assert statuses == [200, *([200 if on_error == "allow" else 503] * 4)]
