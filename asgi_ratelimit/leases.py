@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from random import random
-from typing import TypeAlias, cast
+from typing import cast
 from weakref import ref
 
-from .algorithms.in_flight import HOLDS, LOOK_US, WAITS, InFlightState, has_place
+from .algorithms.in_flight import ENDS, HOLDS, LOOK_US, WAITS, InFlightState, has_place
 from .algorithms.take import State, place_of
 from .background import Repeating, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us
-from .decision import Charge, Decision, Settlement, Take, is_outage, lease_settlement, undoing
+from .decision import Decision, Settlement, Take, is_outage, lease_settlement, undoing
 from .errors import StoreError
 from .quotas import LEASE_US, SECOND_US, InFlight
 from .stores import ByStore, Store, settle_all
@@ -40,19 +40,16 @@ TRIED_EVERY = 1.0
 YOUNG_US = 5_000_000.0
 """A lease that was held for less is not renewed yet: most requests end before, and their leases with them."""
 
-Lease: TypeAlias = tuple[str, float]
-"""A bucket, and the id of a lease there."""
 
-
-def leases_in(decision: Decision) -> dict[Lease, Charge]:
-    """The leases that a decision has taken, and their charges; not one that waits in this process, in an outage."""
+def leases_in(decision: Decision, actual: float = HOLDS) -> list[Settlement]:
+    """What renews the leases that a decision has taken; not one that waits in this process, in an outage."""
     if not (decision.allowed and decision.id) or (decision.degraded and decision.wait_us):
-        return {}
-    return {
-        (charge.bucket, state.leases[-1][0]): charge
+        return []
+    return [
+        lease_settlement(charge, state.leases[-1][0], actual)
         for charge, state in zip(decision.take.charges, decision.stored)
         if type(state) is InFlightState and charge.cost
-    }
+    ]
 
 
 class Leases(Repeating):
@@ -68,22 +65,23 @@ class Leases(Repeating):
 
     def reset(self) -> None:
         """Start afresh in a forked child."""
-        # The charges of what is held or waits, as what they are renewed, and since when they are held.
-        self._held: dict[Lease, tuple[Charge, float, float]] = {}
-        # The charges of what has ended, as far as the store may not know it, and when their leases end by themselves.
-        self._ended: dict[Lease, tuple[Charge, float]] = {}
+        # By the ids of decisions, what renews the leases that hold or wait, and since when they do.
+        self._held: dict[int, tuple[list[Settlement], float]] = {}
+        # What ends those that have ended, as far as the store may not know it, and when they end by themselves.
+        self._ended: dict[int, tuple[list[Settlement], float]] = {}
         # Whether anything was held since the last run; whether that failed, or would if an outage has begun since.
         self._is_used = self._is_failing = False
-        # Whether the background loop has a connection for that.
-        self._has_sent = False
+        # Whether a renewal is under way, which brings back what ends meanwhile; whether there is a connection for that.
+        self._is_renewing = self._has_sent = False
         super().reset()
 
     def hold(self, decision: Decision, actual: float = HOLDS) -> None:
         """Renew the leases of a decision from now on, as those of a caller that holds, or that waits for a place."""
-        for lease, charge in leases_in(decision).items():
-            self._held[lease] = charge, actual, monotonic_us()
+        leases = leases_in(decision, actual)
+        if leases:
+            self._held[decision.id] = leases, monotonic_us()
             self._is_used = True
-        if not self._is_used:
+        elif not self._is_used:
             return
         if not self.is_running:
             self.start()
@@ -91,79 +89,81 @@ class Leases(Repeating):
             self._is_failing = True
             background_loop.loop().call_soon_threadsafe(self._begin)
 
+    def join(self, decision: Decision, parts: Sequence[Decision]) -> None:
+        """Hold as the places of one decision what its parts hold."""
+        self.hold(decision)  # first, or an outage that begins meanwhile would not count them
+        for identity in {part.id for part in parts} - {decision.id}:
+            self._held.pop(identity, None)
+
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
-        ended = self.ended_of(decision)
-        if not ended:
-            return
+        ends = self.ends_of(decision)
         if self._in_process:
-            run_in_place(self._return(ended))
+            run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
-            keep(self._owner(), loop.create_task(self._return(ended)))
+            keep(self._owner(), loop.create_task(self._return({decision.id: ends})))
         else:
-            asyncio.run_coroutine_threadsafe(self._return(ended), background_loop.loop())
+            asyncio.run_coroutine_threadsafe(self._return({decision.id: ends}), background_loop.loop())
 
     async def give_back(self, decision: Decision) -> None:
         """The same for who waits until they are back, or until the store does not answer."""
-        await self._return(self.ended_of(decision))
+        await self._return({decision.id: self.ends_of(decision)})
 
     async def undo(self, decision: Decision) -> None:
         """Give all of a decision back that nobody has used: its places, and the units of its other charges."""
-        ended = self.ended_of(decision)
-        await self._return(ended)
+        await self.give_back(decision)
         with suppress(StoreError):
-            others = [each for each in undoing(decision) if (each.charge.bucket, each.booked.place) not in ended]
-            await settle_all(cast("Store", self._owner()), others, is_unused=True)
+            await settle_all(cast("Store", self._owner()), undoing(decision), is_unused=True)
 
-    def ended_of(self, decision: Decision) -> dict[Lease, Charge]:
-        """The leases of a decision that are held, or wait, which end now, and are not renewed any longer."""
-        ended = {lease: charge for lease, charge in leases_in(decision).items() if self._held.pop(lease, None)}
-        for lease, charge in ended.items():
-            self._ended[lease] = charge, monotonic_us() + LEASE_US
-        return ended
+    def ends_of(self, decision: Decision) -> list[Settlement]:
+        """What gives back the places of a decision that are held, or waited for, and are not renewed any longer."""
+        ends, _ = self._held.pop(decision.id, ([], 0.0))
+        for each in ends:
+            each.actual = ENDS  # in a renewal that is not sent yet, too
+        if ends and (self._is_renewing or not self._in_process):  # else nothing can fail
+            self._ended[decision.id] = ends, monotonic_us() + LEASE_US
+        return ends
 
-    async def _return(self, ended: Mapping[Lease, Charge]) -> None:
-        """Give leases back to the store; what it does not answer to is sent again until its lease has ended."""
+    async def _return(self, ended: Mapping[int, list[Settlement]]) -> None:
+        """Give places back to the store; what it does not answer to is sent again until its lease has ended."""
         with suppress(StoreError):
-            await settle_all(
-                cast("Store", self._owner()),
-                [lease_settlement(charge, lease[1], 0.0) for lease, charge in ended.items()],
-            )
-            for lease in ended:
-                self._ended.pop(lease, None)
+            await settle_all(cast("Store", self._owner()), [each for ends in ended.values() for each in ends])
+            # Not what a renewal may bring back, which is sent again; nor that of a decision which is given back twice
+            for identity in [each for each, ends in ended.items() if ends and not self._is_renewing]:
+                self._ended.pop(identity, None)
 
     def held_of(self, bucket: str) -> list[Settlement]:
         """The renewals of what is held of a bucket."""
-        return [lease_settlement(each[0], lease, each[1]) for (of, lease), each in self._all_held() if of == bucket]
+        return [each for each in self._renewals() if each.charge.bucket == bucket and each.actual == HOLDS]
 
     def first_waiting(self, bucket: str) -> float:
         """The first lease of a bucket that waits here; infinity if there is none."""
-        waiting = [lease for (of, lease), each in list(self._held.items()) if of == bucket and each[1] == WAITS]
-        return min(waiting, default=math.inf)
+        waiting = [each for each in self._renewals() if each.charge.bucket == bucket and each.actual == WAITS]
+        return min([each.booked.place for each in waiting], default=math.inf)
 
     def held_by_name(self) -> Counter[str]:
         """How many places this process holds of each limit, by its name."""
-        return Counter([charge.name or DEFAULT_NAME for _, (charge, _, _) in self._all_held()])
+        return Counter([each.charge.name or DEFAULT_NAME for each in self._renewals() if each.actual == HOLDS])
 
-    def _all_held(self) -> list[tuple[Lease, tuple[Charge, float, float]]]:
-        return [each for each in list(self._held.items()) if each[1][1] == HOLDS]
+    def _renewals(self, until_us: float = math.inf) -> list[Settlement]:
+        """The renewals of all that is held, or waits, since a time or before."""
+        return [each for leases, at_us in list(self._held.values()) if at_us <= until_us for each in leases]
 
     async def run(self) -> float:
         """Renew all leases, and give back what the store did not take back; end after a while without any."""
         store, now_us = cast("Store", self._owner()), monotonic_us()
-        since_us = math.inf if self._is_failing else now_us - YOUNG_US
-        renewed = {lease: each for lease, each in list(self._held.items()) if each[2] <= since_us}
-        for lease in [lease for lease, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
-            self._ended.pop(lease, None)
-        is_used, self._is_used = self._is_used or bool(self._held or self._ended), False
-        self._is_failing = True
+        self._is_renewing = True
+        renewed = self._renewals(math.inf if self._is_failing else now_us - YOUNG_US)
+        for identity in [identity for identity, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
+            self._ended.pop(identity, None)
+        is_used, self._is_used, self._is_failing = self._is_used or bool(self._held or self._ended), False, True
         self._has_sent = self._has_sent or bool(renewed or self._ended)
         with suppress(StoreError):
-            await settle_all(store, [lease_settlement(each[0], lease, each[1]) for (_, lease), each in renewed.items()])
+            await settle_all(store, renewed)
             self._is_failing = False
-        for lease in renewed.keys() - self._held.keys():  # given back while the renewal was under way
-            self._ended[lease] = renewed[lease][0], now_us + LEASE_US
-        await self._return({lease: charge for lease, (charge, _) in list(self._ended.items())})
+        ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
+        self._is_renewing = False  # only now: another thread may forget what has ended from here on
+        await self._return(ended)
         return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 
     async def end(self) -> None:
@@ -193,7 +193,7 @@ def end_leases(store: Store, decision: Decision) -> None:
     """Renew the leases of a decision no longer, which is given back."""
     leases = _leases.get(store)
     if leases is not None:
-        leases.ended_of(decision)
+        leases.ends_of(decision)
 
 
 def held_by_name(store: Store | None) -> Counter[str]:
@@ -237,7 +237,9 @@ class PlaceWaiter(SlotWaiter):
             for part in parts:
                 yield GiveBack(self.store, partial(leases.undo, part))
             raise
-        return _joined(take, parts)
+        decision = _joined(take, parts)
+        leases.join(decision, parts)
+        return decision
 
     def wait_for_place(self, take: Take, deadline_us: float) -> Flow[Decision]:
         """Wait for a place, the one charge of a take, until a deadline; it is then held by this process.
@@ -259,8 +261,7 @@ class PlaceWaiter(SlotWaiter):
                             wake_up.set(min(self.now_us() + LOOK_US * (1.0 + 1.5 * random()), deadline_us))
                     yield wake_up
                 if turn is None or is_outage(decision) or self.now_us() >= deadline_us:
-                    refused = replace(decision.take, max_wait=0.0)
-                    raise too_late(take, replace(decision, take=refused), quota.retry_us)
+                    raise too_late(take, replace(decision, take=replace(decision.take, max_wait=0.0)), quota.retry_us)
                 wake_up.set(math.inf)
                 decision, state = yield from self._look(take, decision)
                 is_new = False
@@ -286,12 +287,10 @@ class PlaceWaiter(SlotWaiter):
 
     def _look(self, take: Take, decision: Decision) -> Flow[tuple[Decision, State]]:
         """Where a lease stands now; a new one if the store does not have it, as after an outage."""
-        for lease, charge in leases_in(decision).items():
+        for each in leases_in(decision, WAITS):
             with suppress(StoreError):
-                (settled,) = yield CallStore(
-                    self.store, self.store.settle((lease_settlement(charge, lease[1], WAITS),))
-                )
-                if any(each == lease[1] for each, _ in settled.state.leases):
+                (settled,) = yield CallStore(self.store, self.store.settle((each,)))
+                if each.booked.place in [lease for lease, _ in settled.state.leases]:
                     return decision, settled.state
         yield GiveBack(self.store, partial(leases_of(self.store).undo, decision))
         return (yield from self._queued(take))
@@ -299,7 +298,7 @@ class PlaceWaiter(SlotWaiter):
 
 def _lease_of(decision: Decision) -> float:
     """The lease of a decision on one place; without one, it is behind all others."""
-    return min([lease for _, lease in leases_in(decision)], default=math.inf)
+    return min([each.booked.place for each in leases_in(decision)], default=math.inf)
 
 
 def _has_place(decision: Decision, state: State) -> bool:
@@ -311,8 +310,9 @@ def _has_place(decision: Decision, state: State) -> bool:
 
 
 def _joined(take: Take, parts: Sequence[Decision]) -> Decision:
-    """One decision of the decisions on the parts of a take: its id is that of the last one, and its time its slot."""
+    """One decision of the decisions on the parts of a take, with the id of one of them, at the slot of the last one."""
     by_bucket = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
     stored, degraded = [by_bucket[each.bucket] for each in take.charges], any(each.degraded for each in parts)
-    now_us = parts[-1].now_us + parts[-1].wait_us
-    return replace(parts[-1], take=take, stored=stored, now_us=now_us, wait_us=0.0, degraded=degraded)
+    # One that an outage lets pass has no id
+    now_us, identity = parts[-1].now_us + parts[-1].wait_us, max([each.id for each in parts])
+    return replace(parts[-1], take=take, stored=stored, now_us=now_us, wait_us=0.0, id=identity, degraded=degraded)

@@ -78,7 +78,7 @@ def place_of(quota: InFlight, state: InFlightState) -> float:
 
 def give_back(quota: InFlight, state: InFlightState, now: float, charge: Booked, units: float) -> InFlightState:
     """The state without the lease of a charge, however many of its units come back."""
-    return InFlightState(now, tuple([each for each in living(state, now) if each[0] != charge.place]))
+    return InFlightState(now, tuple([each for each in state.leases if each[0] != charge.place and each[1] > now]))
 
 
 def debit(quota: InFlight, state: InFlightState, now: float, slot: float, units: float) -> InFlightState:

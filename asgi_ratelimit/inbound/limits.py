@@ -22,7 +22,7 @@ from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_c
 from ..errors import ConfigurationError, RateLimitError, StoreError
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..keys.path_patterns import nested_apps
-from ..leases import leases_of
+from ..leases import Leases, leases_of
 from ..limiter.limiter import must_await
 from ..logs import warn_once
 from ..overrides import watch_of
@@ -54,7 +54,7 @@ class RequestLimits:
     has_started: bool = False
     waited: float = 0.0  # how many seconds the request has waited for slots
     # The decisions whose places in flight the request holds until its answer has ended
-    held: list[Taken] = field(default_factory=list)
+    held: list[tuple[Leases, Decision]] = field(default_factory=list)
     _answer: Callable[[], Awaitable[None]] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
@@ -86,16 +86,16 @@ class RequestLimits:
     def hold(self, decisions: Sequence[Decision], store: Store) -> None:
         """Hold the places in flight of these decisions until the answer has ended."""
         for decision in decisions:
-            if InFlight in [type(charge.quota) for charge in decision.charges]:  # not for all that a function returns
-                leases_of(store).hold(decision)
+            if InFlight in [type(each.quota) for each in decision.take.charges]:  # not for all that a function returns
+                (leases := leases_of(store)).hold(decision)
                 self.enforcer.hooks.held(decision, 1)
-                self.held.append((store, decision))
+                self.held.append((leases, decision))
 
     def release(self) -> None:
         """Give the places in flight back that this request holds."""
         while self.held:
-            store, decision = self.held.pop()
-            leases_of(store).release(decision)
+            leases, decision = self.held.pop()
+            leases.release(decision)
             self.enforcer.hooks.held(decision, -1)
 
     def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:

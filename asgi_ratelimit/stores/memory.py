@@ -9,6 +9,7 @@ from itertools import count, islice
 from random import getrandbits
 from typing import TypeVar
 
+from ..algorithms.in_flight import InFlightState
 from ..algorithms.packing import is_ahead, pack, read_own, stamp_of
 from ..algorithms.take import State, available, decide, most_at_once, reset_us, settle
 from ..clock import Clock, SystemClock, ns_of
@@ -190,17 +191,20 @@ class MemoryStore:
         return decision
 
     def _settle(self, settlement: Settlement, now: float) -> Settled:
-        charge, text = settlement.charge, settlement_text(settlement.charge.bucket, settlement.id)
+        charge, token = settlement.charge, settlement.token
         state = read_own(charge.quota, self._values.get(charge.bucket), now)
-        earlier, token = self._settled.find(text, now), settlement.token
+        text = settlement_text(charge.bucket, settlement.id) if settlement.id else ""
+        earlier = self._settled.find(text, now) if text else None
         if earlier is not None or 0.0 < settlement.until_us <= now:
             return Settled(token > 0 and earlier == token, now, state)
-        if settlement.id:
+        if text:
             self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
         if settlement.undone is not None:
             self._taken.pop(operation_text(settlement.undone), None)
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual)
-        if after is not state:
+        if type(after) is InFlightState and not after.leases:  # it is as good as never used
+            self._values.pop(charge.bucket, None)
+        elif after is not state:
             self._write(charge, after, now)
         return Settled(True, now, after)
 

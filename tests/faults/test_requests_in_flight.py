@@ -1,4 +1,4 @@
-"""Requests in flight over four workers of a real server, with clients that break off, and a worker that is killed."""
+"""Requests in flight: over four workers, with clients that break off and a worker that is killed; and in outages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import os
 import random
 import signal
 from collections import Counter
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
 from redis import Redis
+from starlette.types import Receive, Scope, Send
 
-from asgi_ratelimit import Limiter, RedisStore
+from asgi_ratelimit import Limiter, PaceTimeout, RateLimitMiddleware, RedisStore
+from asgi_ratelimit.decision import OnError
+from asgi_ratelimit.leases import leases_of
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import Peer, ask, http, ok
 from tests.support.export_app import LIMIT, NAME
-from tests.support.overriding import until_async
+from tests.support.overriding import until, until_async
+from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
-from tests.support.trial import settled
+from tests.support.trial import PATIENT, settled
 
 APP = "tests.support.export_app:app"
 NAMES = ["ann", "bob", "eve", "joe"]
@@ -74,3 +81,55 @@ async def test_no_more_than_the_limit_are_ever_under_way(clients: int, is_killed
         await until_async(are_free)
         await store.aclose()
         counter.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("on_error", ["allow", "deny"])
+async def test_an_outage_without_limits_leaves_nothing_behind(
+    line: Proxy, server: RedisServer, on_error: OnError
+) -> None:
+    """``"allow"`` lets all pass, ``"deny"`` none, and neither holds a place; what ends meanwhile comes back later."""
+    clock, under_way, ends = SteppedClock(), list[Scope](), asyncio.Event()  # no lease ends by itself
+    store = RedisStore(line.url, timeout=PATIENT, on_error=on_error, clock=clock)
+    beside = RedisStore(server.url, timeout=30, clock=clock)
+    limiter, seen = [Limiter("2 at once", store=each) for each in (store, beside)]
+
+    async def export(scope: Scope, receive: Receive, send: Send) -> None:
+        under_way.append(scope)
+        await ends.wait()
+        await ok(scope, receive, send)
+
+    app = RateLimitMiddleware(export, "2 at once", store=store, key=lambda request: "key")
+
+    def started(count: int) -> list[asyncio.Task[Peer]]:
+        return [asyncio.create_task(ask(app, http())) for _ in range(count)]
+
+    async def are_free() -> bool:
+        return (await seen.peek("key")).remaining == 2
+
+    async with AsyncExitStack() as before, AsyncExitStack() as meanwhile:
+        held = await before.enter_async_context(limiter.hold("key"))
+        requests = started(1)
+        await until(lambda: under_way)
+        assert (await seen.peek("key")).remaining == 0
+        line.target = 1
+        line.disconnect()
+        requests += started(4)
+        if on_error == "allow":
+            await until(lambda: len(under_way) == 5)
+            for _ in range(4):
+                assert (await meanwhile.enter_async_context(limiter.hold("key", max_delay=0))).degraded
+        else:
+            for max_delay in (0, 60):
+                with pytest.raises(PaceTimeout, match="the store is out"):
+                    await meanwhile.enter_async_context(limiter.hold("key", max_delay=max_delay))
+        await before.aclose()
+        await leases_of(store).give_back(held)  # once more, which changes nothing
+        ends.set()
+        statuses = [(await request).status for request in requests]
+        assert statuses == [200, *([200 if on_error == "allow" else 503] * 4)]
+        line.target = server.port
+        await until_async(are_free)
+    assert await are_free()
+    await beside.aclose()
+    await store.aclose()

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, Overrides, PaceTimeout, RedisStore, SyncLimiter, TokenBucket
 from asgi_ratelimit.background import see_all_through
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
+from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.stores.redis.nodes import Node
+from asgi_ratelimit.stores.redis.wire import NumberedTake
+from tests.support.overriding import until_async
+from tests.support.programs import outcome_of
 
 pytestmark = pytest.mark.anyio
 QUOTAS = [InFlight(2), TokenBucket(100, 3600)]
@@ -223,3 +230,100 @@ async def test_a_block_may_be_entered_again(store: Store) -> None:
     async with block, block:
         assert (await left(limiter))[0] == 0
     assert (await left(limiter))[0] == 2
+
+
+@pytest.mark.parametrize("is_young", [True, False])
+async def test_what_ends_while_it_is_renewed_stays_free(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_young: bool
+) -> None:
+    """What was held for seconds is there again when the renewal is over; what is younger is not renewed yet."""
+    limiter, leases = Limiter(InFlight(2), store=store), leases_of(store)
+    monkeypatch.setattr(leases, "start", lambda: None)
+    if not is_young:
+        monkeypatch.setattr("asgi_ratelimit.leases.YOUNG_US", 0.0)
+    settle, free = store.settle, list[int]()
+
+    async def late(settlements: Sequence[Settlement]) -> list[Settled]:
+        monkeypatch.setattr(store, "settle", settle)
+        sent = [replace(each) for each in settlements]
+        await leases.give_back(decision)
+        settled = await settle(sent)
+        free.extend(await left(limiter))
+        return settled
+
+    (decision,) = await store.take([Take(limiter.charges("key"))])
+    leases.hold(decision)
+    monkeypatch.setattr(store, "settle", late)
+    await leases.run()
+    assert free == ([] if is_young else [1])
+    await leases.give_back(decision)
+    assert await left(limiter) == [2]
+
+
+async def test_a_place_comes_back_if_the_store_went_out_before_the_slot(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller has waited for the place, and ``on_error="allow"`` lets it pass without a slot."""
+    store = RedisStore(redis_url, timeout=30, on_error="allow")
+    limiter, entered, answered = Limiter(QUOTAS, store=store), list[int](), Node.carry_out
+
+    async def carry_out(node: Node, actions: Sequence[Any]) -> list[Any]:
+        if any(isinstance(each, NumberedTake) and each.take.charges == rate for each in actions):
+            return [StoreUnavailable("it is out")] * len(actions)
+        return await answered(node, actions)
+
+    rate = limiter.charges("key")[1:]
+    monkeypatch.setattr(Node, "carry_out", carry_out)
+    async with limiter.hold("key"), limiter.hold("key"):
+        block = Block(limiter, entered, 0)
+        await until_async(lambda: limiter.waiting("key"))
+    await until_entered(entered, 1)
+    assert leases_of(store).held_by_name() == {"default": 1}
+    block.ends.set()
+    await block.task
+    assert leases_of(store).held_by_name() == {}
+    await limiter.aclose()
+
+
+FORKING = """
+    import os, sys
+    from asgi_ratelimit import SyncLimiter, leases, open_store
+    from asgi_ratelimit.background import background_loop
+
+    leases.YOUNG_US, leases.RENEWED_EVERY = 0.0, 1e6  # all is renewed, when the test says so
+    options = {} if sys.argv[1] == "memory://" else {"timeout": 30, "on_error": "deny"}
+    store = open_store(sys.argv[1], **options)
+    limiter = SyncLimiter("3 at once", store=store)
+
+    def ends():
+        return [end for _, end in limiter.peek("key").stored[0].leases]
+
+    def renewed():
+        before, own = ends(), leases.leases_of(store)
+        background_loop.run(own.run())
+        return own.held_by_name()["default"], [now > then for now, then in zip(ends(), before)]
+
+    block = limiter.hold("key")
+    block.__enter__()
+    child = os.fork()
+    if child == 0:
+        assert renewed() == (0, [False])
+        with limiter.hold("key"):
+            assert renewed() == (1, [False, True])
+        block.__exit__()
+        assert len(ends()) == 1
+        limiter.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert renewed() == (1, [True])
+    block.__exit__()
+    assert ends() == []
+    limiter.close()
+"""
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["memory", "redis"])
+def test_a_forked_child_has_none_of_its_parents_places(redis_url: str, is_shared: bool) -> None:
+    """It neither renews them nor gives them back, and holds places of its own."""
+    url = redis_url if is_shared else "memory://"
+    assert outcome_of(FORKING, url, "-W", "ignore::DeprecationWarning") == (0, "", "")  # of os.fork

@@ -1,4 +1,4 @@
-"""Operations and tickets on a cluster, whose takes may have parts in several slots."""
+"""Operations, tickets and places on a cluster, whose takes may have parts in several slots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from redis.crc import key_slot
 
 from asgi_ratelimit import FixedWindow, Limiter, RedisStore, TokenBucket
+from asgi_ratelimit.algorithms.in_flight import InFlightState
 from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.quotas import InFlight
+from tests.support.overriding import until_async
 from tests.support.redis_cluster import RedisCluster
 
 pytestmark = pytest.mark.anyio
@@ -105,3 +108,36 @@ async def test_a_best_effort_needs_one_key(limiter: Limiter, key: dict[str, str]
     with pytest.raises(ConfigurationError, match="best_effort on a cluster needs one key"):
         await limiter.rate_limit(key, 20, best_effort=True)
     assert (await limiter.rate_limit("key", 20, best_effort=True)).granted == 5
+
+
+async def test_callers_of_all_processes_wait_for_a_place_in_order(running: RedisCluster, key: dict[str, str]) -> None:
+    """One that gives up takes nothing, and all is there again at the end, but for what the rate was charged."""
+    running.flush()
+    quotas = [InFlight(1, name="own"), TokenBucket(100, 3600, name="shared")]
+    stores = [RedisStore(running.url, timeout=30, on_error="deny") for _ in range(2)]
+    limiters = [Limiter(quotas, store=store) for store in stores]
+    steps, ends = list[int](), asyncio.Event()
+
+    async def call(number: int) -> None:
+        async with limiters[number % 2].hold(key):
+            steps.append(number)
+            await ends.wait()
+            await limiters[0].peek(key)
+            steps.append(number)
+
+    async def are_in_line() -> bool:
+        (places, _) = (await limiters[0].peek(key)).stored
+        return isinstance(places, InFlightState) and len(places.leases) == len(calls)
+
+    calls = []
+    for number in range(6):
+        calls.append(asyncio.create_task(call(number)))
+        await until_async(are_in_line)
+    calls[2].cancel()
+    await asyncio.wait([calls[2]])
+    ends.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert steps == [0, 0, 1, 1, 3, 3, 4, 4, 5, 5]
+    assert await left(limiters[0], key) == [1, 95]
+    for limiter in limiters:
+        await limiter.aclose()
