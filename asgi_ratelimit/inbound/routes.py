@@ -236,8 +236,7 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
     """Why a rule never applies to any request, if it does not; the ``others`` may decide alone."""
     final = next((each for each in others if each.is_final and _precludes(each, rule)), None)
     if final is not None:
-        right = "narrow that path, or put this rule first, with only=True"
-        return f"never applies, because {final!r} decides alone wherever it matches: {right}"
+        return f"never applies, because {final!r} decides alone: narrow its path, or put this one first, with only=True"
     if not any(_may_match(rule, route) for route in routes):
         near = get_close_matches(rule.path, [route.path for route in routes], 1, 0.5)
         places = [route.place for route in routes if route.path in near]

@@ -239,6 +239,7 @@ class Limiter:
                 await self.refund(decision)
             raise
 
+    @must_await
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 

@@ -188,7 +188,10 @@ async def test_a_ticket_is_redeemed_once(store: Store) -> None:
     decisions = await asyncio.gather(*[limiter.redeem(text) for _ in range(10)])
     assert [decision.allowed for decision in decisions].count(True) == 1
     assert {(d.granted, d.delay, d.retry_after) for d in decisions if not d} == {(0, 0.0, math.inf)}
-    assert (await limiter.redeem(text)).reason == "refused: the ticket was redeemed or cancelled before"
+    unawaited = limiter.redeem(text)
+    with pytest.raises(TypeError, match="redeem lacks its await"):
+        bool(unawaited)
+    assert (await unawaited).reason == "refused: the ticket was redeemed or cancelled before"
 
 
 async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
