@@ -98,7 +98,7 @@ class Leases(Repeating):
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
         ends = self.ends_of(decision)
-        if self._in_process:
+        if self._in_process or not ends:
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
             keep(self._owner(), loop.create_task(self._return({decision.id: ends})))
