@@ -243,6 +243,12 @@ async def test_messages_of_a_rule_with_methods(caplog: pytest.LogCaptureFixture)
     assert "limits no messages, because a WebSocket has no method: leave out methods" in caplog.text
 
 
+async def test_a_rule_for_a_mount_without_what_is_below(caplog: pytest.LogCaptureFixture) -> None:
+    """The mount is shown, although its path is a good deal longer."""
+    assert await warned(caplog, rule("/static"), routes=[Mount("/static", hello)]) == ["a-rule-that-never-applies"]
+    assert "The nearest route is '/static/{path:path}'." in caplog.text
+
+
 @pytest.mark.parametrize("route", [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello)])
 async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply."""
