@@ -108,8 +108,7 @@ class RuleCounts:
     def latest(self, numbers: Numbers) -> tuple[Counter[str], Counter[str]]:
         """The requests and the refusals by bucket among so many that were collected; they are forgotten then."""
         admitted, refused, shadowed, *_ = numbers
-        refusals = _emptied(self.refusals, refused + shadowed)
-        return _emptied(self.requests, admitted + refused + shadowed), refusals
+        return _emptied(self.requests, admitted + refused + shadowed), _emptied(self.refusals, refused + shadowed)
 
 
 @dataclass(slots=True)

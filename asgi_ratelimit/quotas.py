@@ -128,7 +128,7 @@ class RollingWindow(_Derived):
         if period_us % self.buckets:
             problem = f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly"
             right = fitting_parts(period_us, self.buckets)
-            raise QuotaError(f"{problem}, {right} do: RollingWindow(1000, 3600, 60)")
+            raise QuotaError(f"{problem}, {right} do: RollingWindow({self.limit!r}, {self.period!r}, {right})")
         numbers, kind = (2, self.limit, period_us, self.buckets), f"r{period_us / SECOND_US:.14g}/{self.buckets}:"
         weight = ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE)
         _derive(self, numbers, weight=weight, kind=kind, part_us=period_us / self.buckets)

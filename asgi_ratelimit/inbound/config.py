@@ -155,8 +155,7 @@ class _Reader:
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
         with self._at("function"):
-            named = _function(table.pop("function", None))
-            function = require_function("function", named, 1, "def plan_of(request)")
+            function = require_function("function", _function(table.pop("function", None)), 1, "def plan_of(request)")
         quotas = {}
         for each, text in table.items():
             with self._at(each):

@@ -112,7 +112,10 @@ class RateLimitMiddleware:
         Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid options, and then changes nothing.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
-        self._own_names(self._table_of(options))
+        table = self._table_of(options)
+        if self.rule_table.limits and not table.limits:
+            raise ConfigurationError('no limit is left: quota = "100/minute"')
+        self._own_names(table)
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
 
@@ -132,8 +135,7 @@ class RateLimitMiddleware:
     @property
     def limits_nothing(self) -> bool:
         """Whether it charges nobody, nor lets anybody in or not, and no route behind it has a limit either."""
-        charges = any(not rule.is_exemption for rule in self.rule_table.declared)
-        return not charges and self._lists is None and not has_limited_route(self.app)
+        return not self.rule_table.limits and self._lists is None and not has_limited_route(self.app)
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
@@ -208,8 +210,7 @@ class RateLimitMiddleware:
                     limits.release()
 
     def _table_of(self, options: Options) -> RuleTable:
-        overrides = watch_of(self._store).live
-        return RuleTable(options, self._enforcer.failures, self._place, self._root, overrides)
+        return RuleTable(options, self._enforcer.failures, self._place, self._root, watch_of(self._store).live)
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""

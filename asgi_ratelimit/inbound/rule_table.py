@@ -87,12 +87,13 @@ class RuleTable:
             names.add(name)
             declared.append(defaults.compiled_rule(rule, name, root, self.default))
         self.declared = (*own, *declared)  # the rules as the program sets them, its own quota first
+        self.limits = _charging(self.declared)  # those that are no exemptions
         self.rules = under_overrides(declared, overrides)
         # The rules that charge anything, the middleware's own quota first
         self.charging = _charging([*self._own, *self.rules])
         # The `on_limited` of rules, by the names of the rules
         self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
-        require_agreement(_charging(self.declared))
+        require_agreement(self.limits)
         self._plan_of = lru_cache(MAX_CACHED)(Plan)
         self._cached = lru_cache(MAX_CACHED)(self._matched)
         self._root = root

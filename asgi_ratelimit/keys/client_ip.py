@@ -174,11 +174,10 @@ _NO_ADDRESS = (
     'socket, use client_ip(trusted_proxies=["unix"]) with a proxy that writes a forwarding header, or another key'
 )
 _EVERYBODY = (
-    "client_ip() trusts {!r} among its proxies, so nearly everybody: each client then writes its own address, and gets "
-    "a new bucket whenever it likes; name the networks of your proxies only, or the name of your CDN, "
-    'client_ip(trusted_proxies=["cloudflare"])'
+    "client_ip() trusts {!r} among its proxies, so nearly everybody: each client then writes its own address; name "
+    'the networks of your proxies only, or the name of your CDN, client_ip(trusted_proxies=["cloudflare"])'
 )
 _NOT_TRUSTED = (
-    "a request from {0!r} carries {1}, which is not trusted, so all clients behind that address share one bucket: "
-    "client_ip(trusted_proxies=[{0!r}]) if it is your proxy"
+    "a request from {0!r} carries {1}, which is not trusted: if that is your proxy, its clients share one bucket until "
+    "client_ip(trusted_proxies=[{0!r}]), but if it is a client of your proxy, start uvicorn with --no-proxy-headers"
 )

@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_commands(commands)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (RateLimitError, ValueError, OSError, ImportError) as error:
         path = getattr(error, "filename", None)
-        warn(str(error) if path is None else f"{error.strerror}: {path!r}: {options.example}", "error")  # type: ignore[union-attr]
+        warn(str(error) if path is None else f"{error.strerror}: {path!r}: {options.parser.example}", "error")  # type: ignore[union-attr]
         return 2
 
 
@@ -52,7 +54,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, example: str = "", **options: Any) -> None:
         super().__init__(**options, epilog=f"example: {example}")
         self.example = example
-        self.set_defaults(example=example)
+        self.set_defaults(parser=self)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit."""

@@ -76,6 +76,16 @@ async def test_a_change_applies_and_what_was_used_stays_used(path: Path, lines: 
     ]
 
 
+async def test_a_file_without_its_limits_turns_none_off(path: Path, lines: Callable[[], list[str]]) -> None:
+    """As after a write that was cut off: the last limits stay."""
+    middleware = limited(path, 'headers = "both"\n' + RULE.format("3/hour"))
+    async with client_of(middleware) as client:
+        await client.get("/x")
+        rewrite(path, 'headers = "both"\n')
+        await until(lambda: lines() == [' changes nothing: no limit is left: quota = "100/minute"'])
+        assert limit_of(middleware, "x") == [3]
+
+
 async def test_a_broken_file_changes_nothing(path: Path, lines: Callable[[], list[str]]) -> None:
     """Each version of it is reported once; neither does one that is gone, or a file without limits."""
     middleware = limited(path, RULE.format("3/hour"), rules=[Rule("/z", "9/s", name="z")])

@@ -66,6 +66,13 @@ def test_arguments_that_cannot_be_parsed(arguments: str, capsys: pytest.CaptureF
     assert ": asgi-ratelimit " in err
 
 
+def test_an_argument_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error shows the command that was meant."""
+    with pytest.raises(SystemExit):
+        main(["set", "login", "203.0.113.1", "100/hour"])
+    assert capsys.readouterr().err.startswith("error: unrecognized arguments: 100/hour: asgi-ratelimit set ")
+
+
 @pytest.mark.parametrize("command", ["check", "history", "peek", "set", "suggest", "buckets", "what-if"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With an example."""
