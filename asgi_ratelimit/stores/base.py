@@ -202,7 +202,7 @@ def register(
             before, quota = uses[names][0], new[names][0]
             if before != quota and other is not owner and not is_peer(other):
                 both = f"two limits named {names[0]!r} share a store and have different quotas named {names[1]!r}"
-                shared = f"{readable(before)} and {readable(quota)} (a margin= makes another), which would share buckets"
+                shared = f"{readable(before)} and {readable(quota)} (margin= makes another), which would share buckets"
                 right = 'give one of them another name, name="uploads", or, in tests of several apps, another store'
                 raise ConfigurationError(f"{both}, {shared}: {right}")
     owners[owner] = new if instead else owners.get(owner, {}) | new
