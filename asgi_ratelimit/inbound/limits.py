@@ -210,7 +210,10 @@ class RateLimited(RateLimitError, HTTPException):
         headers = [RETRY_SOON] if decision is None else limits.enforcer.options.retry_after(decision)
         status = 503 if decision is None or is_outage(decision) else 429
         detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
-        super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})
+        # With a middleware, `send` adds these
+        is_alone = decision is not None and limits.server_send is None and status == 429 and not is_blocked(decision)
+        reports = limits.enforcer.dialect(limits.reported) if is_alone and limits.enforcer.dialect else ()
+        super().__init__(status, detail, {name.decode(): value.decode() for name, value in (*headers, *reports)})
         self.decision = decision
         self._limits = limits
         self._on_limited = on_limited

@@ -215,8 +215,7 @@ class Blocks:
 
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
         """Block ``key`` for a duration such as ``"1 day"``, or seconds; false if it already was blocked."""
-        seconds = seconds_of("block_for", block_for)
-        decision = await block(self._store, self._name, as_key(key), seconds)
+        decision = await block(self._store, self._name, as_key(key), seconds_of("block_for", block_for))
         if decision.degraded:
             raise StoreUnavailable(f"the store does not answer, so {key!r} is not blocked")
         return decision.allowed

@@ -393,8 +393,7 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
         quotas = [*[(rule.name, quota) for quota in rule.constant_quotas], *message_quotas([rule])]
         shared: list[Any] = [(name, f"quotas named {quota.name!r}", quota, readable(quota)) for name, quota in quotas]
         if rule.quota:
-            function = rule.quota if callable(rule.quota) else None
-            shared.append((rule.name, "quotas", function, limit_text(rule.quota)))
+            shared.append((rule.name, "quotas", rule.quota if callable(rule.quota) else None, limit_text(rule.quota)))
             shared.append((rule.name, "effects", rule.shadow, f"shadow={rule.shadow}"))
         if rule.penalty is not None:
             shared.append((rule.name, "penalties", rule.penalty, repr(rule.penalty)))

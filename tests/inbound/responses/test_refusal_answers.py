@@ -234,6 +234,20 @@ async def test_a_handlers_answer_to_a_refusal_in_the_app_says_when_to_come_back(
         assert "ratelimit" in peer.headers
 
 
+@pytest.mark.parametrize("has_middleware", [False, True])
+async def test_a_handler_passes_on_the_headers_of_a_refusal(has_middleware: bool) -> None:
+    """With and without a middleware around it."""
+    app = FastAPI(exception_handlers={RateLimited: lambda request, error: Response(headers=error.headers)})
+    app.add_api_route("/", lambda: "fine", dependencies=[Depends(RateLimit("1/minute", name="all"))])
+    if has_middleware:
+        app.add_middleware(RateLimitMiddleware)
+    await ask(app)
+    headers = (await ask(app)).headers
+    assert headers["ratelimit-policy"] == '"per-minute";q=1;w=60'
+    assert headers["ratelimit"] == '"per-minute";r=0;t=60'
+    assert headers["retry-after"] == "60"
+
+
 async def test_handlers_of_other_frameworks_are_theirs(caplog: pytest.LogCaptureFixture) -> None:
     """Those of Litestar make answers that are not of ASGI: the answer is the usual one, and nothing has failed."""
     framework = SimpleNamespace(exception_handlers={HTTPException: lambda request, error: "no answer"})
