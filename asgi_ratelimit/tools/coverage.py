@@ -162,7 +162,8 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
     """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     table = RuleTable(LimitsFile(path, USUAL).options, Failures())
-    return [*table.charging], [*[text for _, text in find_mistakes(table, None)], *_findings_of(table.charging)]
+    problems = [text for _, text in find_mistakes(table, None)] if table.limits else ['no limit: quota = "100/minute"']
+    return [*table.charging], [*problems, *_findings_of(table.charging)]
 
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:

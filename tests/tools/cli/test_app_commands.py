@@ -265,3 +265,5 @@ def test_check_reads_files_of_limits(folder: Path, run: Callable[..., Run]) -> N
         1,
         "finding: default /a: a cost of 3 never passes '2/second', which gives at most 2 at once",
     )
+    (folder / "limits.toml").write_text('headers = "both"', "utf-8")
+    assert run("check", "limits.toml") == Run(1, 'finding: no limit: quota = "100/minute"\n', "")
