@@ -227,9 +227,9 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
         if limits and all(map(_is_evaded, limits)):
             evaded.setdefault(limits[0].name, limits[0])
     for name, rule in evaded.items():
-        problem = f"clients who leave out or invent {rule.key!r}, as of {name!r}, have no limit at all"
+        problem = f"nothing limits clients who invent {rule.key!r}, as of {name!r}, or leave it out if they can"
         example = 'Rule("/{path:path}", "300/minute", key=client_ip())'
-        yield "a-key-that-clients-leave-out", f"{problem}: add one by address, {example}, and leave out only=True"
+        yield "a-key-that-clients-leave-out", f"{problem}: add one by address, {example}, and let no rule decide alone"
 
 
 def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> str | None:
