@@ -194,5 +194,5 @@ class KeyWatch:
         self.is_over = key is not None or self.is_silent
         if self.is_silent:
             problem = f"the key of {name!r}, {function!r}, or quota was None or cost 0 for the first {WATCHED} requests"
-            mend = 'do clients send it, is it set before, as by RateLimit("5/s", key=Depends(user_id))? Or use allow='
-            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend}")
+            mend = "is its name right, do clients send it, and is it set before the limit runs, as by key=Depends(user)"
+            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend}? To exempt some, use allow=")

@@ -50,7 +50,7 @@ async def test_a_key_that_never_comes(options: dict[str, Any], caplog: pytest.Lo
     (warning,) = warnings(caplog)
     assert "the key of 'each user', " in warning
     assert " for the first 100 requests" in warning
-    assert "do clients send it, is it set before, as by RateLimit" in warning
+    assert "is its name right, do clients send it, and is it set before the limit runs" in warning
     await ask(app, http("/a"))
     assert len(warnings(caplog)) == 1
 

@@ -94,6 +94,7 @@ def test_ipv6_clients_are_grouped_by_prefix(prefix: int, expected: str) -> None:
 def test_a_proxy_that_is_not_named_is_told(proxies: list[str], caplog: pytest.LogCaptureFixture) -> None:
     client_ip(proxies).of(http(client=("10.0.0.5", 1), headers=[(b"x-forwarded-for", b"192.0.2.1")]))
     assert "its clients share one bucket until client_ip(trusted_proxies=['10.0.0.5'])" in caplog.text
+    assert "if it is a client of your proxy, start uvicorn with --no-proxy-headers" in caplog.text
 
 
 @pytest.mark.parametrize("client", [None, ("", 0), (None, 0), []], ids=repr)
