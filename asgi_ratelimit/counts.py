@@ -21,7 +21,7 @@ import socket
 import zlib
 from bisect import bisect
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 from .background import BesideStore, run_in_place
 from .buckets import key_in
 from .clock import SECOND_NS, SystemClock, ns_of
-from .decision import Decision
+from .decision import Charge, Decision
 from .errors import StoreError
 from .leases import held_by_name
 from .logs import warn_of_many
@@ -360,24 +360,24 @@ class Counts(BesideStore):
         for decision in decisions:
             if decision.now_us >= self._due_us:
                 self.write_here()
-            names: list[str] = []
-            allowed = decision.allowed
-            result = ADMITTED if allowed else SHADOWED if decision.shadow else REFUSED
-            refusing = None if allowed else decision.refusing
-            for charge in refusing or decision.take.charges:
-                name = charge.name or ""
-                if name in names or (not refusing and charge.quota.name in RESERVED_NAMES):
+            result, degraded = ADMITTED, decision.degraded
+            charges: Sequence[Charge] = decision.take.charges
+            if not decision.allowed:
+                result, charges = SHADOWED if decision.shadow else REFUSED, decision.refusing or charges
+            names: list[str | None] = []
+            for charge in charges:
+                if charge.name in names or not (charge.cost or result):  # it only waits for a pause to end
                     continue
-                names.append(name)
-                rule = self.rules.get(name) or self.of_rule(name)
+                names.append(charge.name)
+                rule = self.rules.get(charge.name or "") or self.of_rule(charge.name or "")
                 rule.requests.append(charge.bucket)
                 rule.numbers[result] += 1
-                if not allowed:
+                if result:
                     rule.refusals.append(charge.bucket)
-                if decision.degraded:
+                if degraded:
                     rule.numbers[DEGRADED] += 1
             if names and not outcome:
-                outcome, is_degraded = result, is_degraded or decision.degraded
+                outcome, is_degraded = result, is_degraded or degraded
         if outcome is not None:
             self._requests.numbers[outcome] += 1
             if is_degraded:

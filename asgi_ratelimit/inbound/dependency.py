@@ -174,8 +174,8 @@ class RateLimit:
         if plan is None or key is not enforcer.key:
             plan = self._new_plan(enforcer)
         try:
-            planned = [] if limits.is_exempt else plan.evaluate(scope)
-            takes = planned if isinstance(planned, list) else await planned
+            planned = () if limits.is_exempt else plan.evaluate(scope)
+            takes = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable as error:
             await limits.refund_all()
             raise RateLimited(limits, None).with_handler(scope) from error

@@ -165,7 +165,7 @@ class RateLimitMiddleware:
                 if plan.throttling and kind == "websocket":
                     app = Throttled(app, self._enforcer, plan)
                 planned = plan.evaluate(scope)
-                takes = planned if isinstance(planned, list) else await planned
+                takes = planned if isinstance(planned, tuple) else await planned
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)

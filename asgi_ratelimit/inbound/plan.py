@@ -6,13 +6,13 @@ functions return.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import LONGEST_KEY, SHORT, tag_of, unsafe_character
+from ..buckets import LONGEST_KEY, tag_of
 from ..decision import Charge, Take
 from ..errors import ConfigurationError
 from ..quotas import MAX_CHARGES, has_places, require_few
@@ -21,7 +21,7 @@ from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule
 from .user_functions import Results, connection_of
 
-MAX_CACHED = 4096  # the number of clients whose charges are kept, of paths whose plans are kept, and of sets of rules
+MAX_CACHED = 4096  # the number of clients whose takes are kept, of paths whose plans are kept, and of sets of rules
 
 # A rule, the number of its key, what it charges, and the cost of each charge
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
@@ -29,19 +29,14 @@ _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
 SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
 
-def _new_charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
+def _charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
     """A charge of this key for each quota; cost and bucket are known to be right, and not checked again."""
-    # As `tag_of` itself begins, without its call
-    tag = key if 0 < len(key) <= SHORT and unsafe_character(key) is None else tag_of(key)
+    tag = tag_of(key)
     charges = tuple(map(Charge.__new__, [Charge] * len(charged.quotas)))
     for charge, (quota, prefix) in zip(charges, charged.quotas):
         charge.quota, charge.key, charge.cost, charge.name = quota, key, cost, charged.name
         charge.bucket = f"{prefix}{tag}}}"
     return charges
-
-
-# The same, kept for the next requests of a client: it is the larger part of a plan's work
-_charges = lru_cache(MAX_CACHED)(_new_charges)
 
 
 def _has_charged(scope: Scope, name: str) -> bool:
@@ -60,14 +55,15 @@ class Plan:
         self._keyed = list(first.values())  # the first rule of each key function: each function is called once
         # The numbers of the key functions, by their identities
         self._numbers = {function: number for number, function in enumerate(first)}
-        self._rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
+        rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
+        self._rows = tuple(rows)
         self._watched = list(rules)  # the rules that have charged nobody yet
         # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
         weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
-        self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
+        self.may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
         # Whether two rules may charge one bucket
-        self._is_shared = len({rule.name for rule in evaluated}) < len(evaluated)
+        self.is_shared = len({rule.name for rule in evaluated}) < len(evaluated)
         # The names of the rules in shadow, which share no name with others
         self.shadows = {rule.name for rule in rules if rule.shadow}
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
@@ -86,7 +82,7 @@ class Plan:
         # Whether the decision of the store stands as it is
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
 
-    def evaluate(self, scope: Scope) -> list[Take] | Awaitable[list[Take]]:
+    def evaluate(self, scope: Scope) -> tuple[Take, ...] | Awaitable[tuple[Take, ...]]:
         """The takes of the request with this scope, first the enforced one. May raise ``LimitUnavailable``.
 
         Where no function of the program is called, they are there at once, else with an awaitable.
@@ -100,16 +96,23 @@ class Plan:
                 except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
                     key = rule.address(scope, error)
             keys.append(key)
-        return self._called(scope, keys) if self._calls else self._takes(keys, self._rows)
+        if self._calls:
+            return self._called(scope, keys)
+        if self._watched:
+            self._watch(keys, self._rows)
+        return _kept_takes(self, tuple(keys), self._rows)
 
-    async def _called(self, scope: Scope, keys: list[str | None]) -> list[Take]:
+    async def _called(self, scope: Scope, keys: list[str | None]) -> tuple[Take, ...]:
         """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
         connection = connection_of(scope)
+        takes: Callable[..., tuple[Take, ...]] = _kept_takes
         results: Results = {}
         rows: list[_Row] = []
         for number, rule in enumerate(self._keyed):
             if not rule.reads_scope:
-                keys[number] = await rule.key_of(connection)
+                keys[number] = key = await rule.key_of(connection)
+                if len(key or "") > LONGEST_KEY:
+                    takes = _new_takes  # clients may not fill the memory
         for row in self._rows:
             rule, number, charged, cost = row
             if keys[number] is not None and rule.has_functions:
@@ -125,48 +128,9 @@ class Plan:
                     rule, charged, cost = instead, instead.charged, instead.base_cost
                 number = self._numbers[id(rule.key)]
             rows.append((rule, number, charged, cost))
-        return self._takes(keys, rows)
-
-    def _takes(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> list[Take]:
-        """The enforced take, if there is one, and one for each rule in shadow."""
         if self._watched:
             self._watch(keys, rows)
-        charges: tuple[Charge, ...] = ()
-        checks: list[Charge] = []
-        shadows: list[Take] = []
-        strictest = 0
-        for rule, number, charged, cost in rows:
-            key = keys[number]
-            if key is None:
-                continue
-            own = _charges(charged, key, cost) if len(key) <= LONGEST_KEY else _new_charges(charged, key, cost)
-            if rule.shadow:
-                seen = {charge.bucket for take in shadows for charge in take.charges}
-                new = tuple([charge for charge in own if charge.bucket not in seen])
-                shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
-            elif own:
-                charges += own
-                if rule.strictness > strictest:
-                    strictest = rule.strictness
-                if rule.penalty is not None:
-                    checks.append(block_check(rule.name, key, rule.penalty))
-        if not charges:
-            return shadows
-        if checks or self._is_shared:
-            first: dict[str, Charge] = {}
-            for charge in (*charges, *checks):
-                first.setdefault(charge.bucket, charge)
-            charges = tuple(first.values())
-        if self._may_be_too_much:
-            try:
-                require_few(sum([charge.quota.weight for charge in charges]))
-            except ConfigurationError as error:
-                self.rules[0].failures.report(self.rules[0].name, "quota", "requests are refused", error)
-                raise LimitUnavailable from error
-        take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
-        take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
-        take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
-        return [take, *shadows]
+        return takes(self, tuple(keys), tuple(rows))
 
     def _watch(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> None:
         """Watch each rule until it has charged somebody once, or until a warning."""
@@ -181,3 +145,47 @@ class Plan:
             0.0 if isinstance(charge, BlockCheck) else self._max_delays.get(charge.name or "", 0.0)
             for charge in take.charges
         ]
+
+
+def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...]) -> tuple[Take, ...]:
+    """The enforced take of these keys and rows, if there is one, and one for each rule in shadow."""
+    charges: tuple[Charge, ...] = ()
+    checks: list[Charge] = []
+    shadows: list[Take] = []
+    strictest = 0
+    for rule, number, charged, cost in rows:
+        key = keys[number]
+        if key is None:
+            continue
+        own = _charges(charged, key, cost)
+        if rule.shadow:
+            seen = {charge.bucket for take in shadows for charge in take.charges}
+            new = tuple([charge for charge in own if charge.bucket not in seen])
+            shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
+        elif own:
+            charges += own
+            if rule.strictness > strictest:
+                strictest = rule.strictness
+            if rule.penalty is not None:
+                checks.append(block_check(rule.name, key, rule.penalty))
+    if not charges:
+        return tuple(shadows)
+    if checks or plan.is_shared:
+        first: dict[str, Charge] = {}
+        for charge in (*charges, *checks):
+            first.setdefault(charge.bucket, charge)
+        charges = tuple(first.values())
+    if plan.may_be_too_much:
+        try:
+            require_few(sum([charge.quota.weight for charge in charges]))
+        except ConfigurationError as error:
+            plan.rules[0].failures.report(plan.rules[0].name, "quota", "requests are refused", error)
+            raise LimitUnavailable from error
+    take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
+    take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
+    take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
+    return take, *shadows
+
+
+# The same, kept for the next requests of a client: it is the larger part of a plan's work
+_kept_takes = lru_cache(MAX_CACHED)(_new_takes)

@@ -142,10 +142,10 @@ class Replay:
         scope = scope_of(request)
         plan = self._limits.plan_for(scope)
         try:
-            planned = [] if plan is None else plan.evaluate(scope)
-            takes = planned if isinstance(planned, list) else await planned
+            planned = () if plan is None else plan.evaluate(scope)
+            takes = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
-            takes = []
+            takes = ()
         if plan is None or not takes:
             self.unlimited += 1
             self.keyless += not request[1]
