@@ -21,7 +21,7 @@ import socket
 import zlib
 from bisect import bisect
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 from .background import BesideStore, run_in_place
 from .buckets import key_in
 from .clock import SECOND_NS, SystemClock, ns_of
-from .decision import Charge, Decision
+from .decision import Decision
 from .errors import StoreError
 from .leases import held_by_name
 from .logs import warn_of_many
@@ -360,23 +360,24 @@ class Counts(BesideStore):
         for decision in decisions:
             if decision.now_us >= self._due_us:
                 self.write_here()
-            result, degraded = ADMITTED, decision.degraded
-            charges: Sequence[Charge] = decision.take.charges
+            degraded, result = decision.degraded, ADMITTED
             if not decision.allowed:
-                result, charges = SHADOWED if decision.shadow else REFUSED, decision.refusing or charges
-            names: list[str | None] = []
+                result = SHADOWED if decision.shadow else REFUSED
+            charges = (result and decision.refusing) or decision.take.charges
+            names: list[str] = []
             for charge in charges:
-                if charge.name in names or not (charge.cost or result):  # it only waits for a pause to end
+                name = charge.name or ""
+                if name in names:
                     continue
-                names.append(charge.name)
-                rule = self.rules.get(charge.name or "") or self.of_rule(charge.name or "")
+                names.append(name)
+                rule = self.rules.get(name) or self.of_rule(name)
                 rule.requests.append(charge.bucket)
                 rule.numbers[result] += 1
                 if result:
                     rule.refusals.append(charge.bucket)
                 if degraded:
                     rule.numbers[DEGRADED] += 1
-            if names and not outcome:
+            if not outcome:
                 outcome, is_degraded = result, is_degraded or degraded
         if outcome is not None:
             self._requests.numbers[outcome] += 1

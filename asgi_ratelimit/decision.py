@@ -135,8 +135,8 @@ class Take:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
         if len(self.charges) > 1:
-            buckets = [charge.bucket for charge in self.charges]
-            if len(set(buckets)) < len(buckets):
+            if len({charge.bucket for charge in self.charges}) < len(self.charges):
+                buckets = [charge.bucket for charge in self.charges]
                 twice = next(each for each in buckets if buckets.count(each) > 1)
                 raise ConfigurationError(f"two charges are on one bucket, {twice}: add their costs up")
             require_few(sum([charge.quota.weight for charge in self.charges]))
@@ -381,19 +381,19 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
     Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
     A place of ``InFlight`` is given back at its end only, whatever the cost.
     """
-    return [each for each in _settlements(decision, actual) if type(each.charge.quota) is not InFlight]
+    return _settlements(decision, actual, decision.id)
 
 
-def _settlements(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
-    if not (decision.allowed and 0 < decision.id < SETTLED):
-        return []
-    take = decision.take
-    undone = take if take.operation is not None and set(actual) == {0} else None
-    return [
-        Settlement(charge, booked_of(decision, charge, state), units, decision.id, decision.degraded, undone)
-        for charge, state, units in zip(take.charges, decision.stored, actual)
-        if units is not None and charge.cost
-    ]
+def _settlements(decision: Decision, actual: Sequence[float | None], identity: int) -> list[Settlement]:
+    settlements: list[Settlement] = []
+    if decision.allowed and 0 < decision.id < SETTLED:
+        take, degraded = decision.take, decision.degraded
+        undone = take if take.operation is not None and set(actual) == {0} else None
+        for charge, state, units in zip(take.charges, decision.stored, actual):
+            if units is not None and charge.cost and not (identity and type(charge.quota) is InFlight):
+                booked = booked_of(decision, charge, state)
+                settlements.append(Settlement(charge, booked, units, identity, degraded, undone))
+    return settlements
 
 
 def lease_settlement(charge: Charge, lease: float, actual: float) -> Settlement:
@@ -406,4 +406,4 @@ def undoing(decision: Decision) -> list[Settlement]:
 
     It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
     """
-    return [replace(each, id=0) for each in _settlements(decision, [0.0] * len(decision.stored))]
+    return _settlements(decision, [0.0] * len(decision.stored), 0)

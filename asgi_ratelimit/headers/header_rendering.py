@@ -51,12 +51,12 @@ def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequenc
     for decision in decisions:
         now = decision.asked_us or decision.now_us
         for charge, state in zip(decision.take.charges, decision.stored):
-            quota = charge.quota
-            if type(quota) is InFlight:  # the draft has no word for requests in flight
+            quota, kind = charge.quota, type(charge.quota)
+            if kind is InFlight:  # the draft has no word for requests in flight
                 continue
-            units, more_us = ALGORITHMS[type(quota)].available(quota, state, now)
-            key += (id(quota), charge.name)
-            numbers += (units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US))
+            units, more_us = ALGORITHMS[kind].available(quota, state, now)
+            key += id(quota), charge.name
+            numbers += units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)
     if not key:
         return ()
     policies = _policies.get(key) or _stored_policies(key, decisions)

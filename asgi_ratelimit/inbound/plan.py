@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import LONGEST_KEY, tag_of
+from ..buckets import LONGEST_KEY
 from ..decision import Charge, Take
 from ..errors import ConfigurationError
-from ..quotas import MAX_CHARGES, has_places, require_few
-from .penalties import BLOCK, BlockCheck, block_check
+from ..quotas import has_places
+from .penalties import BlockCheck, block_check
 from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule
 from .user_functions import Results, connection_of
@@ -27,16 +27,6 @@ MAX_CACHED = 4096  # the number of clients whose takes are kept, of paths whose 
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
 
 SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
-
-
-def _charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
-    """A charge of this key for each quota; cost and bucket are known to be right, and not checked again."""
-    tag = tag_of(key)
-    charges = tuple(map(Charge.__new__, [Charge] * len(charged.quotas)))
-    for charge, (quota, prefix) in zip(charges, charged.quotas):
-        charge.quota, charge.key, charge.cost, charge.name = quota, key, cost, charged.name
-        charge.bucket = f"{prefix}{tag}}}"
-    return charges
 
 
 def _has_charged(scope: Scope, name: str) -> bool:
@@ -55,13 +45,10 @@ class Plan:
         self._keyed = list(first.values())  # the first rule of each key function: each function is called once
         # The numbers of the key functions, by their identities
         self._numbers = {function: number for number, function in enumerate(first)}
-        rows: list[_Row] = [(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules]
-        self._rows = tuple(rows)
+        self._rows = tuple([(rule, self._numbers[id(rule.key)], rule.charged, rule.cost) for rule in rules])
         self._watched = list(rules)  # the rules that have charged nobody yet
         # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
-        weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
-        self.may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
         # Whether two rules may charge one bucket
         self.is_shared = len({rule.name for rule in evaluated}) < len(evaluated)
         # The names of the rules in shadow, which share no name with others
@@ -149,7 +136,7 @@ class Plan:
 
 def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...]) -> tuple[Take, ...]:
     """The enforced take of these keys and rows, if there is one, and one for each rule in shadow."""
-    charges: tuple[Charge, ...] = ()
+    charges: list[Charge] = []
     checks: list[Charge] = []
     shadows: list[Take] = []
     strictest = 0
@@ -157,15 +144,14 @@ def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...])
         key = keys[number]
         if key is None:
             continue
-        own = _charges(charged, key, cost)
+        own = [Charge(quota, key, cost, rule.name) for quota in charged.quotas]
         if rule.shadow:
             seen = {charge.bucket for take in shadows for charge in take.charges}
             new = tuple([charge for charge in own if charge.bucket not in seen])
             shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
         elif own:
             charges += own
-            if rule.strictness > strictest:
-                strictest = rule.strictness
+            strictest = max(strictest, rule.strictness)
             if rule.penalty is not None:
                 checks.append(block_check(rule.name, key, rule.penalty))
     if not charges:
@@ -174,17 +160,12 @@ def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...])
         first: dict[str, Charge] = {}
         for charge in (*charges, *checks):
             first.setdefault(charge.bucket, charge)
-        charges = tuple(first.values())
-    if plan.may_be_too_much:
-        try:
-            require_few(sum([charge.quota.weight for charge in charges]))
-        except ConfigurationError as error:
-            plan.rules[0].failures.report(plan.rules[0].name, "quota", "requests are refused", error)
-            raise LimitUnavailable from error
-    take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
-    take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
-    take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
-    return take, *shadows
+        charges = list(first.values())
+    try:
+        return Take(tuple(charges), on_error=STRICTNESS[strictest]), *shadows
+    except ConfigurationError as error:  # they are too many
+        plan.rules[0].failures.report(plan.rules[0].name, "quota", "requests are refused", error)
+        raise LimitUnavailable from error
 
 
 # The same, kept for the next requests of a client: it is the larger part of a plan's work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -105,9 +105,12 @@ class Settling:
             if self._status is not None and not self._is_settled:
                 await self._settle()
 
-    async def _settling_send(self, message: Message) -> None:
-        if not self._is_settled and self._note(message):
-            await self._settle()
+    def _settling_send(self, message: Message) -> Awaitable[None]:
+        is_due = not self._is_settled and self._note(message)
+        return self._settle_and_send(message) if is_due else self._send(message)
+
+    async def _settle_and_send(self, message: Message) -> None:
+        await self._settle()
         await self._send(message)
 
     def _note(self, message: Message) -> bool:
@@ -137,11 +140,13 @@ class Settling:
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the rule of its name, whose function is called once."""
-        charged = {charge.name for decision in self.decisions for charge in decision.charges}
-        actual = {name: await self._actual_cost(rule) for name, rule in self.plan.settling.items() if name in charged}
+        settling, actual = self.plan.settling, dict[str | None, float | None]()
+        for charge in [charge for decision in self.decisions for charge in decision.take.charges]:
+            if charge.name in settling and charge.name not in actual:
+                actual[charge.name] = await self._actual_cost(settling[charge.name])
         for decision in self.decisions:
             with suppress(StoreError):  # which the store has logged; the charge stands
-                await settle(self.store, decision, [actual.get(charge.name) for charge in decision.charges])
+                await settle(self.store, decision, [actual.get(charge.name) for charge in decision.take.charges])
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""
