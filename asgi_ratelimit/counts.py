@@ -360,9 +360,8 @@ class Counts(BesideStore):
         for decision in decisions:
             if decision.now_us >= self._due_us:
                 self.write_here()
-            degraded, result = decision.degraded, ADMITTED
-            if not decision.allowed:
-                result = SHADOWED if decision.shadow else REFUSED
+            degraded = decision.degraded
+            result = ADMITTED if decision.allowed else SHADOWED if decision.shadow else REFUSED
             charges = (result and decision.refusing) or decision.take.charges
             names: list[str] = []
             for charge in charges:

@@ -166,7 +166,9 @@ class RateLimit:
         if values:
             by_key = {self._keys[name]: value for name, value in values.items()}
             scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
-        limits: RequestLimits = scope.get(SCOPE_KEY) or _started(scope)
+        if SCOPE_KEY not in scope:  # no middleware has limited the request
+            scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, [], [])
+        limits: RequestLimits = scope[SCOPE_KEY]
         enforcer = limits.enforcer if self._own is None else app_stores.replacement or self._own
         if self.unnamed and scope.get("router") is not self._router:
             self._follow(scope.get("router"))
@@ -278,13 +280,6 @@ if TYPE_CHECKING:
     QuotaArgument: TypeAlias = QuotaLike | QuotaFunction
 else:
     QuotaArgument = Annotated[Any, RateLimit]  # so that Depends(RateLimit), which lacks its call, is an error
-
-
-def _started(scope: Scope) -> RequestLimits:
-    """Request limits for a request that no middleware has limited."""
-    limits = RequestLimits(app_stores.enforcer_for(scope), None, [], [], [])
-    scope[SCOPE_KEY] = limits
-    return limits
 
 
 def _report(limits: RequestLimits, response: Response) -> None:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final
 
 from anyio import sleep_forever
@@ -45,10 +46,9 @@ class RequestLimits:
 
     enforcer: Enforcer
     server_send: Send | None
-    decisions: list[Decision]  # all decisions on this request, in order
+    taken: list[Taken]  # all decisions on this request, in order, each with the store that made it
     # Those that headers report, with the newest state of each bucket; the same list until one differs
     reported: list[Decision]
-    stores: list[Store]  # the store that made each of the decisions
     # Whether the client is on the list of clients that are never limited, not even by dependencies
     is_exempt: bool = False
     has_started: bool = False
@@ -107,15 +107,10 @@ class RequestLimits:
         await answer()
         self.server_send = _discard
 
-    def pairs(self) -> list[tuple[Decision, Store]]:
-        """Each decision, and the store that made it."""
-        return list(zip(self.decisions, self.stores))
-
     def add(self, decisions: Sequence[Decision], store: Store) -> None:
         """Add the decisions of an inner limit."""
-        self.stores.extend([store] * len(decisions))
         self.reported = [*self.reported, *decisions]
-        self.decisions.extend(decisions)
+        self.taken.extend(zip(repeat(store), decisions))
 
     def add_update(self, decision: Decision, store: Store) -> None:
         """Add a decision on buckets that were charged before: headers report their new states."""
@@ -131,7 +126,7 @@ class RequestLimits:
 
         Headers report these buckets as they are afterwards.
         """
-        taken = [(store, decision) for decision, store in self.pairs() if decision.allowed and decision.id]
+        taken = [(store, decision) for store, decision in self.taken if decision.allowed and decision.id]
         states = await give_back(taken)
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
@@ -284,12 +279,12 @@ class Limits:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """All decisions on this request, in order."""
-        return tuple(self._request_limits.decisions)
+        return tuple([decision for _, decision in self._request_limits.taken])
 
     @property
     def decision(self) -> Decision | None:
         """The decision with the least left; ``None`` if no limit applies."""
-        return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
+        return min(self.decisions, key=lambda each: each.remaining, default=None)
 
     @must_await
     async def charge(self, cost: float = 1, *, name: str | None = None, required: bool = True) -> bool:
@@ -323,7 +318,7 @@ class Limits:
     async def _until_repeated(self, refusal: Decision, store: Store) -> Decision:
         """A refusal with the time after which the whole request passes, which is then charged from the start again."""
         charged: Counter[str] = Counter()
-        for decision, of in self._request_limits.pairs():
+        for of, decision in self._request_limits.taken:
             if of is store and decision.allowed and decision.id:
                 charged.update({each.bucket: each.cost for each in decision.charges})
         whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
@@ -358,19 +353,19 @@ class Limits:
         self._look_for(verb, name)
 
         async def settle_each() -> None:
-            for decision, store in self._request_limits.pairs():
+            for store, decision in self._request_limits.taken:
                 charges = decision.charges
                 await settle(store, decision, [actual(each) if _is_of(each, name) else None for each in charges])
 
-        if self._request_limits.stores:
-            await see_through(self._request_limits.stores, settle_each)
+        if self._request_limits.taken:
+            await see_through([store for store, _ in self._request_limits.taken], settle_each)
 
     def _look_for(self, verb: str, name: str | None) -> None:
         """Warn about a name that no limit of this request has, and no other limit in the same stores."""
-        charges = [charge for decision in self._request_limits.decisions for charge in decision.charges]
+        charges = [charge for decision in self.decisions for charge in decision.charges]
         if name is None or any(_is_of(charge, name) for charge in charges):
             return
-        stores = [self._request_limits.enforcer.store, *self._request_limits.stores]
+        stores = [self._request_limits.enforcer.store, *[store for store, _ in self._request_limits.taken]]
         names = {name for store in stores for name in watch_of(store).limit_texts()}
         if name not in names:
             here = dict.fromkeys(each for charge in charges for each in (charge.name, charge.quota.name))
@@ -384,8 +379,8 @@ class Limits:
         A later one may be refused, and the earlier ones are given back.
         """
         takes = []
-        for store in {id(store): store for store in self._request_limits.stores}.values():
-            decisions = [decision for decision, of in self._request_limits.pairs() if of is store]
+        for store in {id(store): store for store, _ in self._request_limits.taken}.values():
+            decisions = [decision for of, decision in self._request_limits.taken if of is store]
             charges = {each.bucket: each for decision in decisions for each in decision.charges}
             rates = [each for each in charges.values() if not isinstance(each.quota, InFlight)]
             more = [replace(each, cost=cost) for each in rates if _is_of(each, name)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import repeat
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -173,7 +174,7 @@ class RateLimitMiddleware:
                     if plan.holds:
                         held = decisions
                     if plan.settling:
-                        app = Settling(app, self._store, plan, tuple(decisions))  # inner limits add theirs to the list
+                        app = Settling(app, self._store, plan, decisions)
                     if plan.shadows:
                         decisions = [decision for decision in decisions if not decision.shadow]
         except (AccessDenied, LimitUnavailable) as error:
@@ -184,8 +185,8 @@ class RateLimitMiddleware:
             limits, is_inner = outer, True
             limits.add(decisions, self._store)
         else:
-            stores = [self._store] * len(decisions)
-            limits, is_inner = RequestLimits(self._enforcer, send, decisions, decisions, stores, is_exempt), False
+            taken = list(zip(repeat(self._store), decisions))
+            limits, is_inner = RequestLimits(self._enforcer, send, taken, decisions, is_exempt), False
             scope[SCOPE_KEY], send = limits, limits.send
         if held:
             limits.hold(held, self._store)
@@ -193,10 +194,9 @@ class RateLimitMiddleware:
             limits.waited += sum([decision.delay for decision in decisions])
         try:
             if decisions and not decisions[0].allowed:
-                refusal = limits.decisions[-1]
-                if len(limits.decisions) > 1:
+                if len(limits.taken) > 1:
                     await limits.refund_all()
-                await limits.answer(refusal, (scope, receive, send), self._enforcer)
+                await limits.answer(decisions[-1], (scope, receive, send), self._enforcer)
             else:
                 await app(scope, receive, send)
         except RateLimited as error:

@@ -6,17 +6,17 @@ functions return.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import LONGEST_KEY
+from ..buckets import SHORT, tag_of, unsafe_character
 from ..decision import Charge, Take
 from ..errors import ConfigurationError
-from ..quotas import has_places
-from .penalties import BlockCheck, block_check
+from ..quotas import MAX_CHARGES, has_places, require_few
+from .penalties import BLOCK, BlockCheck, block_check
 from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule
 from .user_functions import Results, connection_of
@@ -29,10 +29,20 @@ _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
 SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
 
+def _charges(charged: Charged, key: str, cost: float) -> tuple[Charge, ...]:
+    """A charge of this key for each quota; cost and bucket are known to be right, and not checked again."""
+    tag = key if 0 < len(key) <= SHORT and unsafe_character(key) is None else tag_of(key)  # as `tag_of` begins
+    charges = tuple(map(Charge.__new__, [Charge] * len(charged.quotas)))
+    for charge, (quota, prefix) in zip(charges, charged.quotas):
+        charge.quota, charge.key, charge.cost, charge.name = quota, key, cost, charged.name
+        charge.bucket = f"{prefix}{tag}}}"
+    return charges
+
+
 def _has_charged(scope: Scope, name: str) -> bool:
     """Whether an outer limit with this name has charged a request."""
-    decisions = getattr(scope.get(SCOPE_KEY), "decisions", ())
-    return any(charge.name == name for decision in decisions for charge in decision.charges)
+    taken = getattr(scope.get(SCOPE_KEY), "taken", ())
+    return any(charge.name == name for _, decision in taken for charge in decision.charges)
 
 
 class Plan:
@@ -49,8 +59,8 @@ class Plan:
         self._watched = list(rules)  # the rules that have charged nobody yet
         # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
-        # Whether two rules may charge one bucket
-        self.is_shared = len({rule.name for rule in evaluated}) < len(evaluated)
+        weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
+        self.may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
         # The names of the rules in shadow, which share no name with others
         self.shadows = {rule.name for rule in rules if rule.shadow}
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
@@ -92,14 +102,11 @@ class Plan:
     async def _called(self, scope: Scope, keys: list[str | None]) -> tuple[Take, ...]:
         """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
         connection = connection_of(scope)
-        takes: Callable[..., tuple[Take, ...]] = _kept_takes
         results: Results = {}
         rows: list[_Row] = []
         for number, rule in enumerate(self._keyed):
             if not rule.reads_scope:
-                keys[number] = key = await rule.key_of(connection)
-                if len(key or "") > LONGEST_KEY:
-                    takes = _new_takes  # clients may not fill the memory
+                keys[number] = await rule.key_of(connection)
         for row in self._rows:
             rule, number, charged, cost = row
             if keys[number] is not None and rule.has_functions:
@@ -117,7 +124,7 @@ class Plan:
             rows.append((rule, number, charged, cost))
         if self._watched:
             self._watch(keys, rows)
-        return takes(self, tuple(keys), tuple(rows))
+        return _kept_takes(self, tuple(keys), tuple(rows))
 
     def _watch(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> None:
         """Watch each rule until it has charged somebody once, or until a warning."""
@@ -136,7 +143,7 @@ class Plan:
 
 def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...]) -> tuple[Take, ...]:
     """The enforced take of these keys and rows, if there is one, and one for each rule in shadow."""
-    charges: list[Charge] = []
+    charges: tuple[Charge, ...] = ()
     checks: list[Charge] = []
     shadows: list[Take] = []
     strictest = 0
@@ -144,7 +151,7 @@ def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...])
         key = keys[number]
         if key is None:
             continue
-        own = [Charge(quota, key, cost, rule.name) for quota in charged.quotas]
+        own = _charges(charged, key, cost)
         if rule.shadow:
             seen = {charge.bucket for take in shadows for charge in take.charges}
             new = tuple([charge for charge in own if charge.bucket not in seen])
@@ -156,16 +163,21 @@ def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...])
                 checks.append(block_check(rule.name, key, rule.penalty))
     if not charges:
         return tuple(shadows)
-    if checks or plan.is_shared:
+    if len(rows) > 1 or checks:  # two rules may charge one bucket
         first: dict[str, Charge] = {}
         for charge in (*charges, *checks):
             first.setdefault(charge.bucket, charge)
-        charges = list(first.values())
-    try:
-        return Take(tuple(charges), on_error=STRICTNESS[strictest]), *shadows
-    except ConfigurationError as error:  # they are too many
-        plan.rules[0].failures.report(plan.rules[0].name, "quota", "requests are refused", error)
-        raise LimitUnavailable from error
+        charges = tuple(first.values())
+    if plan.may_be_too_much:
+        try:
+            require_few(sum([charge.quota.weight for charge in charges]))
+        except ConfigurationError as error:
+            plan.rules[0].failures.report(plan.rules[0].name, "quota", "requests are refused", error)
+            raise LimitUnavailable from error
+    take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
+    take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
+    take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
+    return take, *shadows
 
 
 # The same, kept for the next requests of a client: it is the larger part of a plan's work

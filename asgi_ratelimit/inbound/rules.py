@@ -12,10 +12,11 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
 from ..keys import KeyFunction, client_ip
-from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
+from ..keys.base import UNREADABLE, ScopeKey, as_text, bind, called
 from ..keys.path_patterns import compile_rule_path
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
@@ -31,14 +32,17 @@ _ANY_PATH = re.compile("")
 STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Charged:
-    """The quotas that a rule charges. It is compared as an object, since comparing quotas takes longer."""
+    """Quotas that are charged under one name, each with the start of its buckets' texts, up to the key."""
 
-    quotas: tuple[Quota, ...]
+    __slots__ = ("name", "quotas")
+
+    def __init__(self, name: str, quotas: Iterable[Quota]) -> None:
+        self.name = name
+        self.quotas = [(quota, bucket_prefix(name, quota.name, quota.kind) + "{") for quota in quotas]
 
 
-NOTHING = Charged(())
+NOTHING = Charged("", ())
 
 
 @shows_use('Rule("/login", "5/minute", methods=["POST"])')
@@ -187,7 +191,7 @@ class CompiledRule:
             checked_on_error(self.on_error)
         if not callable(self.quota):
             self.quota = self.retried(self.quota)
-        self.charged = Charged(self.constant_quotas)
+        self.charged = Charged(self.name, self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
         self.strictness = STRICTNESS.index(self.on_error)
@@ -224,8 +228,7 @@ class CompiledRule:
     async def key_of(self, connection: HTTPConnection) -> str | None:
         """The key of a connection; the client's address if the key function fails."""
         try:
-            returned: Any = await called(self.key, connection)
-            return None if returned is None else key_text(returned)
+            return as_text(await called(self.key, connection), "a key function's result")
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             return self.address(connection.scope, error)
 
@@ -249,7 +252,7 @@ class CompiledRule:
             if quota is None:
                 return NOTHING, 0.0
             quotas = quota if type(quota) is str else as_quotas(quota)
-            charged = _charged(quotas if self.retry_after is None else self.retried(as_quotas(quota)))
+            charged = _charged_under(self.name, quotas if self.retry_after is None else self.retried(as_quotas(quota)))
         if callable(cost):
             try:
                 cost = as_units(await user_functions.called_once(cost, connection, results))
@@ -321,9 +324,9 @@ def _rates(messages: QuotaLike) -> tuple[Quota, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _charged(quotas: str | tuple[Quota, ...]) -> Charged:
-    """What a rule charges under quotas that a function has returned."""
-    return Charged(as_quotas(quotas))
+def _charged_under(name: str, quotas: str | tuple[Quota, ...]) -> Charged:
+    """What a rule of this name charges under quotas that a function has returned."""
+    return Charged(name, as_quotas(quotas))
 
 
 def as_units(cost: float) -> float:
