@@ -182,11 +182,10 @@ class RateLimitMiddleware:
                 await outer.refund_all()
             return await error.answer(scope, send)
         if outer is not None and outer.server_send is not None:  # its answer reports these decisions too
-            limits, is_inner = outer, True
+            limits = outer
             limits.add(decisions, self._store)
         else:
-            taken = list(zip(repeat(self._store), decisions))
-            limits, is_inner = RequestLimits(self._enforcer, send, taken, decisions, is_exempt), False
+            limits = RequestLimits(self._enforcer, send, [*zip(repeat(self._store), decisions)], decisions, is_exempt)
             scope[SCOPE_KEY], send = limits, limits.send
         if held:
             limits.hold(held, self._store)
@@ -200,11 +199,11 @@ class RateLimitMiddleware:
             else:
                 await app(scope, receive, send)
         except RateLimited as error:
-            if is_inner or limits.has_started:
+            if limits is outer or limits.has_started:
                 raise
             await error(scope, receive, send)
         finally:
-            if not is_inner:
+            if limits is not outer:
                 scope.pop(SCOPE_KEY, None)
                 if limits.held:
                     limits.release()

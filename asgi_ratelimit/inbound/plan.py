@@ -6,13 +6,13 @@ functions return.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from starlette.types import Scope
 
-from ..buckets import SHORT, tag_of, unsafe_character
+from ..buckets import LONGEST_KEY, SHORT, tag_of, unsafe_character
 from ..decision import Charge, Take
 from ..errors import ConfigurationError
 from ..quotas import MAX_CHARGES, has_places, require_few
@@ -101,20 +101,20 @@ class Plan:
 
     async def _called(self, scope: Scope, keys: list[str | None]) -> tuple[Take, ...]:
         """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
-        connection = connection_of(scope)
+        connection, takes = connection_of(scope), _kept_takes
         results: Results = {}
         rows: list[_Row] = []
         for number, rule in enumerate(self._keyed):
             if not rule.reads_scope:
-                keys[number] = await rule.key_of(connection)
+                keys[number] = key = await rule.key_of(connection)
+                takes = takes if len(key or "") <= LONGEST_KEY else _new_takes  # clients may not fill the memory
         for row in self._rows:
             rule, number, charged, cost = row
             if keys[number] is not None and rule.has_functions:
                 try:
                     charged, cost = await rule.charges(connection, results)
                 except Exception as error:  # a function of the user's, which may raise whatever it likes
-                    instead = rule.without_quota(error)
-                    if instead is None:
+                    if (instead := rule.without_quota(error)) is None:
                         continue
                     applies = bool(instead.charged.quotas) or _has_charged(scope, instead.name)
                     if not applies or keys[self._numbers[id(instead.key)]] is None:
@@ -124,7 +124,7 @@ class Plan:
             rows.append((rule, number, charged, cost))
         if self._watched:
             self._watch(keys, rows)
-        return _kept_takes(self, tuple(keys), tuple(rows))
+        return takes(self, tuple(keys), tuple(rows))
 
     def _watch(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> None:
         """Watch each rule until it has charged somebody once, or until a warning."""
@@ -181,4 +181,4 @@ def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...])
 
 
 # The same, kept for the next requests of a client: it is the larger part of a plan's work
-_kept_takes = lru_cache(MAX_CACHED)(_new_takes)
+_kept_takes: Callable[..., tuple[Take, ...]] = lru_cache(MAX_CACHED)(_new_takes)

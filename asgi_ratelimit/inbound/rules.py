@@ -16,7 +16,7 @@ from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
 from ..keys import KeyFunction, client_ip
-from ..keys.base import UNREADABLE, ScopeKey, as_text, bind, called
+from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
 from ..keys.path_patterns import compile_rule_path
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
@@ -228,7 +228,8 @@ class CompiledRule:
     async def key_of(self, connection: HTTPConnection) -> str | None:
         """The key of a connection; the client's address if the key function fails."""
         try:
-            return as_text(await called(self.key, connection), "a key function's result")
+            returned: Any = await called(self.key, connection)
+            return None if returned is None else key_text(returned)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             return self.address(connection.scope, error)
 
