@@ -47,7 +47,7 @@ class RequestLimits:
     enforcer: Enforcer
     server_send: Send | None
     taken: list[Taken]  # all decisions on this request, in order, each with the store that made it
-    # Those that headers report, with the newest state of each bucket; the same list until one differs
+    # Those that headers report, with the newest state of each bucket
     reported: list[Decision]
     # Whether the client is on the list of clients that are never limited, not even by dependencies
     is_exempt: bool = False

@@ -21,7 +21,9 @@ from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule
 from .user_functions import Results, connection_of
 
-MAX_CACHED = 4096  # the number of clients whose takes are kept, of paths whose plans are kept, and of sets of rules
+MAX_CACHED = 4096  # the number of paths whose plans are kept, and of sets of rules
+
+MAX_KEPT = 2048  # the number of keys, or of keys together, whose takes a plan keeps
 
 # A rule, the number of its key, what it charges, and the cost of each charge
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
@@ -60,7 +62,9 @@ class Plan:
         # Whether functions of the program are called
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
         weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
-        self.may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
+        self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
+        # The takes for the next requests of a client: making them is the larger part of a plan's work
+        self._kept_takes: Callable[..., tuple[Take, ...]] = lru_cache(MAX_KEPT)(self._new_takes)
         # The names of the rules in shadow, which share no name with others
         self.shadows = {rule.name for rule in rules if rule.shadow}
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
@@ -82,7 +86,7 @@ class Plan:
     def evaluate(self, scope: Scope) -> tuple[Take, ...] | Awaitable[tuple[Take, ...]]:
         """The takes of the request with this scope, first the enforced one. May raise ``LimitUnavailable``.
 
-        Where no function of the program is called, they are there at once, else with an awaitable.
+        They are returned at once if no function of the program is called, otherwise as an awaitable.
         """
         keys: list[str | None] = []
         for rule in self._keyed:
@@ -95,21 +99,21 @@ class Plan:
             keys.append(key)
         if self._calls:
             return self._called(scope, keys)
-        if self._watched:
-            self._watch(keys, self._rows)
-        return _kept_takes(self, tuple(keys), self._rows)
+        takes = self._new_takes if self._watched else self._kept_takes
+        return takes(tuple(keys), self._rows)
 
     async def _called(self, scope: Scope, keys: list[str | None]) -> tuple[Take, ...]:
-        """The same after all functions were called; a rule whose quota fails is replaced, or left out."""
-        connection, takes = connection_of(scope), _kept_takes
+        """The takes after all functions were called; a rule whose quota fails is replaced, or left out."""
+        connection, takes = connection_of(scope), self._new_takes if self._watched else self._kept_takes
         results: Results = {}
         rows: list[_Row] = []
         for number, rule in enumerate(self._keyed):
             if not rule.reads_scope:
                 keys[number] = key = await rule.key_of(connection)
-                takes = takes if len(key or "") <= LONGEST_KEY else _new_takes  # clients may not fill the memory
+                takes = takes if len(key or "") <= LONGEST_KEY else self._new_takes  # clients may not fill the memory
         for row in self._rows:
             rule, number, charged, cost = row
+            cost = 0.0 if keys[number] is None else cost  # its function is not called
             if keys[number] is not None and rule.has_functions:
                 try:
                     charged, cost = await rule.charges(connection, results)
@@ -122,9 +126,7 @@ class Plan:
                     rule, charged, cost = instead, instead.charged, instead.base_cost
                 number = self._numbers[id(rule.key)]
             rows.append((rule, number, charged, cost))
-        if self._watched:
-            self._watch(keys, rows)
-        return takes(self, tuple(keys), tuple(rows))
+        return takes(tuple(keys), tuple(rows))
 
     def _watch(self, keys: Sequence[str | None], rows: Sequence[_Row]) -> None:
         """Watch each rule until it has charged somebody once, or until a warning."""
@@ -140,45 +142,41 @@ class Plan:
             for charge in take.charges
         ]
 
-
-def _new_takes(plan: Plan, keys: tuple[str | None, ...], rows: tuple[_Row, ...]) -> tuple[Take, ...]:
-    """The enforced take of these keys and rows, if there is one, and one for each rule in shadow."""
-    charges: tuple[Charge, ...] = ()
-    checks: list[Charge] = []
-    shadows: list[Take] = []
-    strictest = 0
-    for rule, number, charged, cost in rows:
-        key = keys[number]
-        if key is None:
-            continue
-        own = _charges(charged, key, cost)
-        if rule.shadow:
-            seen = {charge.bucket for take in shadows for charge in take.charges}
-            new = tuple([charge for charge in own if charge.bucket not in seen])
-            shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
-        elif own:
-            charges += own
-            strictest = max(strictest, rule.strictness)
-            if rule.penalty is not None:
-                checks.append(block_check(rule.name, key, rule.penalty))
-    if not charges:
-        return tuple(shadows)
-    if len(rows) > 1 or checks:  # two rules may charge one bucket
-        first: dict[str, Charge] = {}
+    def _new_takes(self, keys: tuple[str | None, ...], rows: tuple[_Row, ...]) -> tuple[Take, ...]:
+        """The enforced take of these keys and rows, if there is one, and one for each rule in shadow."""
+        if self._watched:
+            self._watch(keys, rows)
+        charges: tuple[Charge, ...] = ()
+        checks: list[Charge] = []
+        shadows: list[Take] = []
+        strictest = 0
+        for rule, number, charged, cost in rows:
+            key = keys[number]
+            if key is None:
+                continue
+            own = _charges(charged, key, cost)
+            if rule.shadow:
+                seen = {charge.bucket for take in shadows for charge in take.charges}
+                new = tuple([charge for charge in own if charge.bucket not in seen])
+                shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
+            elif own:
+                charges += own
+                strictest = max(strictest, rule.strictness)
+                if rule.penalty is not None:
+                    checks.append(block_check(rule.name, key, rule.penalty))
+        if not charges:
+            return tuple(shadows)
+        first: dict[str, Charge] = {}  # two rules may charge one bucket
         for charge in (*charges, *checks):
             first.setdefault(charge.bucket, charge)
         charges = tuple(first.values())
-    if plan.may_be_too_much:
-        try:
-            require_few(sum([charge.quota.weight for charge in charges]))
-        except ConfigurationError as error:
-            plan.rules[0].failures.report(plan.rules[0].name, "quota", "requests are refused", error)
-            raise LimitUnavailable from error
-    take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
-    take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
-    take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
-    return take, *shadows
-
-
-# The same, kept for the next requests of a client: it is the larger part of a plan's work
-_kept_takes: Callable[..., tuple[Take, ...]] = lru_cache(MAX_CACHED)(_new_takes)
+        if self._may_be_too_much:
+            try:
+                require_few(sum([charge.quota.weight for charge in charges]))
+            except ConfigurationError as error:
+                self.rules[0].failures.report(self.rules[0].name, "quota", "requests are refused", error)
+                raise LimitUnavailable from error
+        take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
+        take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
+        take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
+        return take, *shadows

@@ -24,7 +24,7 @@ from .refusals import BODIES, FILES, FINAL, STARTS, ends_answer
 from .rules import CompiledRule
 from .user_functions import SETTLE_USE
 
-Taken: TypeAlias = tuple[Store, Decision]  # A decision that allowed a take, and the store that made it
+Taken: TypeAlias = tuple[Store, Decision]  # A decision, behind the store that made it
 
 
 # Charges of requests that end early

@@ -139,3 +139,11 @@ async def test_no_long_key_stays_in_memory() -> None:
     assert peers[1].headers["ratelimit"] == '"per-minute";r=8;t=6'
     gc.collect()
     assert not [each for each in gc.get_objects() if type(each) is Charge and len(each.key) > 8000]
+
+
+async def test_a_cost_function_need_not_have_a_hash() -> None:
+    """A plan keeps takes by keys and costs. Without a key, no cost is asked for."""
+    cost: Any = type("Cost", (list,), {"__call__": lambda self, request: 2})()
+    app = limited(ok, "5/hour", cost=cost, key=header("x-key"))
+    peers = [await ask(app, http(headers=[(b"x-key", b"k")] * number)) for number in (1, 0, 1, 1)]
+    assert [peer.status for peer in peers] == [200, 200, 200, 429]
