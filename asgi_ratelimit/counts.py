@@ -160,7 +160,7 @@ class Recording:
 class Span:
     """Everything that one process has counted in a minute or an hour since the epoch; what is written lasts ``lasts``.
 
-    ``seconds`` are the counts of requests, each of which counts once, however many rules it has; in an hour, they are
+    ``seconds`` are the counts of requests, however many rules they have; in an hour, they are
     those of its minutes. Only a minute has recordings, and ``keys``: refusals and requests of rules by bucket.
     """
 
@@ -319,7 +319,7 @@ _MADE_IN_EACH_CALL = (
 
 
 class Counts(BesideStore):
-    """What this process has counted on one store, of each rule and of all requests, each of which counts once."""
+    """What this process has counted on one store, of each rule and of all requests, once in each middleware."""
 
     def __init__(self, store: Store) -> None:
         self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())

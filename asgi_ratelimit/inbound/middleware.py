@@ -32,9 +32,9 @@ from .plan import SCOPE_KEY
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
 from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of_workers
 from .rule_table import USUAL, Options, RuleTable
-from .rules import Rule, checked_rules, message_quotas, owned_quotas, repeatable
+from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
-from .user_functions import CostFunction, QuotaFunction, takes
+from .user_functions import CostFunction, QuotaFunction, repeatable, takes
 from .websockets import Throttled
 
 _RIGHT = 'RateLimitMiddleware(app, "5/minute"), app.add_middleware(RateLimitMiddleware, quota="5/minute")'

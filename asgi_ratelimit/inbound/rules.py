@@ -108,7 +108,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         for name in ("quota", "messages"):
-            object.__setattr__(self, name, repeatable(getattr(self, name)))
+            object.__setattr__(self, name, user_functions.repeatable(getattr(self, name)))
         if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after):
             raise ConfigurationError(f'{self!r} exempts, and charges nothing: Rule({self.path!r}, "10/s", cost=3)')
         _TRIAL.compiled_rule(self, "trial", "", None)
@@ -117,11 +117,6 @@ class Rule:
         explicit = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
         options = [f"{each.name}={getattr(self, each.name)!r}" for each in explicit]
         return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
-
-
-def repeatable(quota: Any) -> Any:
-    """A quota argument; an iterator, which can be read only once, as a tuple."""
-    return tuple(quota) if isinstance(quota, Iterator) else quota
 
 
 _METHOD = re.compile("[A-Za-z]+(-[A-Za-z]+)*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -105,12 +105,9 @@ class Settling:
             if self._status is not None and not self._is_settled:
                 await self._settle()
 
-    def _settling_send(self, message: Message) -> Awaitable[None]:
-        is_due = not self._is_settled and self._note(message)
-        return self._settle_and_send(message) if is_due else self._send(message)
-
-    async def _settle_and_send(self, message: Message) -> None:
-        await self._settle()
+    async def _settling_send(self, message: Message) -> None:
+        if not self._is_settled and self._note(message):
+            await self._settle()
         await self._send(message)
 
     def _note(self, message: Message) -> bool:
