@@ -337,7 +337,7 @@ class Counts(BesideStore):
         self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
         # From this time on, a request has to see to it that the counts are written.
         self._due_us = 0.0 if self.in_process else math.inf
-        # When that came which is still to be collected.
+        # The second of what is still to be collected.
         self._second = 0
         # The current hour and minute, and before them those that are over, and whose last write has not succeeded yet.
         self._spans = [Span(0, HOUR_LASTS), Span(0, LASTS)]

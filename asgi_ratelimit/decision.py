@@ -402,7 +402,7 @@ def lease_settlement(charge: Charge, lease: float, actual: float) -> Settlement:
 
 
 def undoing(decision: Decision) -> list[Settlement]:
-    """How to give all of a decision back that nobody else has, nor settles later.
+    """How to give back all of a decision that nobody else has, or settles later.
 
     It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
     """

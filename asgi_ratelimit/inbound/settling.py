@@ -136,7 +136,7 @@ class Settling:
             await see_through([self.store], self._settle_decisions)
 
     async def _settle_decisions(self) -> None:
-        """Settle each charge by the rule of its name, whose function is called once."""
+        """Settle each charge by the ``settle`` of the rule with its name, which is called once."""
         settling, actual = self.plan.settling, dict[str | None, float | None]()
         for charge in [charge for decision in self.decisions for charge in decision.take.charges]:
             if charge.name in settling and charge.name not in actual:
