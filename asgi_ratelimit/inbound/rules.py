@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from decimal import Decimal
 from functools import lru_cache
 from inspect import iscoroutinefunction, isfunction
+from numbers import Real
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -330,7 +332,7 @@ def as_units(cost: float) -> float:
 
     0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
     """
-    if isinstance(cost, bool):
+    if isinstance(cost, bool) or not isinstance(cost, (Real, Decimal)):
         raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
     return 0.0 if cost == 0 else checked_cost(min(cost, MAX_UNITS))
 

@@ -255,13 +255,13 @@ async def test_a_key_that_fails_is_the_address() -> None:
     assert re.findall('"([a-z -]+)";r=', peer.headers["ratelimit"]) == ["per-minute", "tenant per-minute"]
 
 
-async def test_a_cost_that_fails_is_the_base_cost() -> None:
+async def test_a_cost_that_fails_is_the_base_cost(caplog: pytest.LogCaptureFixture) -> None:
     """The middleware's own, if that is a number, or 1."""
-    rule = Rule("/", "5/minute", name="tier", cost=breaks)
-    for cost, left in ((2, 3), (lambda request: 2, 4)):
-        assert (
-            f'"tier per-minute";r={left};' in (await ask(rules(rule, own="10/minute", cost=cost))).headers["ratelimit"]
-        )
+    texts: Any = lambda request: "3"  # noqa: E731
+    for cost, left, function in ((2, 3, breaks), (lambda request: 2, 4, texts)):
+        answer = await ask(rules(Rule("/", "5/minute", name="tier", cost=function), own="10/minute", cost=cost))
+        assert f'"tier per-minute";r={left};' in answer.headers["ratelimit"]
+    assert "a cost is a number from 0 up, not '3': cost=lambda request: 5" in caplog.text
 
 
 async def test_more_than_one_take_may_charge_is_refused(caplog: pytest.LogCaptureFixture) -> None:

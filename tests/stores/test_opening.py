@@ -49,6 +49,7 @@ def test_a_wrong_url_is_refused_without_its_password(url: str, make: Any) -> Non
     assert SECRET not in "".join(traceback.format_exception(raised.value))
     assert SECRET not in repr(raised.value.__cause__) + repr(raised.value.__context__)
     assert shown(url) in str(raised.value)
+    assert shown("redis//localhost") == repr("redis//localhost")  # it has no place for a password
 
 
 @pytest.mark.parametrize(
