@@ -405,13 +405,11 @@ class Model:
     def _limit_changed(self, host: Host, bucket: ReportedBucket, before: float, now_us: float) -> None:
         if bucket.limit == before:
             return
-        if before < math.inf:
-            self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
-            return
+        was = f" (it was {before:g})" if before < math.inf else ""
         more_us = bucket.more_at(now_us) - now_us
         more = f", more in {more_us / SECOND_US:.3g} s" if more_us > 0.0 else ""
-        text = f"limit {bucket.limit:g}, {max(bucket.available, 0.0):g} left{more}"
-        self._on_change(host.name, bucket, "learned", text)
+        text = f"limit {bucket.limit:g}{was}, {max(bucket.available, 0.0):g} left{more}"
+        self._on_change(host.name, bucket, "limit changed" if was else "learned", text)
 
     def _refuse(
         self, call: Call, report: ServerLimits, reported: tuple[ReportedBucket, ...], now_us: float
@@ -425,12 +423,13 @@ class Model:
         wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
         if wait_us is None and host.hidden and not exhausted and not any(each.in_a_row > 1 for each in host.hidden):
             return ()
+        hint = "" if host.buckets or host.hidden or host.has_routes else "; it reports no limit: profile=aimd(0.5, 100)"
         for bucket in paused:
             before_us = bucket.paused_us(now_us)
             bucket.refuse(now_us, wait_us)
             paused_us = bucket.paused_us(now_us)
             if paused_us > 1.1 * before_us:  # else another request of the same moment has told of it
-                self._on_change(host.name, bucket, "paused", f"refused, paused for {paused_us / SECOND_US:.3g} s")
+                self._on_change(host.name, bucket, "paused", f"refused, paused for {paused_us / SECOND_US:.3g} s{hint}")
         return paused
 
     def _judge(self, call: Call, status: int, report: ServerLimits, now_us: float) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from asgi_ratelimit import PaceTimeout
-from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
+from tests.support.adaptive_clients import BUCKETS, CHANNEL, Caller, bucket_headers
 from tests.support.redis_on_clock import RedisOnClock
 
 OTHER = "/channels/2/messages"
@@ -128,11 +128,11 @@ def test_a_wait_beyond_max_delay_is_refused_at_once() -> None:
 
 
 def test_a_refusal_of_everything_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Others are at the level INFO."""
-    headers = {"retry-after": "1", "x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
-    Caller(lambda path, number: (429, headers), retries=0).get(CHANNEL)
-    (record,) = caplog.records
-    assert (record.levelname, record.getMessage()) == ("WARNING", "api.example: everything: refused, paused for 1 s")
+    """Others are at the level INFO. It says what to do about a server that reports no limit at all."""
+    of_all = {"x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
+    for profile, own in ((BUCKETS, of_all), ("auto", {})):
+        Caller(lambda path, number, own=own: (429, {"retry-after": "1", **own}), retries=0, profile=profile).get("/x")
+    assert [caplog.text.count(each) for each in ("WARNING", "everything: refused, paused for 1 s", "aimd")] == [2, 2, 1]
 
 
 def test_the_state_shows_the_buckets_and_who_waits() -> None:

@@ -38,7 +38,7 @@ def test_a_limit_that_changes() -> None:
     """With what it was before."""
     changes = changes_of(lambda path, number: (200, bucket_headers(4, 1, limit=5 * number)), CHANNEL, CHANNEL)
     assert [(change.kind, change.limit) for change in changes] == [("learned", 5.0), ("limit changed", 10.0)]
-    assert changes[1].text == "limit 10, it was 5"
+    assert changes[1].text == "limit 10 (it was 5), 3 left, more in 1 s"
 
 
 def test_a_route_that_uses_another_bucket() -> None:
