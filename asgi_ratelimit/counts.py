@@ -160,8 +160,8 @@ class Recording:
 class Span:
     """Everything that one process has counted in a minute or an hour since the epoch; what is written lasts ``lasts``.
 
-    ``seconds`` are the counts of requests, however many rules they have; in an hour, they are
-    those of its minutes. Only a minute has recordings, and ``keys``: refusals and requests of rules by bucket.
+    ``seconds`` are the counts of requests, however many rules they have; in an hour, they are those of its minutes.
+    Only a minute has recordings, and ``keys``: refusals and requests of rules by bucket.
     """
 
     number: int
@@ -362,7 +362,7 @@ class Counts(BesideStore):
                 self.write_here()
             degraded = decision.degraded
             result = ADMITTED if decision.allowed else SHADOWED if decision.shadow else REFUSED
-            charges = (result and decision.refusing) or decision.take.charges
+            charges = decision.take.charges if decision.allowed else decision.refusing or decision.take.charges
             names: list[str] = []
             for charge in charges:
                 name = charge.name or ""

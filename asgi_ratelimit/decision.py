@@ -385,6 +385,7 @@ def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[S
 
 
 def _settlements(decision: Decision, actual: Sequence[float | None], identity: int) -> list[Settlement]:
+    """The settlements under this id; 0 is for what is undone, places of ``InFlight`` included."""
     settlements: list[Settlement] = []
     if decision.allowed and 0 < decision.id < SETTLED:
         take, degraded = decision.take, decision.degraded
