@@ -9,7 +9,6 @@ from itertools import count, islice
 from random import getrandbits
 from typing import TypeVar
 
-from ..algorithms.in_flight import InFlightState
 from ..algorithms.packing import is_ahead, pack, read_own, stamp_of
 from ..algorithms.take import State, available, decide, most_at_once, reset_us, settle
 from ..clock import Clock, SystemClock, ns_of
@@ -202,9 +201,7 @@ class MemoryStore:
         if settlement.undone is not None:
             self._taken.pop(operation_text(settlement.undone), None)
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual)
-        if type(after) is InFlightState and not after.leases:  # it is as good as never used
-            self._values.pop(charge.bucket, None)
-        elif after is not state:
+        if after is not state:
             self._write(charge, after, now)
         return Settled(True, now, after)
 

@@ -23,7 +23,7 @@ from asgi_ratelimit.stores import MemoryStore, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import FACTOR
 
-HISTORIES = 10_000 if FACTOR == 1.0 else round(400 * FACTOR)
+HISTORIES = 10_000 if FACTOR == 1.0 else round(2000 * FACTOR)
 YEAR = 31_536_000
 """How long both remember operations: Redis does so by its own clock, which nobody steps."""
 START = 1_800_000_000.123457
