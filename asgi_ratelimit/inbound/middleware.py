@@ -195,7 +195,7 @@ class RateLimitMiddleware:
             if decisions and not decisions[0].allowed:
                 if len(limits.taken) > 1:
                     await limits.refund_all()
-                await limits.answer(decisions[-1], (scope, receive, send), self._enforcer)
+                await limits.answer(decisions[0], (scope, receive, send), self._enforcer)
             else:
                 await app(scope, receive, send)
         except RateLimited as error:

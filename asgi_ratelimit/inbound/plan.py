@@ -63,8 +63,9 @@ class Plan:
         self._calls = any(rule.has_functions or not rule.reads_scope for rule in evaluated)
         weight = sum([quota.weight for rule in rules for quota, _ in rule.charged.quotas]) + BLOCK.weight * len(rules)
         self._may_be_too_much = weight > MAX_CHARGES or any(callable(rule.quota) for rule in rules)
-        # The takes for the next requests of a client: making them is the larger part of a plan's work
-        self._kept_takes: Callable[..., tuple[Take, ...]] = lru_cache(MAX_KEPT)(self._new_takes)
+        # The takes of keys and rows. Making them is the larger part of a plan's work: once no rule is watched, it keeps
+        # them for the next requests of a client
+        self._takes: Callable[..., tuple[Take, ...]] = self._new_takes
         # The names of the rules in shadow, which share no name with others
         self.shadows = {rule.name for rule in rules if rule.shadow}
         settling = [rule for rule in reversed(rules) if rule.settle is not None]
@@ -99,12 +100,11 @@ class Plan:
             keys.append(key)
         if self._calls:
             return self._called(scope, keys)
-        takes = self._new_takes if self._watched else self._kept_takes
-        return takes(tuple(keys), self._rows)
+        return self._takes(tuple(keys), self._rows)
 
     async def _called(self, scope: Scope, keys: list[str | None]) -> tuple[Take, ...]:
         """The takes after all functions were called; a rule whose quota fails is replaced, or left out."""
-        connection, takes = connection_of(scope), self._new_takes if self._watched else self._kept_takes
+        connection, takes = connection_of(scope), self._takes
         results: Results = {}
         rows: list[_Row] = []
         for number, rule in enumerate(self._keyed):
@@ -134,6 +134,8 @@ class Plan:
             if not rule.key_watch.is_over:
                 rule.key_watch.see(None if charged is NOTHING else keys[number], rule.name, rule.key)
         self._watched = [rule for rule in self._watched if not rule.key_watch.is_over]
+        if not self._watched:
+            self._takes = lru_cache(MAX_KEPT)(self._new_takes)
 
     def max_delays(self, take: Take) -> list[float]:
         """The seconds that a request may wait for each charge of its enforced take; nobody waits for a block to end."""

@@ -21,7 +21,7 @@ from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..hooks import Failure, Hooks
 from ..keys import KeyFunction
-from ..keys.base import ScopeKey, lacks_its_call
+from ..keys.base import ScopeKey, called, lacks_its_call
 from ..logs import FailureLog, warn_once
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
@@ -155,8 +155,7 @@ def repeatable(value: Any) -> Any:
 async def called_once(function: Any, connection: HTTPConnection, results: Results) -> Any:
     """The result of a function of the connection, which is called once for each request."""
     if id(function) not in results:
-        result = function(connection)
-        results[id(function)] = repeatable(await result if hasattr(result, "__await__") else result)
+        results[id(function)] = repeatable(await called(function, connection))
     return results[id(function)]
 
 

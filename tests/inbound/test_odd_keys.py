@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi import Depends, FastAPI, Request
 
-from asgi_ratelimit import Charge, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import Charge, MemoryStore, RateLimit, Rule
 from asgi_ratelimit.keys import combine, cookie, first_of, header, state, user
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock
@@ -130,15 +130,15 @@ async def test_a_client_that_makes_no_sense_fails_like_any_key(client: Any, capl
     assert "the key function of 'default' failed" in caplog.text
 
 
-async def test_no_long_key_stays_in_memory() -> None:
-    """A client that sends long keys cannot fill the memory with them."""
-    app = RateLimitMiddleware(
-        ok, "10/minute", store=MemoryStore(clock=SteppedClock()), key=lambda each: each.headers["x-key"]
-    )
-    peers = [await ask(app, http(headers=[(b"x-key", b"k" * 8192)])) for _ in range(2)]
-    assert peers[1].headers["ratelimit"] == '"per-minute";r=8;t=6'
+async def test_no_long_key_stays_in_memory_and_no_app_that_is_dropped() -> None:
+    """A client cannot fill the memory with long keys. What is kept of short ones goes with the app."""
+    app = limited(ok, "10/minute", key=lambda request: request.headers["x-key"])
+    peers = [await ask(app, http(headers=[(b"x-key", b"kept" * times)])) for times in (1, 1, 2048, 2048)]
+    assert [peer.headers["ratelimit"] for peer in peers[1::2]] == ['"per-minute";r=8;t=6'] * 2
+    assert {len(each.key) for each in gc.get_objects() if type(each) is Charge and "kept" in each.key} == {4}
+    del app
     gc.collect()
-    assert not [each for each in gc.get_objects() if type(each) is Charge and len(each.key) > 8000]
+    assert not [each for each in gc.get_objects() if type(each) is Charge and "kept" in each.key]
 
 
 async def test_a_cost_function_need_not_have_a_hash() -> None:

@@ -62,7 +62,7 @@ def shown(url: object) -> str:
     found = URL_OF_REDIS.fullmatch(url)
     if found is None:
         beginning = re.match(r"\s*[a-z][a-z0-9+.-]*://", url, re.IGNORECASE)
-        return repr(url if not re.search("[:@]", url) else f"{beginning[0] if beginning else ''}***")
+        return repr(url if "//" in url and not re.search("[:@]", url) else f"{beginning[0] if beginning else ''}***")
     scheme, _, hidden = url.partition("://")
     kept = hidden.removeprefix(found["credentials"] or "").removesuffix(found["options"])
     credentials, options = "***@" if found["credentials"] else "", "?***" if found["options"] else ""
