@@ -48,14 +48,6 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16, key=b"asgi_ratelimit").hexdigest()
 
 
-def short_key(key: str) -> str:
-    """``key`` itself, or, above 128 bytes, a stand-in of 33 bytes that no short key equals."""
-    if len(key) <= SHORT:
-        return key
-    data = as_bytes(key)
-    return key if len(data) <= LONGEST_KEY and key[0] != "\0" else "\0" + digest(data)
-
-
 @lru_cache(maxsize=1024)
 def bucket_prefix(name: str, quota: str, kind: str = "") -> str:
     """The prefix that the buckets of one limiter and quota share: ``name:quota:kind``, the first two escaped.

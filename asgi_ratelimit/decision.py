@@ -1,4 +1,4 @@
-"""The questions to a store and its answers, as values: charges, takes, decisions and settlements.
+"""The question to a store and its answer, as values: charges, takes and decisions.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -13,18 +13,14 @@ from decimal import Decimal
 from numbers import Real
 from typing import Literal, TypeAlias
 
-from .algorithms import NEVER, Booked
-from .algorithms.packing import pack, read
-from .algorithms.take import State, available, place_of, reset_us, wait
+from .algorithms import NEVER
+from .algorithms.take import State, available, reset_us, wait
 from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError, checked_flag
-from .quotas import LEAST, MAX_UNITS, SECOND_US, InFlight, Quota, require_few
+from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
 
 LONGEST_OPERATION = 1024
 """Bytes of the longest operation."""
-
-SETTLED = 1 << 60
-"""The ids of decisions that cannot be settled begin here, above all others."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
@@ -309,26 +305,11 @@ def is_outage(decision: Decision) -> bool:
     return decision.degraded and not decision.allowed and not decision.refusing
 
 
-def granting(take: Take, units: float) -> Take:
-    """The take of so many units of each charge, which ``best_effort`` has found."""
-    return with_charges(take, tuple([replace(charge, cost=units) for charge in take.charges]))
-
-
 def with_charges(take: Take, charges: tuple[Charge, ...]) -> Take:
     """The take of other charges, which are not checked again."""
     changed = copy(take)
     changed.charges = charges
     return changed
-
-
-def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
-    """An earlier decision as the answer to another take under the same operation, at the time ``now_us``."""
-    asked = granting(take, decision.take.charges[0].cost) if take.best_effort else take
-    stored = [  # the quotas of that take may have had other numbers
-        read(charge.quota, pack(earlier.quota, state), decision.now_us)
-        for charge, earlier, state in zip(asked.charges, decision.take.charges, decision.stored)
-    ]
-    return replace(decision, take=asked, stored=stored, repeated=True, asked_us=now_us)
 
 
 def without(decision: Decision, leaves: type[Charge]) -> Decision:
@@ -338,73 +319,3 @@ def without(decision: Decision, leaves: type[Charge]) -> Decision:
         return decision
     take = with_charges(decision.take, tuple([charge for charge, _ in kept]))
     return replace(decision, take=take, stored=[state for _, state in kept])
-
-
-@dataclass(slots=True)
-class Settlement:
-    """The ``actual`` cost of a charge that was booked, settled once for each ``id`` and bucket.
-
-    ``degraded`` is that of its decision. ``undone`` is the take if all of it is given back, and it names an operation:
-    that is then forgotten. It is remembered until ``until_us``, at least, and does nothing from then on (0: there is
-    no such time); with an ``id`` of 0 it is not remembered. ``token`` is the caller's own: the same settlement with the
-    same token may be sent again.
-    """
-
-    charge: Charge
-    booked: Booked
-    actual: float
-    id: int
-    degraded: bool = False
-    undone: Take | None = None
-    until_us: float = 0.0
-    token: int = 0
-
-
-@dataclass(slots=True)
-class Settled:
-    """The answer to a settlement: whether it is the first one, at the time ``now_us``, and the state that now holds."""
-
-    is_first: bool
-    now_us: float
-    state: State
-
-
-def booked_of(decision: Decision, charge: Charge, state: State) -> Booked:
-    """The record of a charge of a decision that was allowed, with which it can be settled."""
-    return Booked(state.at, decision.now_us + decision.wait_us, place_of(charge.quota, state), charge.cost)
-
-
-def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
-    """How to settle a decision at the ``actual`` cost of each charge; ``None`` leaves a charge for a later call.
-
-    A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
-    Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
-    A place of ``InFlight`` is given back at its end only, whatever the cost.
-    """
-    return _settlements(decision, actual, decision.id)
-
-
-def _settlements(decision: Decision, actual: Sequence[float | None], identity: int) -> list[Settlement]:
-    """The settlements under this id; 0 is for what is undone, places of ``InFlight`` included."""
-    settlements: list[Settlement] = []
-    if decision.allowed and 0 < decision.id < SETTLED:
-        take, degraded = decision.take, decision.degraded
-        undone = take if take.operation is not None and set(actual) == {0} else None
-        for charge, state, units in zip(take.charges, decision.stored, actual):
-            if units is not None and charge.cost and not (identity and type(charge.quota) is InFlight):
-                booked = booked_of(decision, charge, state)
-                settlements.append(Settlement(charge, booked, units, identity, degraded, undone))
-    return settlements
-
-
-def lease_settlement(charge: Charge, lease: float, actual: float) -> Settlement:
-    """How to end or renew a lease of ``InFlight``; it may be sent any number of times, and is not remembered."""
-    return Settlement(charge, Booked(0.0, lease, lease, 1.0), actual, 0)
-
-
-def undoing(decision: Decision) -> list[Settlement]:
-    """How to give back all of a decision that nobody else has, or settles later.
-
-    It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
-    """
-    return _settlements(decision, [0.0] * len(decision.stored), 0)

@@ -24,10 +24,10 @@ from .algorithms.take import State, place_of
 from .background import Repeating, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us
-from .decision import Decision, Settlement, Take, is_outage, lease_settlement, undoing
+from .decision import Decision, Take, is_outage
 from .errors import StoreError
 from .quotas import LEASE_US, SECOND_US, InFlight
-from .stores import ByStore, Store, settle_all
+from .stores import ByStore, Settlement, Store, lease_settlement, settle_all, undoing
 from .waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, WakeUp
 from .waiting.waiter import SlotWaiter, too_late
 

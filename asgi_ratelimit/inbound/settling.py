@@ -13,10 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..algorithms.take import State
-from ..decision import Decision, Take, checked_actual, undoing
+from ..decision import Decision, Take, checked_actual
 from ..errors import StoreError
 from ..leases import end_leases
-from ..stores import Store, settle, settle_all
+from ..stores import Store, settle, settle_all, undoing
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import SlotWaiter
 from .plan import Plan

@@ -16,7 +16,7 @@ from uuid import UUID
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import as_key, short_key
+from ..buckets import LONGEST_KEY, SHORT, as_bytes, as_key, digest
 from ..errors import ConfigurationError
 
 Key: TypeAlias = str | bytes | int | UUID | None
@@ -74,6 +74,14 @@ def key_text(key: str | bytes | int | UUID, source: str = "a key function's resu
         return str(key)
     kind = type(key).__qualname__  # not the value, which may be what an app knows of a user
     raise TypeError(f"{source} is of type {kind}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
+
+
+def short_key(key: str) -> str:
+    """``key`` itself, or, above 128 bytes, a stand-in of 33 bytes that no short key equals."""
+    if len(key) <= SHORT:
+        return key
+    data = as_bytes(key)
+    return key if len(data) <= LONGEST_KEY and key[0] != "\0" else "\0" + digest(data)
 
 
 def as_text(value: Any, source: str) -> str | None:

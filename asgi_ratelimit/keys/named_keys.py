@@ -9,10 +9,10 @@ from typing import Any
 from starlette.convertors import Convertor
 from starlette.types import Scope
 
-from ..buckets import as_bytes, short_key
+from ..buckets import as_bytes
 from ..errors import ConfigurationError, shows_use
 from ..logs import warn_once
-from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, as_text, checked_name, header_name
+from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, as_text, checked_name, header_name, short_key
 from .path_patterns import compile_rule_path, readings, route_path
 
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)

@@ -6,7 +6,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -15,7 +14,7 @@ from ..background import background_loop, run_in_place, see_all_through
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import counts_of
-from ..decision import SETTLED, Charge, Decision, Take, max_wait_of
+from ..decision import Charge, Decision, Take, max_wait_of
 from ..errors import ConfigurationError, StoreError, checked_name, shows_use
 from ..hooks import Event, Hook, Hooks
 from ..leases import PlaceWaiter
@@ -23,7 +22,7 @@ from ..overrides import OFF, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import SECOND_US, Quota, has_places
 from ..stores import Decisions, Store, as_store, reset, settle, settle_all
-from ..stores.base import register
+from ..stores.base import SETTLED, register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
 from .live_quotas import Cost, Key, LiveQuotas, charged_units, checked_decision, need_one_key, settled_units
@@ -85,7 +84,7 @@ class Limiter:
         name: str = DEFAULT_NAME,
         hooks: Iterable[Hook] = (),
     ) -> None:
-        quotas = as_quotas(quota)
+        quotas = self._read(quota)
         self.name = checked_name(name)
         self.store = as_store(store)
         self.hooks = Hooks(hooks)
@@ -95,7 +94,7 @@ class Limiter:
         self._begin(quotas)
 
     _read: ReadQuotas = staticmethod(as_quotas)
-    """Makes quotas from an override."""
+    """Makes quotas of its argument, and of an override."""
 
     def _own_name(self, quotas: Iterable[Quota]) -> None:
         register(self.store, self, [(self.name, quota) for quota in quotas])
@@ -382,27 +381,6 @@ def _rates(charges: Sequence[Charge]) -> tuple[Charge, ...]:
         hold = 'async with limiter.hold("key"): ...'
         raise ConfigurationError(f'"{text}" needs a block, at whose end the place is free again: {hold}')
     return tuple(charges)
-
-
-class UnownedLimiter(Limiter):
-    """A limiter whose name belongs to another limit or to none: others may have other quotas under it.
-
-    ``read`` makes quotas from an override.
-    """
-
-    def __init__(self, quota: QuotaLike, *, read: ReadQuotas = as_quotas, **options: Any) -> None:
-        self._read = read
-        super().__init__(quota, **options)
-
-    def _own_name(self, quotas: Iterable[Quota]) -> None:
-        """Register nothing."""
-
-    def renamed(self, name: str) -> UnownedLimiter:
-        """The same limiter under another name."""
-        other = copy(self)
-        other.name = checked_name(name)
-        other._begin(self.live.own)
-        return other
 
 
 # Without async

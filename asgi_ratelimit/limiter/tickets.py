@@ -15,8 +15,10 @@ from typing import Any
 
 from ..algorithms import Booked
 from ..buckets import DEFAULT_NAME, as_bytes, digest
-from ..decision import SETTLED, Charge, Decision, Settled, Settlement, Take, booked_of, checked_operation
+from ..decision import Charge, Decision, Take, checked_operation
 from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from ..stores import Settled, Settlement
+from ..stores.base import SETTLED, booked_of
 from ..waiting.waiter import PaceTimeout
 from .live_quotas import LiveQuotas
 

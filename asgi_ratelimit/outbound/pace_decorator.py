@@ -9,14 +9,15 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..background import ByLoop
 from ..decision import Take, max_wait_of
-from ..errors import ConfigurationError, QuotaError, shows_use
+from ..errors import ConfigurationError, QuotaError, checked_name, shows_use
 from ..hooks import Hook
-from ..limiter.limiter import Limiter, UnownedLimiter
+from ..limiter.limiter import Limiter
 from ..limiter.live_quotas import Cost, Key
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket, has_places
@@ -75,8 +76,7 @@ def pace(
     """
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
-    read = reads_with_margin(margin)
-    shared = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
+    shared = OutboundLimiter(quota, margin, store=store, name="pace" if name is None else name, hooks=hooks)
     waiter = SlotWaiter(shared.store, margin=margin, renewed=shared.live.renewed)
     key, max_wait = "" if key is None else key, max_wait_of(max_delay)
     checked_priority(priority)
@@ -105,7 +105,7 @@ def pace(
 
         paced = functools.wraps(call)(paced_async if is_async else paced_in_thread)
         if name is not None:
-            register_name(limiter, paced)
+            limiter.own_name(paced)
         return cast("Callable[P, R]", paced)
 
     return decorate
@@ -191,14 +191,6 @@ def checked_priority(priority: Any) -> Any:
     raise ConfigurationError(f"priority must be a finite number, not {priority!r}: priority=1 goes before priority=0")
 
 
-def register_name(limiter: Limiter, owner: object) -> None:
-    """Register that an owner uses the limiter's name; ``ConfigurationError`` if another one has other quotas under it.
-
-    A text without a burst has a burst of 1 here; elsewhere, its burst is its limit.
-    """
-    register(limiter.store, owner, [(limiter.name, quota) for quota in limiter.quotas])
-
-
 def _name_of(function: Callable[..., Any]) -> str:
     named = inspect.unwrap(function)
     if isinstance(named, functools.partial):
@@ -256,7 +248,32 @@ def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: s
     return names
 
 
-# Quotas with a margin
+# The limiter of calls
+
+
+class OutboundLimiter(Limiter):
+    """A limiter of calls, by quotas with this ``margin``, whose name belongs to others or to nobody at first.
+
+    A text without a burst has a burst of 1 here; elsewhere, its burst is its limit. Raises as ``reads_with_margin``.
+    """
+
+    def __init__(self, quota: QuotaLike, margin: float, **options: Any) -> None:
+        self._read = reads_with_margin(margin)
+        super().__init__(quota, **options)
+
+    def _own_name(self, quotas: Iterable[Quota]) -> None:
+        """Register nothing: others may have other quotas under this name."""
+
+    def own_name(self, owner: object) -> None:
+        """Register that an owner uses its name; ``ConfigurationError`` if another one has other quotas under it."""
+        register(self.store, owner, [(self.name, quota) for quota in self.quotas])
+
+    def renamed(self, name: str) -> OutboundLimiter:
+        """The same limiter under another name."""
+        other = copy(self)
+        other.name = checked_name(name)
+        other._begin(self.live.own)
+        return other
 
 
 def reads_with_margin(margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]:

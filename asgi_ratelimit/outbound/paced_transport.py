@@ -7,12 +7,11 @@ from typing import Any
 
 from ..errors import shows_use
 from ..hooks import Hook
-from ..limiter.limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..waiting.drivers import Flow
 from .exchange import Send
-from .pace_decorator import reads_with_margin, register_name
+from .pace_decorator import OutboundLimiter
 from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
 from .sender import Sender
 from .wrapping_transport import WrappingTransport, require_count
@@ -66,13 +65,10 @@ class PacedTransport(WrappingTransport):
         hooks: Iterable[Hook] = (),
     ) -> None:
         self._wrap(transport, 'PacedTransport({}, "20/s")')
-        read = reads_with_margin(margin)
-        quotas = read(quota)
-        self._limiter = limiter = UnownedLimiter(
-            quotas, store=store, name=NAME if name is None else name, hooks=hooks, read=read
-        )
+        limiter = OutboundLimiter(quota, margin, store=store, name=NAME if name is None else name, hooks=hooks)
+        self._limiter = limiter
         if name is not None:
-            register_name(limiter, self)
+            limiter.own_name(self)
         self._store, self._hooks = limiter.store, limiter.hooks
         self._owns_store = store is None or isinstance(store, str)
         require_count("concurrency", 1 if concurrency is None else concurrency, 1)

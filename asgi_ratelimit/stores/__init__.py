@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from ..decision import Charge, Decision, Settled, Settlement, settlements_of
+from ..decision import Charge, Decision
 from ..errors import ConfigurationError, shows_use
-from .base import ByStore, Decisions, Store
+from .base import ByStore, Decisions, Settled, Settlement, Store, lease_settlement, settlements_of, undoing
 from .memory import MemoryStore
 
-__all__ = ["ByStore", "Decisions", "MemoryStore", "Store"]
+__all__ = ["ByStore", "Decisions", "MemoryStore", "Settled", "Settlement", "Store", "lease_settlement", "undoing"]
 
 
 def __getattr__(name: str) -> Any:

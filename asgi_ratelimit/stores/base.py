@@ -1,4 +1,4 @@
-"""What every store is: protocols, decisions that are there at once, operations, reports of calls.
+"""What every store is: protocols, decisions that are there at once, operations, settlements, reports of calls.
 
 And what this process has for each store: values, and which owners use which names there. Two limits of one name must
 agree on what their buckets hold.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..algorithms import Booked
+from ..algorithms.packing import pack, read
+from ..algorithms.take import State, place_of
 from ..buckets import as_bytes, digest
 from ..clock import Clock
-from ..decision import Charge, Decision, Settled, Settlement, Take
+from ..decision import Charge, Decision, Take, with_charges
 from ..errors import ConfigurationError
 from ..quota_text import readable
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, InFlight, Quota
 
 T = TypeVar("T")
 
@@ -125,6 +128,14 @@ class Observer(Protocol):
         """A call has ended."""
 
 
+def granting(take: Take, units: float) -> Take:
+    """The take of so many units of each charge, which ``best_effort`` has found."""
+    return with_charges(take, tuple([replace(charge, cost=units) for charge in take.charges]))
+
+
+# Operations
+
+
 def checked_operation_ttl(seconds: float) -> float:
     """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
     if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
@@ -142,9 +153,99 @@ def operation_text(take: Take) -> str:
     return f"{take.charges[0].bucket}:{digest(as_bytes(text))}"
 
 
-def settlement_text(bucket: str, identity: int) -> str:
-    """What marks the charge of this bucket in the decision of this id as settled."""
-    return f"{bucket}:{identity:x}"
+def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
+    """An earlier decision as the answer to another take under the same operation, at the time ``now_us``."""
+    asked = granting(take, decision.take.charges[0].cost) if take.best_effort else take
+    stored = [  # the quotas of that take may have had other numbers
+        read(charge.quota, pack(earlier.quota, state), decision.now_us)
+        for charge, earlier, state in zip(asked.charges, decision.take.charges, decision.stored)
+    ]
+    return replace(decision, take=asked, stored=stored, repeated=True, asked_us=now_us)
+
+
+# Settlements
+
+
+SETTLED = 1 << 60
+"""The ids of decisions that cannot be settled begin here, above all others."""
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The ``actual`` cost of a charge that was booked, settled once for each ``id`` and bucket.
+
+    ``degraded`` is that of its decision. ``undone`` is the take if all of it is given back, and it names an operation:
+    that is then forgotten. It is remembered until ``until_us``, at least, and does nothing from then on (0: there is
+    no such time); with an ``id`` of 0 it is not remembered. ``token`` is the caller's own: the same settlement with the
+    same token may be sent again.
+    """
+
+    charge: Charge
+    booked: Booked
+    actual: float
+    id: int
+    degraded: bool = False
+    undone: Take | None = None
+    until_us: float = 0.0
+    token: int = 0
+
+    @property
+    def text(self) -> str:
+        """What marks this charge of its decision as settled."""
+        return f"{self.charge.bucket}:{self.id:x}"
+
+
+@dataclass(slots=True)
+class Settled:
+    """The answer to a settlement: whether it is the first one, at the time ``now_us``, and the state that now holds."""
+
+    is_first: bool
+    now_us: float
+    state: State
+
+
+def booked_of(decision: Decision, charge: Charge, state: State) -> Booked:
+    """The record of a charge of a decision that was allowed, with which it can be settled."""
+    return Booked(state.at, decision.now_us + decision.wait_us, place_of(charge.quota, state), charge.cost)
+
+
+def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
+    """How to settle a decision at the ``actual`` cost of each charge; ``None`` leaves a charge for a later call.
+
+    A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
+    Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
+    A place of ``InFlight`` is given back at its end only, whatever the cost.
+    """
+    return _settlements(decision, actual, decision.id)
+
+
+def _settlements(decision: Decision, actual: Sequence[float | None], identity: int) -> list[Settlement]:
+    """The settlements under this id; 0 is for what is undone, places of ``InFlight`` included."""
+    settlements: list[Settlement] = []
+    if decision.allowed and 0 < decision.id < SETTLED:
+        take, degraded = decision.take, decision.degraded
+        undone = take if take.operation is not None and set(actual) == {0} else None
+        for charge, state, units in zip(take.charges, decision.stored, actual):
+            if units is not None and charge.cost and not (identity and type(charge.quota) is InFlight):
+                booked = booked_of(decision, charge, state)
+                settlements.append(Settlement(charge, booked, units, identity, degraded, undone))
+    return settlements
+
+
+def lease_settlement(charge: Charge, lease: float, actual: float) -> Settlement:
+    """How to end or renew a lease of ``InFlight``; it may be sent any number of times, and is not remembered."""
+    return Settlement(charge, Booked(0.0, lease, lease, 1.0), actual, 0)
+
+
+def undoing(decision: Decision) -> list[Settlement]:
+    """How to give back all of a decision that nobody else has, or settles later.
+
+    It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
+    """
+    return _settlements(decision, [0.0] * len(decision.stored), 0)
+
+
+# What this process has for each store
 
 
 lock = RLock()

@@ -12,11 +12,11 @@ from typing import TypeVar
 from ..algorithms.packing import is_ahead, pack, read_own, stamp_of
 from ..algorithms.take import State, available, decide, most_at_once, reset_us, settle
 from ..clock import Clock, SystemClock, ns_of
-from ..decision import Charge, Decision, Settled, Settlement, Take, granting, repeated
+from ..decision import Charge, Decision, Take
 from ..errors import ConfigurationError, shows_use
 from ..logs import FailureLog
 from ..quotas import Quota
-from .base import Decisions, Observer, checked_operation_ttl, lock, operation_text, settlement_text
+from .base import Decisions, Settled, Settlement, checked_operation_ttl, granting, lock, operation_text, repeated
 from .documents import MemoryDocuments
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close, and the buckets stay."""
 
-    def observe(self, observer: Observer) -> None:  # as every store
+    def observe(self, observer: object) -> None:  # as every store
         """Do nothing: there is no server to call."""
 
     def earlier(self, take: Take) -> Decision | None:
@@ -192,7 +192,7 @@ class MemoryStore:
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, token = settlement.charge, settlement.token
         state = read_own(charge.quota, self._values.get(charge.bucket), now)
-        text = settlement_text(charge.bucket, settlement.id) if settlement.id else ""
+        text = settlement.text if settlement.id else ""
         earlier = self._settled.find(text, now) if text else None
         if earlier is not None or 0.0 < settlement.until_us <= now:
             return Settled(token > 0 and earlier == token, now, state)

@@ -25,11 +25,11 @@ from ..algorithms.token_bucket import TokenBucketState
 from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, monotonic_us, time_of
-from ..decision import Charge, Decision, Take, is_outage, undoing
+from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
-from ..stores import ByStore, CameBack, Decisions, Store, settle_all, when_units_come_back
+from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
 from .queues import LATE_US, TOGETHER_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule, limits
-from asgi_ratelimit.decision import Settled, Settlement
+from asgi_ratelimit.stores import Settled, Settlement
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import START, Peer, ask, crash, http, sends, websocket
 from tests.support.redis_server import RedisServer

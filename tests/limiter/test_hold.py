@@ -13,11 +13,11 @@ import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, Overrides, PaceTimeout, RedisStore, SyncLimiter, TokenBucket
 from asgi_ratelimit.background import see_all_through
-from asgi_ratelimit.decision import Charge, Decision, Settled, Settlement, Take
+from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.quotas import InFlight
-from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.stores import MemoryStore, Settled, Settlement, Store
 from asgi_ratelimit.stores.redis.nodes import Node
 from asgi_ratelimit.stores.redis.wire import NumberedTake
 from tests.support.overriding import until_async

@@ -13,10 +13,11 @@ import pytest
 import redis
 
 from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Charge, Condition, Decision, Take, settlements_of
+from asgi_ratelimit.decision import Charge, Condition, Decision, Take
 from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store, settle
+from asgi_ratelimit.stores.base import settlements_of
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio

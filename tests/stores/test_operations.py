@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.limiter.limiter import Limiter, SyncLimiter, UnownedLimiter
+from asgi_ratelimit import ConfigurationError, Decision, Limiter, MemoryStore, RedisStore, Store, SyncLimiter
+from asgi_ratelimit.outbound.pace_decorator import OutboundLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, KINDS, remaining_units
 from tests.support.strategies import quotas
@@ -126,7 +123,7 @@ async def test_an_operation_that_another_version_sends_again(
 ) -> None:
     """It gets the decision of the first one, and what that one settles is given back once, under both versions."""
     clock.move_to(3_600_000.0)
-    before, after = UnownedLimiter(old, store=store), UnownedLimiter(new, store=store)
+    before, after = OutboundLimiter(old, 0.0, store=store), OutboundLimiter(new, 0.0, store=store)
     free = await remaining_units(before), await remaining_units(after)
     decision = await before.rate_limit("key", 4, operation="id")
     if resent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asgi_ratelimit import Decision, MemoryStore, Take
-from asgi_ratelimit.decision import Settled, Settlement
+from asgi_ratelimit.stores import Settled, Settlement
 
 
 class CountingStore(MemoryStore):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asgi_ratelimit.decision import Settled, Settlement, Take
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.decision import Take
+from asgi_ratelimit.stores import MemoryStore, Settled, Settlement
 from asgi_ratelimit.stores.base import Decisions
 from asgi_ratelimit.testing import SteppedClock
 

@@ -15,11 +15,11 @@ from redis.exceptions import NoScriptError, ResponseError
 from ...algorithms import Booked
 from ...background import keep, see_all_through
 from ...clock import Clock, monotonic_us
-from ...decision import Charge, Decision, Settled, Settlement, Take, undoing
+from ...decision import Charge, Decision, Take
 from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from ...logs import FailureLog
 from ...quotas import SECOND_US
-from ..base import Decisions, Observer, StoreCall
+from ..base import Decisions, Observer, Settled, Settlement, StoreCall, undoing
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, Server, store_error_of, timed_out
 from .denials import Denials

@@ -15,11 +15,11 @@ from ...algorithms import Booked
 from ...algorithms.in_flight import ENDS, HOLDS, InFlightState
 from ...algorithms.take import State, decide, in_use, place_of, unused
 from ...clock import Clock
-from ...decision import Charge, Decision, OnError, Settled, Settlement, Take, checked_on_error, lease_settlement
+from ...decision import Charge, Decision, OnError, Take, checked_on_error
 from ...errors import ConfigurationError, StoreError
 from ...logs import FailureLog
 from ...quotas import InFlight, Quota, TokenBucket
-from ..base import settlement_text
+from ..base import Settled, Settlement, lease_settlement
 from ..memory import MemoryStore
 
 RETRY_EVERY_US = 100_000.0
@@ -101,7 +101,7 @@ class OutageLedger:
         """Keep a settlement until Redis is back."""
         with self._lock:
             if self._has_room(self._sent):
-                self._sent.setdefault(settlement_text(settlement.charge.bucket, settlement.id), settlement)
+                self._sent.setdefault(settlement.text, settlement)
 
     def of_buckets(self, buckets: Iterable[str]) -> list[Settlement]:
         """The sums of these buckets, which are being sent from now on."""
@@ -130,7 +130,7 @@ class OutageLedger:
         """Redis has carried it out."""
         with self._lock:
             bucket = settlement.charge.bucket
-            for key in (bucket, settlement_text(bucket, settlement.id)):
+            for key in (bucket, settlement.text):
                 if self._sent.get(key) is settlement:
                     del self._sent[key]
 

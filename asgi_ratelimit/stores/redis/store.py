@@ -17,10 +17,10 @@ from ...algorithms.take import unused
 from ...background import ByLoop, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
-from ...decision import Charge, Decision, OnError, Settled, Settlement, Take
+from ...decision import Charge, Decision, OnError, Take
 from ...errors import ConfigurationError, StoreError, shows_use
 from ...quotas import InFlight
-from ..base import Decisions, Observer, checked_operation_ttl
+from ..base import Decisions, Observer, Settled, Settlement, checked_operation_ttl
 from ..documents import RedisDocuments
 from .clients import CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials

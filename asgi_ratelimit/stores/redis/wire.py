@@ -14,10 +14,10 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from ...algorithms.packing import read
-from ...decision import Charge, Decision, Settled, Settlement, Take, granting
+from ...decision import Charge, Decision, Take
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
-from ..base import Decisions, operation_text, settlement_text
+from ..base import Decisions, Settled, Settlement, granting, operation_text
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
@@ -91,7 +91,7 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, 
                 parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}".encode())
             continue
-        keys.append(f"{prefix}:{settlement_text(action.charge.bucket, action.id)}".encode())
+        keys.append(f"{prefix}:{action.text}".encode())
         if action.undone is not None:
             keys.append(f"{prefix}:{operation_text(action.undone)}".encode())
         number = numbers[id(action.charge.quota)]
