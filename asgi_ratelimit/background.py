@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 _failures = FailureLog()
 
+# How many seconds a caller that is cancelled, or one that closes a store, waits at most for what is given back.
 LONGEST = 1.0
-"""How many seconds a caller that is cancelled, or one that closes a store, waits at most for what is given back."""
 
 
 def running_loop(what: str, instead: str) -> asyncio.AbstractEventLoop:
@@ -66,11 +66,9 @@ class ByLoop(dict[asyncio.AbstractEventLoop, T]):
             await own.aclose()
 
 
+# What goes on although its caller may be gone, and the ``id`` of its owner: an event loop has only weak references to
+# its tasks.
 _under_way: dict[asyncio.Future[Any], int] = {}
-"""What goes on although its caller may be gone, and the ``id`` of its owner.
-
-An event loop holds only weak references to its tasks.
-"""
 
 
 def keep(owner: object, future: F) -> F:

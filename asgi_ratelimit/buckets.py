@@ -10,14 +10,14 @@ import re
 from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
+# The name of a limiter without a name of its own.
 DEFAULT_NAME = "default"
-"""The name of a limiter without a name of its own."""
 
+# Stands for the name of a ``RateLimit`` that has yet to be named after its route.
 UNNAMED = "(unnamed)"
-"""Stands for the name of a ``RateLimit`` that has yet to be named after its route."""
 
+# Bytes of a key that are kept as they are; a longer one is replaced by a hash.
 LONGEST_KEY = 128
-"""Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
 
 # Characters of a key that are sure to take no more bytes than ``LONGEST_KEY``.
 SHORT = LONGEST_KEY // 4

@@ -35,8 +35,8 @@ def monotonic_us() -> float:
 
 SECOND_NS = 1_000_000_000
 
+# As ``monotonic_us``, in nanoseconds, and without a Python call.
 monotonic_ns = time.monotonic_ns
-"""As ``monotonic_us``, in nanoseconds, and without a Python call."""
 
 
 def time_of(clock: Clock | None) -> Callable[[], float]:

@@ -19,11 +19,11 @@ from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
 from .errors import ConfigurationError, checked_flag
 from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
 
+# Bytes of the longest operation.
 LONGEST_OPERATION = 1024
-"""Bytes of the longest operation."""
 
+# What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does.
 OnError: TypeAlias = Literal["local", "allow", "deny"]
-"""What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
 
 
 def checked_on_error(on_error: OnError) -> OnError:

@@ -47,8 +47,8 @@ __all__ = [
 Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
 """The outcome of a decision: ``"shadowed"`` is a refusal by a shadow rule, which the request passes anyway."""
 
+# Returns the template of a request's route.
 RouteOf: TypeAlias = Callable[[Scope], str | None]
-"""Returns the template of a request's route."""
 
 
 class ObservedRequest:

@@ -31,14 +31,14 @@ from .stores import ByStore, Settlement, Store, lease_settlement, settle_all, un
 from .waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, WakeUp
 from .waiting.waiter import SlotWaiter, too_late
 
+# Seconds between two renewals of a lease: two of three may fail.
 RENEWED_EVERY = 10.0
-"""Seconds between two renewals of a lease: two of three may fail."""
 
+# Seconds between two renewals while the store does not answer.
 TRIED_EVERY = 1.0
-"""Seconds between two renewals while the store does not answer."""
 
+# A lease that was held for less is not renewed yet: most requests end before, and their leases with them.
 YOUNG_US = 5_000_000.0
-"""A lease that was held for less is not renewed yet: most requests end before, and their leases with them."""
 
 
 def leases_in(decision: Decision, actual: float = HOLDS) -> list[Settlement]:

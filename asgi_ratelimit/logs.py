@@ -13,8 +13,8 @@ from .clock import monotonic_us
 
 logger = logging.getLogger("asgi_ratelimit")
 
+# The page that explains the warnings: a path in the repository, until the docs are published.
 PAGE = "docs/warnings.md"
-"""The page that explains the warnings: a path in the repository, until the docs are published."""
 
 
 @cache
@@ -23,11 +23,11 @@ def warn_once(section: str, text: str) -> None:
     logger.warning("%s (%s#%s)", text, PAGE, section)
 
 
+# So many limits, or stores of limits, no program has; one that makes them in each call soon has made more.
 MANY = 1000
-"""So many limits, or stores of limits, no program has; one that makes them in each call soon has made more."""
 
+# How many were made, by the section of the docs about them.
 made: defaultdict[str, count[int]] = defaultdict(count)
-"""How many were made, by the section of the docs about them."""
 
 
 def warn_of_many(section: str, text: str) -> None:

@@ -30,26 +30,26 @@ from .stores.documents import MAX_BYTES, shared_time
 
 logger = logging.getLogger("asgi_ratelimit")
 
+# Of the document.
 NAME, FORMAT = "overrides", 1
-"""Of the document."""
 
+# The words of an override instead of a quota: decided and counted, but not enforced; not limited at all.
 SHADOW, OFF = WORDS = ("shadow", "off")
-"""The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
 
+# The number of changes that are kept.
 LATEST_CHANGES = 100
-"""The number of changes that are kept."""
 
+# Characters of the longest text of a quota: every process reads it once a second.
 LONGEST_QUOTA = 1024
-"""Characters of the longest text of a quota: every process reads it once a second."""
 
+# Characters of the longest name, both of a limit and of its author.
 LONGEST_TEXT = 256
-"""Characters of the longest name, both of a limit and of its author."""
 
+# Seconds of the longest life of an override, and the latest Unix time when one may end, in the year 4821.
 LONGEST_LIFE, LATEST = 100 * 366 * 86_400, 9e10
-"""Seconds of the longest life of an override, and the latest Unix time when one may end, in the year 4821."""
 
+# Characters that could forge a line of a log, or reach a terminal; and half characters.
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that could forge a line of a log, or reach a terminal; and half characters."""
 
 _KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in KINDS}
 
@@ -197,8 +197,8 @@ def checked_by(by: str | None) -> str | None:
 
 NO_OVERRIDES: Mapping[str, Override] = {}
 
+# Makes quotas from an override.
 ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
-"""Makes quotas from an override."""
 
 
 class Watch(BesideStore):
@@ -208,8 +208,8 @@ class Watch(BesideStore):
     """
 
     def __init__(self, store: Store) -> None:
+        # The overrides that apply now: another object after each change.
         self.live = NO_OVERRIDES
-        """The overrides that apply now: another object after each change."""
         self._subscribers: WeakSet[Any] = WeakSet()
         self._document: Document = EMPTY
         self._content: bytes | None = None
@@ -350,8 +350,8 @@ def exempt(take: Take, store: Store) -> Decision:
 # Changes
 
 
+# How often a change is tried while others also change the document.
 _ATTEMPTS = 1000
-"""How often a change is tried while others also change the document."""
 
 
 class Overrides:

@@ -19,9 +19,10 @@ EXAMPLES = (
     '"100/minute", "10/s burst 20; 1000/hour", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes", "5 at once"'
 )
 
+# Names of buckets that stand beside those of quotas, under the same limiter and key.
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
-"""Names of buckets that stand beside those of quotas, under the same limiter and key."""
 
+# Seconds in each unit of time, by each of its names.
 UNITS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
@@ -29,7 +30,6 @@ UNITS = {
     **dict.fromkeys(("d", "day", "days"), 86_400.0),
     **dict.fromkeys(("week", "weeks"), 604_800.0),
 }
-"""Seconds in each unit of time, by each of its names."""
 
 _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
@@ -131,8 +131,8 @@ class _Parser:
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
 
 
+# The type of every ``quota`` argument: a text, a quota, or several of them.
 QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
-"""The type of every ``quota`` argument: a text, a quota, or several of them."""
 
 
 def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:

@@ -16,14 +16,14 @@ from zlib import crc32
 from .errors import ConfigurationError, QuotaError
 
 SECOND_US = 1_000_000.0
+# The largest limit, burst or cost: above it, a double no longer holds every whole number.
 MAX_UNITS = 2.0**53
-"""The largest limit, burst or cost: above it, a double no longer holds every whole number."""
+# The longest period, in seconds.
 MAX_PERIOD = 400 * 86_400.0
-"""The longest period, in seconds."""
+# The least number above 0.
 LEAST = math.ulp(0.0)
-"""The least number above 0."""
+# The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact.
 MAX_REFILL = 100 * 366 * 86_400.0
-"""The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class InFlight(_Derived):
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow | InFlight
 
+# The classes of quotas.
 KINDS = (TokenBucket, FixedWindow, RollingWindow, InFlight)
-"""The classes of quotas."""
 
 
 def has_places(quotas: Iterable[Quota]) -> bool:
@@ -169,20 +169,20 @@ def has_places(quotas: Iterable[Quota]) -> bool:
     return any(type(quota) is InFlight for quota in quotas)
 
 
+# The length of a lease, which stands for the period of ``InFlight``.
 LEASE_US = 30.0 * SECOND_US
-"""The length of a lease, which stands for the period of ``InFlight``."""
 
+# The most callers that wait in the store for a place of one bucket.
 MAX_WAITING = 100
-"""The most callers that wait in the store for a place of one bucket."""
 
+# The most parts of a rolling window.
 MAX_PARTS = 1000
-"""The most parts of a rolling window."""
 
+# The most charges of one take, so that deciding it never holds a store for more than a few milliseconds.
 MAX_CHARGES = 50
-"""The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
 
+# A rolling window counts as three charges, and one more for each 30 of its buckets; the same for leases.
 ROLLING_WEIGHT, BUCKETS_OF_ONE = 3, 30
-"""A rolling window counts as three charges, and one more for each 30 of its buckets; the same for leases."""
 
 
 def require_few(weight: int) -> None:

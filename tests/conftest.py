@@ -28,8 +28,8 @@ unwrap(RedisStore.__init__).__kwdefaults__["timeout"] = 30.0  # nor does a busy 
 
 logs.MANY = 10**9  # a run of tests makes more of everything than a program
 
+# A test may start a Redis if it, one of its fixtures, or a function of its module that they call uses one of these.
 SOURCES = {"tests.support.redis_server", "tests.support.redis_cluster"}
-"""A test may start a Redis if it, one of its fixtures, or a function of its module that they call uses one of these."""
 FIXTURES = {"redis_server", "redis_url"}
 PARAMETERS = {"redis", "cluster"}
 CHOICE = "REDIS_SERVER"

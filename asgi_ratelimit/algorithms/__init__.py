@@ -16,15 +16,15 @@ from typing import Final, NamedTuple
 
 NEVER: Final = math.inf
 
+# A wait this long (142 years) or longer is never: beyond it, a double no longer holds every microsecond.
 NEVER_US: Final = 2.0**52
-"""A wait this long (142 years) or longer is never: beyond it, a double no longer holds every microsecond."""
 
+# What fits after less than this part of a microsecond fits now: it is the noise of doubles.
 FITS_US: Final = 2e-4
-"""What fits after less than this part of a microsecond fits now: it is the noise of doubles."""
 
+# What a wait may be above a whole number and still round down to it. Less than ``FITS_US``, so that what is refused
+# for a time fits when that time is over, however the doubles are rounded.
 NOISE_US: Final = 1e-4
-"""What a wait may be above a whole number and still round down to it. Less than ``FITS_US``, so that what is refused
-for a time fits when that time is over, however the doubles are rounded."""
 
 
 class Booked(NamedTuple):

@@ -13,17 +13,17 @@ from typing import NamedTuple
 from ..quotas import MAX_WAITING, InFlight
 from . import Booked
 
+# The id of a lease, a whole number, and the time when it ends.
 Lease = tuple[float, float]
-"""The id of a lease, a whole number, and the time when it ends."""
 
+# The wait of a caller that waits for a place: nobody knows when it comes, so it looks again then.
 LOOK_US = 100_000.0
-"""The wait of a caller that waits for a place: nobody knows when it comes, so it looks again then."""
 
+# The actual costs that settle a lease, which was charged 1: it ends, or is renewed as it holds, or as it waits.
 ENDS, HOLDS, WAITS = 0.0, 2.0, 3.0
-"""The actual costs that settle a lease, which was charged 1: it ends, or is renewed as it holds, or as it waits."""
 
+# So much earlier does a lease end that was renewed as it held, which shows it: all other times are whole.
 HELD_US = 0.5
-"""So much earlier does a lease end that was renewed as it held, which shows it: all other times are whole."""
 
 
 class InFlightState(NamedTuple):

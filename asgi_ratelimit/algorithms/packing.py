@@ -18,8 +18,8 @@ from .rolling_window import RollingWindowState
 from .take import ALGORITHMS, State
 from .token_bucket import TokenBucketState, state_of
 
+# The formats. A change of what the numbers mean needs another one: older values then count as never used.
 TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
-"""The formats. A change of what the numbers mean needs another one: older values then count as never used."""
 
 _WITH_PARTS: dict[type[Quota], int] = {RollingWindow: ROLLING_WINDOW, InFlight: IN_FLIGHT}
 
@@ -29,14 +29,14 @@ _ROLLING = struct.Struct("<BId")
 _PART = struct.Struct("<2d")
 
 _TIME = struct.Struct("<d")
+# Where the time of a state is in its value.
 _AT, _AT_OF_ROLLING = 13, 5
-"""Where the time of a state is in its value."""
 
+# The most parts that are read: the largest window, and as many parts that are booked ahead.
 MOST_PARTS = 2048
-"""The most parts that are read: the largest window, and as many parts that are booked ahead."""
 
+# No number of a state is larger, nor below 0.
 LARGEST = 2.0**63
-"""No number of a state is larger, nor below 0."""
 
 
 def pack(quota: Quota, state: State) -> bytes:
@@ -151,10 +151,10 @@ def _are_parts(parts: tuple[tuple[float, float], ...]) -> bool:
     return True
 
 
+# Whether a value is one of this kind: not damaged, of an older format or of another kind.
 _IS_VALID: dict[type[Quota], Callable[[Any, bytes], bool]] = {
     TokenBucket: _is_bucket,
     FixedWindow: _is_fixed,
     RollingWindow: _has_parts,
     InFlight: _has_parts,
 }
-"""Whether a value is one of this kind: not damaged, of an older format or of another kind."""

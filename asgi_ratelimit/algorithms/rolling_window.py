@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ..quotas import RollingWindow
 from . import NEVER, NEVER_US, Booked
 
+# The number of a part since the Unix epoch, and its units.
 Part = tuple[float, float]
-"""The number of a part since the Unix epoch, and its units."""
 
 
 class RollingWindowState(NamedTuple):

@@ -30,13 +30,13 @@ class Charged(Protocol):
     def cost(self) -> float: ...
 
 
+# The module of each kind of quota; all of them have the same functions.
 ALGORITHMS: dict[type[Any], ModuleType | Any] = {
     TokenBucket: token_bucket,
     FixedWindow: fixed_window,
     RollingWindow: rolling_window,
     InFlight: in_flight,
 }
-"""The module of each kind of quota; all of them have the same functions."""
 
 
 def decide(

@@ -30,8 +30,8 @@ class TokenBucketState(NamedTuple):
     returned: float
 
 
+# The state of these four numbers, in half the time that the class takes.
 state_of: Callable[[tuple[float, float, float, float]], TokenBucketState] = partial(tuple.__new__, TokenBucketState)
-"""The state of these four numbers, in half the time that the class takes."""
 
 
 def unused(quota: TokenBucket, now: float) -> TokenBucketState:

@@ -146,8 +146,8 @@ class _Content:
             self.closing = self.closing or asyncio.get_running_loop().create_task(self._stream.aclose())
 
 
+# The methods of aiohttp's content that return bytes.
 _READERS = {"read", "readany", "readchunk", "readline", "readuntil", "readexactly"}
-"""The methods of aiohttp's content that return bytes."""
 
 
 async def _chunks(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:

@@ -134,9 +134,9 @@ class _Raw:
         self._stream.close()
 
 
+# The methods of urllib3's bodies through which clients read and close them.
 _WATCHED: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("stream", "read_chunked"), _Raw._iterate),
     **dict.fromkeys(("read", "read1"), _Raw._read),
     **dict.fromkeys(("close", "release_conn", "drain_conn"), _Raw._end),
 }
-"""The methods of urllib3's bodies through which clients read and close them."""

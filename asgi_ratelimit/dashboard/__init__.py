@@ -36,13 +36,14 @@ __all__ = [
     "summary",
 ]
 
+# Bytes of the largest form that is read.
 LONGEST_FORM = 8192
-"""Bytes of the largest form that is read."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
+# The headers of every answer.
 HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": POLICY,
@@ -52,13 +53,12 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""The headers of every answer."""
 
+# The files of the page that are served.
 FILES = ("page.css", "page.js", "charts.js", "editor.js", "format.js", "uPlot.min.css", "uPlot.iife.min.js", "icon.svg")
-"""The files of the page that are served."""
 
+# Their types, by the ends of their names.
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-"""Their types, by the ends of their names."""
 
 
 def content(name: str) -> bytes:

@@ -31,20 +31,20 @@ from ..stores import MemoryStore, Store
 Allow: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
 """Says whether the sender of a request may see the page and change limits; sync or async."""
 
+# Returns the name that the history of changes shows for a request; sync or async.
 By: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
-"""Returns the name that the history of changes shows for a request; sync or async."""
 
 EXAMPLE = 'dashboard(store, allow=lambda request: request.session.get("role") == "admin")'
 
+# How many requests of an address may be denied: so many passwords can be tried.
 ATTEMPTS = "20/minute"
-"""How many requests of an address may be denied: so many passwords can be tried."""
 
 COOKIE = "ratelimit_dashboard"
+# The document with the secret, which all processes share.
 SECRET = "dashboard:secret"
-"""The document with the secret, which all processes share."""
 
+# The header in which the page sends its token.
 HEADER = "x-limits-token"
-"""The header in which the page sends its token."""
 
 
 class Access:

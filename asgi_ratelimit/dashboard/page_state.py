@@ -21,17 +21,17 @@ from ..stores.base import owned
 from .access import Tokens
 from .summaries import KeyCounts, Summaries, Summary, estimate
 
+# The most keys, and the most changes, that are shown.
 SHOWN = 20
-"""The most keys, and the most changes, that are shown."""
 
+# The most keys that are looked at for a block: those of actions, and the most refused ones.
 MOST_BLOCKS = 64
-"""The most keys that are looked at for a block: those of actions, and the most refused ones."""
+# The state is read again once it is older than this, however many pages show it.
 REREAD_US = 250_000.0
-"""The state is read again once it is older than this, however many pages show it."""
 
 Fields: TypeAlias = Mapping[str, str]
+# The names of the forms.
 ACTIONS = ("set", "unset", "reset", "block", "lift")
-"""The names of the forms."""
 
 _NO_PENALTY = 'has no Penalty, and so checks for no blocks: Rule(..., penalty=Penalty("10 minutes", after=5))'
 

@@ -15,14 +15,14 @@ from ..quotas import SECOND_US, Quota
 from ..stores import Store
 from ..stores.documents import shared_time
 
+# The minutes whose waits for the store are summed up.
 RECENT_MINUTES = 5
-"""The minutes whose waits for the store are summed up."""
 
+# The newest minutes and hours, which are read every time; of the others, one is read each time.
 _FRESH = 2
-"""The newest minutes and hours, which are read every time; of the others, one is read each time."""
 
+# What processes have counted, by minute or hour since the epoch, and by process.
 Spans = Mapping[int, Mapping[str, Part]]
-"""What processes have counted, by minute or hour since the epoch, and by process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ def _summed(now: float, minutes: Spans, hours: Spans) -> Summary:
     )
 
 
+# The counts in each minute or hour, by rule; under ``None``, those of requests.
 Rows = defaultdict[str | None, list[Numbers]]
-"""The counts in each minute or hour, by rule; under ``None``, those of requests."""
 
 
 def _rows(spans: Spans) -> Rows:
@@ -223,14 +223,14 @@ def _rules(
 
 # What another limit would have refused
 
+# The most seconds with requests that are replayed, over all clients.
 MOST_CELLS = 20_000
-"""The most seconds with requests that are replayed, over all clients."""
 
+# The requests of one second are assumed to come in this many steps.
 STEPS = 4
-"""The requests of one second are assumed to come in this many steps."""
 
+# How many requests came in each second since the epoch.
 Seconds = Counter[int]
-"""How many requests came in each second since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)

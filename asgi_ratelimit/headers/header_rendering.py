@@ -25,20 +25,20 @@ from ..quotas import SECOND_US, InFlight, Quota
 
 Header = tuple[bytes, bytes]
 
+# The largest integer of a structured field.
 LARGEST = 999_999_999_999_999
-"""The largest integer of a structured field."""
 
+# The most sets of quotas whose policies are stored; the oldest goes first.
 MAX_QUOTAS = 4096
-"""The most sets of quotas whose policies are stored; the oldest goes first."""
 
+# Renders the decisions on one request as headers of its answer.
 Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
-"""Renders the decisions on one request as headers of its answer."""
 
+# The headers of answers: those of the IETF draft, ``X-RateLimit-*``, or both.
 DialectName: TypeAlias = Literal["draft-10", "legacy", "both"]
-"""The headers of answers: those of the IETF draft, ``X-RateLimit-*``, or both."""
 
+# The partition key ``pk`` for a key, in base64.
 Partition: TypeAlias = Callable[[str], bytes]
-"""The partition key ``pk`` for a key, in base64."""
 
 
 def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequence[Header]:
@@ -83,8 +83,8 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     ]
 
 
+# The names of the headers of ``legacy``.
 LEGACY_NAMES = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
-"""The names of the headers of ``legacy``."""
 
 
 def both(decisions: Sequence[Decision], pk: Partition | None = None) -> list[Header]:
@@ -164,8 +164,8 @@ class _Policies(NamedTuple):
     quotas: list[Quota]
 
 
+# By the identities of the quotas, which are kept alive here, and the names of their limits.
 _policies: dict[tuple[object, ...], _Policies] = {}
-"""By the identities of the quotas, which are kept alive here, and the names of their limits."""
 
 
 def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> _Policies:

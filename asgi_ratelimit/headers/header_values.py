@@ -16,29 +16,29 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..profiles.definitions import Sign, Source, Sources, Unit, each_source
 
+# A mapping, such as ``httpx.Headers``, or pairs; names in any case.
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
-"""A mapping, such as ``httpx.Headers``, or pairs; names in any case."""
 
+# The most lines of headers that are read.
 MAX_HEADERS = 256
-"""The most lines of headers that are read."""
 
+# The most characters of the value of a header that is read, after all of its lines have been joined.
 LONGEST_VALUE = 4096
-"""The most characters of the value of a header that is read, after all of its lines have been joined."""
 
+# The most characters of a number, a time, or the name of a header.
 LONGEST_TEXT = 100
-"""The most characters of a number, a time, or the name of a header."""
 
+# A larger number is none.
 MAX_NUMBER = 1e15
-"""A larger number is none."""
 
+# The most limits, items of a list, parameters of a header, and names that ``{name}`` stands for.
 MAX_PARTS = 64
-"""The most limits, items of a list, parameters of a header, and names that ``{name}`` stands for."""
 
+# From here on, a time without a unit is in seconds since 1970 ...
 EPOCH_SECONDS = 1e9
-"""From here on, a time without a unit is in seconds since 1970 ..."""
 
+# ... and from here on in milliseconds. Anything smaller is seconds from now.
 EPOCH_MILLISECONDS = 1e11
-"""... and from here on in milliseconds. Anything smaller is seconds from now."""
 
 
 class Answer:
@@ -196,8 +196,8 @@ def asked_waits(headers: Mapping[str, str], server_now: float | None) -> list[fl
     return [wait for wait in waits if wait is not None]
 
 
+# A number or a string. All other values, such as bytes, are texts as they are written.
 BareItem: TypeAlias = float | str
-"""A number or a string. All other values, such as bytes, are texts as they are written."""
 
 
 class Item(NamedTuple):

@@ -15,11 +15,11 @@ from ..profiles.definitions import LimitHeaders, Profile, ResetMeaning, Sources
 from ..profiles.registry import named
 from .header_values import MAX_PARTS, Answer, Headers, Item, asked_waits, number, parse_list, seconds_until, unix_time
 
+# Seconds: no answer makes a caller wait longer, unless the caller of ``parse`` says so.
 MAX_DELAY = 900.0
-"""Seconds: no answer makes a caller wait longer, unless the caller of ``parse`` says so."""
 
+# The smallest share of a limit whose whole is 1: with less than this, nothing is left.
 SMALLEST_SHARE = 1e-6
-"""The smallest share of a limit whose whole is 1: with less than this, nothing is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

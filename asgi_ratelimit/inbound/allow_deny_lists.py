@@ -14,8 +14,8 @@ from ..keys.client_ip import Within
 from .refusals import AccessDenied, LimitUnavailable
 from .user_functions import Failures, connection_of, require_function
 
+# Whether a connection is on a list, sync or async.
 ListFunction: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
-"""Whether a connection is on a list, sync or async."""
 
 
 class Lists:

@@ -21,8 +21,8 @@ from .user_functions import connection_of, require_function
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 
+# The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one.
 OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
-"""The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
 AppArguments: TypeAlias = tuple[Scope, Receive, Send]  # the arguments of an ASGI app
 

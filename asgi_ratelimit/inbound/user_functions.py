@@ -26,17 +26,17 @@ from ..logs import FailureLog, warn_once
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 
+# The quota of a connection, ``None`` for no limit.
 QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
-"""The quota of a connection, ``None`` for no limit."""
 
+# The cost of a connection in units, 0 for nothing.
 CostFunction: TypeAlias = Callable[[Any], "float | Awaitable[float]"]
-"""The cost of a connection in units, 0 for nothing."""
 
 ActualCost: TypeAlias = float | Awaitable[float | None] | None
 
+# The actual cost in units, from the status and headers of the answer and the bytes of its body; ``None``: as
+# charged.
 SettleFunction: TypeAlias = Callable[[int, Headers], ActualCost] | Callable[[int, Headers, int], ActualCost]
-"""The actual cost in units, from the status and headers of the answer and the bytes of its body; ``None``: as
-charged."""
 
 _KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/minute", key=Depends(current_user_id))'
 SETTLE_USE = "settle=lambda status, headers: 0 if status < 400 else 1"

@@ -15,14 +15,14 @@ from importlib.resources import files
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
+# The most forwarded addresses that are followed.
 MAX_FORWARDED = 32
-"""The most forwarded addresses that are followed."""
 
+# The longest text of an address that is parsed, with brackets, zone and port.
 MAX_TEXT = 100
-"""The longest text of an address that is parsed, with brackets, zone and port."""
 
+# Stands for the other end of a Unix socket among the trusted proxies.
 UNIX = "unix"
-"""Stands for the other end of a Unix socket among the trusted proxies."""
 
 _MAX_ELEMENT = 1000
 
@@ -32,11 +32,11 @@ _TEREDO = bytes.fromhex("20010000")
 _SIX_TO_FOUR = bytes.fromhex("2002")
 _EMBEDDING = (_NAT64, _TEREDO, _SIX_TO_FOUR)
 
+# A pair of a ``Forwarded`` element: a name and a value, quoted or not. No address needs an escape, so none is read.
 _PAIR = re.compile(
     r"""[ \t]*+ (?: ([A-Za-z0-9!\#$%&'*+.^_`|~-]++) = (?: "([^"\\]*+)" | ([^\s",;=\\]*+) ) )?+ [ \t]*+ (?: ; | \Z )""",
     re.VERBOSE,
 )
-"""A pair of a ``Forwarded`` element: a name and a value, quoted or not. No address needs an escape, so none is read."""
 
 
 def parse_address(text: str) -> bytes | None:

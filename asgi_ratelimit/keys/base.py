@@ -23,11 +23,11 @@ Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
 """A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
 
+# The name of a header, RFC 9110, section 5.6.2.
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
-"""The name of a header, RFC 9110, section 5.6.2."""
 
+# The one key for everything that cannot be parsed: a client that forges such values must not get new buckets.
 UNREADABLE = "unreadable"
-"""The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""
 
 
 class ScopeKey(ABC):

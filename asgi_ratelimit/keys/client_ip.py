@@ -17,11 +17,11 @@ from .base import UNREADABLE, KeyFunction, ScopeKey, header_name
 _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 
+# How many requests are checked for a forwarding header, until one comes from a proxy that is trusted.
 _CHECKS = 100
-"""How many requests are checked for a forwarding header, until one comes from a proxy that is trusted."""
 
+# The headers that show that there is a proxy.
 _FORWARDING = frozenset([b"x-forwarded-for", b"forwarded", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"])
-"""The headers that show that there is a proxy."""
 
 
 class client_ip(ScopeKey):  # noqa: N801  # a function to its users

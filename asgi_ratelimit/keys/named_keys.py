@@ -17,8 +17,8 @@ from .path_patterns import compile_rule_path, readings, route_path
 
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 
+# Browsers send more than the tokens of RFC 6265, such as ``user[id]``.
 _COOKIE = r"[^\s=;]+"
-"""Browsers send more than the tokens of RFC 6265, such as ``user[id]``."""
 
 
 class _HashedKey(NamedKey):

@@ -25,12 +25,12 @@ Convertors = dict[str, Convertor[Any]]
 
 _SEGMENT, _REST, _INT, _FLOAT = "[^/]+", ".*", "[0-9]+", r"[0-9]+(\.[0-9]+)?"
 _UUID = "[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
+# The characters of a wildcard of each kind. A kind of the app's own counts as a part of a segment.
 _CHARACTERS = {_SEGMENT: "[^/]", _REST: r"[\s\S]", _INT: "[0-9]", _FLOAT: "[0-9.]"}
-"""The characters of a wildcard of each kind. A kind of the app's own counts as a part of a segment."""
 
 
+# A wildcard of a segment and the text between it and the next one, in the pattern of a path.
 _SHARED = re.compile(r"\(\?P<\w+>\[\^/\]\+\)((?:\\.|[^/()\\])*)(?=\(\?P<\w+>\[\^/\]\+\))")
-"""A wildcard of a segment and the text between it and the next one, in the pattern of a path."""
 
 
 def route_path(scope: Scope) -> str:
@@ -41,14 +41,14 @@ def route_path(scope: Scope) -> str:
     return below if not below or below.startswith("/") else path
 
 
+# What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, or a query.
 _FOREIGN = re.compile(r"[{}*<>?#]|(?<=/):")
-"""What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, or a query."""
 
+# Finds what apps may read in another way than routers do.
 _OTHERWISE = re.compile(r"//|/\.|^[^/]")
-"""Finds what apps may read in another way than routers do."""
 
+# The start of a target in absolute form, as in ``http://shop/login``.
 _ABSOLUTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
-"""The start of a target in absolute form, as in ``http://shop/login``."""
 
 
 def normalised(path: str) -> str:

@@ -15,11 +15,11 @@ from ..quota_text import as_text
 from ..quotas import InFlight, Quota, has_places
 from ..stores import Store
 
+# One key for all quotas, or a key for each quota by its name.
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
-"""One key for all quotas, or a key for each quota by its name."""
 
+# Units of every quota, or units of each quota by its name.
 Cost: TypeAlias = float | Mapping[str, float]
-"""Units of every quota, or units of each quota by its name."""
 
 
 class LiveQuotas:

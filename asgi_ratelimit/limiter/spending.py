@@ -21,17 +21,17 @@ from .live_quotas import Cost, actual_units, charged_units, settled_units
 T = TypeVar("T")
 W = TypeVar("W", bound=SlotWaiter)
 
+# Waits until a take is admitted, or raises ``PaceTimeout``.
 Wait: TypeAlias = Callable[[Take], Flow[Decision]]
-"""Waits until a take is admitted, or raises ``PaceTimeout``."""
 
+# The longest sleep of the first caller: another process may have settled.
 LONGEST_SLEEP_US = 1_000_000.0
-"""The longest sleep of the first caller: another process may have settled."""
 
+# How long the first caller lets others outrun it, from when it should have been served.
 PATIENCE_US = 20_000_000.0
-"""How long the first caller lets others outrun it, from when it should have been served."""
 
+# Within this time after their units are there, the first callers of several processes ask for them, at random.
 SPREAD_US = 5_000.0
-"""Within this time after their units are there, the first callers of several processes ask for them, at random."""
 
 
 class Block(Generic[W, T]):

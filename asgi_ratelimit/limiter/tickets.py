@@ -22,22 +22,22 @@ from ..stores.base import SETTLED, booked_of
 from ..waiting.waiter import PaceTimeout
 from .live_quotas import LiveQuotas
 
+# The version of the text, which is its first item.
 FORMAT = 6
-"""The version of the text, which is its first item."""
 
 KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
 
+# Characters of the longest text of a ticket.
 LONGEST_TEXT = 8192
-"""Characters of the longest text of a ticket."""
 
+# The latest Unix time of a ticket: in the year 2286.
 LATEST = 1e10
-"""The latest Unix time of a ticket: in the year 2286."""
 
+# Above every number of a ticket: its id, times in microseconds, and units.
 LARGEST = 2.0**64
-"""Above every number of a ticket: its id, times in microseconds, and units."""
 
+# Seconds after its slot for which a ticket can be redeemed, and cancelled.
 REDEEMABLE_FOR = 7 * 86_400.0
-"""Seconds after its slot for which a ticket can be redeemed, and cancelled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ _SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 Labels: TypeAlias = tuple[str, ...]
 
+# Maps labels to the function that adds to a counter, sets a gauge, or observes a value under them.
 Bind: TypeAlias = Callable[[Labels], Callable[[float], object]]
-"""Maps labels to the function that adds to a counter, sets a gauge, or observes a value under them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class MetricsHook:
         self._series[short_name](labels)(value)
 
 
+# The hook of a registry or provider: always the same one, so that the numbers of all its users add up.
 _hooks: ByStore[MetricsHook] = ByStore()
-"""The hook of a registry or provider: always the same one, so that the numbers of all its users add up."""
 
 
 @shows_use("prometheus(registry)")

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 from ..profiles.costs import decoded
 from ..waiting.drivers import Flow, run_async, run_sync
 
+# The most bytes of a body that are read for the limits that stand in it, as they come, compressed or not, and whatever
+# they say of their number. A larger body says nothing of limits.
 SMALL_BODY = 65_536
-"""The most bytes of a body that are read for the limits that stand in it, as they come, compressed or not, and whatever
-they say of their number. A larger body says nothing of limits."""
 
+# The least bytes of a body that are kept to settle its request, half from its beginning and half from its end.
 MAX_BODY = 1_048_576
-"""The least bytes of a body that are kept to settle its request, half from its beginning and half from its end."""
 
 OnClose: TypeAlias = Callable[[], None]
 SettleBody: TypeAlias = Callable[[bytes], Flow[None]]

@@ -30,16 +30,16 @@ from .request_values import resolved
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# A key, or a function of the call's arguments that it names; or one of these for each quota, by name.
 KeyOfCall: TypeAlias = Key | Callable[..., Key] | Mapping[str, "str | bytes | Callable[..., str | bytes]"]
-"""A key, or a function of the call's arguments that it names; or one of these for each quota, by name."""
+# A cost, or a function of the call's arguments that it names; or one of these for each quota, by name.
 CostOfCall: TypeAlias = Cost | Callable[..., Cost] | Mapping[str, "float | Callable[..., float]"]
-"""A cost, or a function of the call's arguments that it names; or one of these for each quota, by name."""
 
+# A priority, or a function of the call's arguments that it names.
 PriorityOfCall: TypeAlias = float | Callable[..., float]
-"""A priority, or a function of the call's arguments that it names."""
 
+# The burst of a quota whose text does not name one: calls are spaced evenly.
 EVEN_BURST = 1.0
-"""The burst of a quota whose text does not name one: calls are spaced evenly."""
 
 
 @shows_use('@pace("10/s", key=lambda account: account.id)')
@@ -111,8 +111,8 @@ def pace(
     return decorate
 
 
+# How many callers begin to wait in one iteration of an event loop.
 AT_ONCE = 50
-"""How many callers begin to wait in one iteration of an event loop."""
 
 
 class _Starts:
@@ -203,8 +203,8 @@ def _name_of(function: Callable[..., Any]) -> str:
 # Keys, costs and priorities that depend on the arguments of a call
 
 
+# Maps the positional and the keyword arguments of a call to a value.
 Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
-"""Maps the positional and the keyword arguments of a call to a value."""
 
 
 def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:

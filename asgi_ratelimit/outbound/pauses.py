@@ -21,11 +21,11 @@ from ..quotas import SECOND_US, TokenBucket
 from ..stores import MemoryStore, Store
 from ..waiting.drivers import CallStore, Flow
 
+# A unit drains in a microsecond, so that levels are whole units, and pauses are exact.
 PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
-"""A unit drains in a microsecond, so that levels are whole units, and pauses are exact."""
 
+# A slot that is booked for the end of a pause is at most so much before it: times are rounded.
 ROUNDING_US = 10.0
-"""A slot that is booked for the end of a pause is at most so much before it: times are rounded."""
 
 
 class Pauses:
@@ -35,8 +35,8 @@ class Pauses:
         self._store = store
         self._name = name
         self._now_us = now_us
+        # Whether all pauses in the store were begun in this process.
         self._begins_all = isinstance(store, MemoryStore)
-        """Whether all pauses in the store were begun in this process."""
         self._ends: dict[str, float] = {}
         if self._begins_all:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
@@ -88,8 +88,8 @@ class Pauses:
         return self._ends.get(key, 0.0) - self._now_us()
 
 
+# When pauses end that have begun in this process, by store, name and key, for stores that no other process uses.
 _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()
-"""When pauses end that have begun in this process, by store, name and key, for stores that no other process uses."""
 
 
 def _with_burst(quota: TokenBucket, burst: float) -> TokenBucket:

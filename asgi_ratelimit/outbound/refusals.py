@@ -24,23 +24,23 @@ from .exchange import can_be_sent_again
 from .pauses import Pauses
 from .request_values import PacedRequest
 
+# The part by which the cost of a key's requests grows for each refusal, at most so often, and for how long.
 STEP, MOST_STEPS, STEP_US = 0.03, 3, 60_000_000.0
-"""The part by which the cost of a key's requests grows for each refusal, at most so often, and for how long."""
 
+# A refusal that asks for less than this many seconds is jitter.
 CERTAIN_S = 0.05
-"""A refusal that asks for less than this many seconds is jitter."""
 
+# A refusal that asks for this many seconds may be jitter: services that count in whole seconds cannot say less.
 ROUNDED_S = 1.0
-"""A refusal that asks for this many seconds may be jitter: services that count in whole seconds cannot say less."""
 
+# The longest back-off after a refusal without a ``Retry-After``, at first and at last; each may be twice as long.
 FIRST_BACKOFF_US, LONGEST_BACKOFF_US, MOST_DOUBLINGS = 500_000.0, 60_000_000.0, 7
-"""The longest back-off after a refusal without a ``Retry-After``, at first and at last; each may be twice as long."""
 
+# The statuses with which a service asks its clients to come back later (RFC 6585, RFC 9110).
 THROTTLED = (429, 503)
-"""The statuses with which a service asks its clients to come back later (RFC 6585, RFC 9110)."""
 
+# The longest pause, in seconds, that an answer can ask for; a longer one is ignored.
 LONGEST_PAUSE = 86_400.0
-"""The longest pause, in seconds, that an answer can ask for; a longer one is ignored."""
 
 
 class Refusals:
@@ -50,8 +50,8 @@ class Refusals:
         self._pauses = pauses
         self._retries = retries
         self._now_us, self._clock = waiter.now_us, waiter.clock or SystemClock()
+        # The keys that were slowed down, with the end of each of their steps.
         self._slow: dict[str, list[float]] = {}
-        """The keys that were slowed down, with the end of each of their steps."""
 
     def backoff_us(self, paced: PacedRequest, response: Any, is_degraded: bool) -> Flow[float | None]:
         """Microseconds to sleep before a refused request is sent again; ``None`` if the refusal is final.

@@ -20,16 +20,16 @@ from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack
 from ..waiting.queues import Slot
 
+# A key, or a function of the request; or one of these for each quota, by name.
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
-"""A key, or a function of the request; or one of these for each quota, by name."""
 
+# A cost, or a function of the request; or one of these for each quota, by name.
 CostOfRequest: TypeAlias = Cost | Callable[[Any], Cost] | Mapping[str, float | Callable[[Any], float]]
-"""A cost, or a function of the request; or one of these for each quota, by name."""
 
 Oversize: TypeAlias = Literal["wait", "raise"]
 
+# The options of one request: ``extensions={"pace": {"cost": 3}}``.
 OPTIONS = ("key", "cost", "max_delay")
-"""The options of one request: ``extensions={"pace": {"cost": 3}}``."""
 
 
 @dataclass(slots=True)
@@ -126,10 +126,10 @@ class Answer:
     body: bytes = b""
 
 
+# Maps an ``Answer`` to the actual cost, one number for all quotas or one for each quota by name; ``None`` leaves the
+# charge. With the attribute ``reads_body = True`` it is called when the body is closed, otherwise when the headers
+# come.
 Settle: TypeAlias = Callable[[Any], Cost | None]
-"""Maps an ``Answer`` to the actual cost, one number for all quotas or one for each quota by name; ``None`` leaves the
-charge. With the attribute ``reads_body = True`` it is called when the body is closed, otherwise when the headers
-come."""
 
 
 class Settler:

@@ -18,14 +18,14 @@ from ..decision import checked_actual
 from ..errors import ConfigurationError
 from ..quotas import MAX_UNITS
 
+# A token is about four bytes of text: four letters of English, or one and a third of Chinese.
 BYTES_PER_TOKEN = 4
-"""A token is about four bytes of text: four letters of English, or one and a third of Chinese."""
 
+# The tokens that an image or a file in the body counts as: about the most that a vendor counts for an image.
 TOKENS_OF_MEDIA = 1_500
-"""The tokens that an image or a file in the body counts as: about the most that a vendor counts for an image."""
 
+# The output tokens of a request that does not limit them.
 TOKENS_OF_OUTPUT = 1_024
-"""The output tokens of a request that does not limit them."""
 
 
 def openai_estimate(request: Any) -> dict[str, float]:
@@ -98,8 +98,8 @@ def _is_base64(text: object) -> bool:
     return isinstance(text, str) and text.isascii() and " " not in text and text != ""
 
 
+# Units by the name of the quota; quotas that are not named keep their charge.
 Usage: TypeAlias = Mapping[str, int]
-"""Units by the name of the quota; quotas that are not named keep their charge."""
 
 
 def openai_usage(answer: Any) -> Usage | None:
@@ -162,8 +162,8 @@ def _objects(answer: Any) -> Iterator[dict[str, Any]]:
     return filter(None, map(json_object, texts))
 
 
+# The most bytes to which a compressed body is decoded.
 MAX_CONTENT = 16 * 1024 * 1024
-"""The most bytes to which a compressed body is decoded."""
 
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # of zlib
 
@@ -202,11 +202,11 @@ def _events(content: bytes) -> Iterator[bytes]:
 
 Cost: TypeAlias = float | Mapping[str, float]
 
+# The name under which a cost without names is learned: one number for all quotas, the largest of what each cost.
 ALL = ""
-"""The name under which a cost without names is learned: one number for all quotas, the largest of what each cost."""
 
+# The largest ratio that counts: an estimate that is further off is a mistake, not a habit.
 LARGEST_RATIO = 1_000.0
-"""The largest ratio that counts: an estimate that is further off is a mistake, not a habit."""
 
 
 class Ratio(NamedTuple):

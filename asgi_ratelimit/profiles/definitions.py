@@ -11,31 +11,31 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import ConfigurationError, shows_use
 
+# A longer path is cut to this length before it is read.
 MAX_PATH = 2048
-"""A longer path is cut to this length before it is read."""
 
+# A longer segment of a path is a token or a text, and not part of a bucket's name, unless it belongs to a major
+# parameter.
 LONGEST_SEGMENT = 64
-"""A longer segment of a path is a token or a text, and not part of a bucket's name, unless it belongs to a major
-parameter."""
 
+# Where a value is: ``"x-limit"`` is a header, ``"x-limit#used"`` a parameter in a header, ``"body:cost.left"`` a field
+# of the body (``*`` for any item of a list); a number is the value itself. ``{name}`` stands for the name of a limit.
+# Headers are in any case.
 Source: TypeAlias = str | float
-"""Where a value is: ``"x-limit"`` is a header, ``"x-limit#used"`` a parameter in a header, ``"body:cost.left"`` a field
-of the body (``*`` for any item of a list); a number is the value itself. ``{name}`` stands for the name of a limit.
-Headers are in any case."""
 
+# One source, or several, of which the first that has a value counts; ``()`` for none.
 Sources: TypeAlias = Source | tuple[Source, ...]
-"""One source, or several, of which the first that has a value counts; ``()`` for none."""
 
+# A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
+# is a header that is present, and ``("via", "")`` one that is missing.
 Sign: TypeAlias = tuple[str, str]
-"""A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
-is a header that is present, and ``("via", "")`` one that is missing."""
 
+# The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
+# durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size.
 Unit: TypeAlias = Literal["auto", "s", "ms", "epoch", "epoch-ms"]
-"""The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
-durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size."""
 
+# What happens at a reset: a new window begins, more units become available, or the limit is as good as unused.
 ResetMeaning: TypeAlias = Literal["window end", "next unit", "full refill"]
-"""What happens at a reset: a new window begins, more units become available, or the limit is as good as unused."""
 
 
 def each_source(sources: Sources) -> tuple[Source, ...]:
@@ -114,8 +114,8 @@ def _segments(path: str) -> list[str]:
     return path[:MAX_PATH].partition("?")[0].strip("/").split("/")
 
 
+# Every method and path has a bucket of its own.
 NO_ROUTES = Routes()
-"""Every method and path has a bucket of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,24 +9,24 @@ from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zende
 from .definitions import STANDARD_REFUSALS, HiddenRate, LimitHeaders, Profile, Refusal, alike
 from .platforms import anthropic, discord, github, gitlab, groq, notion, openai, reddit, slack, x
 
+# The names of the violated policies, in problem details (RFC 9457) of the type ``quota-exceeded``.
 VIOLATED = "body:violated-policies.*"
-"""The names of the violated policies, in problem details (RFC 9457) of the type ``quota-exceeded``."""
 
+# The problem types of the draft; the third type, ``quota-exceeded``, is what any 429 is about.
 PROBLEMS = (
     Refusal((503,), (("body:type", "*temporary-reduced-capacity"),), scope="temporary-reduced-capacity"),
     Refusal((429,), (("body:type", "*abnormal-usage-detected"),), scope="abnormal-usage-detected"),
     *STANDARD_REFUSALS,
 )
-"""The problem types of the draft; the third type, ``quota-exceeded``, is what any 429 is about."""
 
+# Draft 07 has one header, ``limit=100, remaining=50, reset=5``. A time since 1970 in ``RateLimit-Reset``, as GitLab
+# sends it, is recognised by its size.
 DRAFTS_00_TO_07 = LimitHeaders(
     limit=("ratelimit-limit", "ratelimit#limit"),
     remaining=("ratelimit-remaining", "ratelimit#remaining"),
     reset=("ratelimit-reset", "ratelimit#reset"),
     policies=("ratelimit-policy", "ratelimit-limit"),
 )
-"""Draft 07 has one header, ``limit=100, remaining=50, reset=5``. A time since 1970 in ``RateLimit-Reset``, as GitLab
-sends it, is recognised by its size."""
 
 X_RATELIMIT = alike(
     "x-ratelimit-*",
@@ -42,11 +42,11 @@ X_RATE_LIMIT = alike(
     reset=("x-rate-limit-reset", "x-rate-limit-reset-at"),
 )
 
+# For example ``X-Toast-RateLimit-Remaining``.
 OF_A_VENDOR = alike("x-{name}-ratelimit-*", "limit remaining used reset", name="{name}")
-"""For example ``X-Toast-RateLimit-Remaining``."""
 
+# For example ``X-RateLimit-Remaining-Minute``, as API gateways send it.
 OF_SEVERAL_NAMES = alike("x-ratelimit-*-{name}", name="{name}")
-"""For example ``X-RateLimit-Remaining-Minute``, as API gateways send it."""
 
 GENERIC = (DRAFTS_00_TO_07, X_RATELIMIT, X_RATE_LIMIT, alike("rate-limit-*"), OF_A_VENDOR, OF_SEVERAL_NAMES)
 

@@ -93,8 +93,8 @@ async def reset(store: Store, charges: Sequence[Charge]) -> None:
     _units_came_back(store, [(charge, math.inf) for charge in charges])
 
 
+# Charges, and how many used units came back to their buckets; infinity for all of them.
 CameBack: TypeAlias = Sequence[tuple[Charge, float]]
-"""Charges, and how many used units came back to their buckets; infinity for all of them."""
 
 _listeners: ByStore[Callable[[CameBack], None]] = ByStore()
 

@@ -166,8 +166,8 @@ def repeated(decision: Decision, take: Take, now_us: float) -> Decision:
 # Settlements
 
 
+# The ids of decisions that cannot be settled begin here, above all others.
 SETTLED = 1 << 60
-"""The ids of decisions that cannot be settled begin here, above all others."""
 
 
 @dataclass(slots=True)
@@ -248,8 +248,8 @@ def undoing(decision: Decision) -> list[Settlement]:
 # What this process has for each store
 
 
+# Guards what stores have in this process. A fork waits for it, so a child finds nothing half done, and it free.
 lock = RLock()
-"""Guards what stores have in this process. A fork waits for it, so a child finds nothing half done, and it free."""
 
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
@@ -272,11 +272,11 @@ def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
     return [(key, values[key]) for key in keys if key is not None]
 
 
+# By the names of a limit and of a quota, that quota, and whether ``owned`` yields it.
 Uses: TypeAlias = dict[tuple[str, str], tuple[Quota, bool]]
-"""By the names of a limit and of a quota, that quota, and whether ``owned`` yields it."""
 
+# What each living owner uses, by store.
 _owners: ByStore[WeakKeyDictionary[object, Uses]] = ByStore()
-"""What each living owner uses, by store."""
 
 
 def register(

@@ -12,8 +12,8 @@ from ..clock import SystemClock, monotonic_us
 from ..quotas import SECOND_US
 from .base import ByStore, Store, lock
 
+# The largest content of a document, or of a part of one, in bytes; who writes one keeps to it.
 MAX_BYTES = 1024 * 1024
-"""The largest content of a document, or of a part of one, in bytes; who writes one keeps to it."""
 
 
 class MemoryDocuments:
@@ -21,8 +21,8 @@ class MemoryDocuments:
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
+        # By name, the contents of the parts, that of a document under an empty name, and when they expire.
         self._values: dict[str, tuple[dict[str, bytes], float]] = {}
-        """By name, the contents of the parts, that of a document under an empty name, and when they expire."""
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
@@ -67,21 +67,21 @@ class MemoryDocuments:
         return self._values.get(name, ({}, 0.0))[0]
 
 
+# ARGV: the old content behind "=", or nothing if there is none, and the new one. Replies nothing if it was another.
 REPLACE = """
 local current = redis.call('GET', KEYS[1])
 if (current and '=' .. current or '') ~= ARGV[1] then return false end
 return redis.call('SET', KEYS[1], ARGV[2])
 """
-"""ARGV: the old content behind "=", or nothing if there is none, and the new one. Replies nothing if it was another."""
 
+# ARGV: the part, its content, and the milliseconds for which all parts live from now on.
 WRITE_PART = """
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('PEXPIRE', KEYS[1], ARGV[3])
 """
-"""ARGV: the part, its content, and the milliseconds for which all parts live from now on."""
 
+# Replies the time in microseconds since the Unix epoch.
 TIME = "local time = redis.call('TIME') return time[1] * 1000000 + time[2]"
-"""Replies the time in microseconds since the Unix epoch."""
 
 
 class RedisDocuments:
@@ -129,8 +129,8 @@ class RedisDocuments:
         return f"{self._prefix}:documents:{escaped(name)}"
 
 
+# The least microseconds between two comparisons of the clocks.
 LOOK_EVERY_US = 60_000_000.0
-"""The least microseconds between two comparisons of the clocks."""
 
 
 class SharedTime:

@@ -21,18 +21,18 @@ from .documents import MemoryDocuments
 
 T = TypeVar("T")
 
+# The stored buckets that are looked at to find one that goes for a new one.
 LOOKS = 8
-"""The stored buckets that are looked at to find one that goes for a new one."""
 
+# How many are looked at while all of them refuse.
 MOST_LOOKS = 64
-"""How many are looked at while all of them refuse."""
 
+# The use of a bucket that is full again, and of one without room for a unit.
 FULL, REFUSES = 0.0, 2.0
-"""The use of a bucket that is full again, and of one without room for a unit."""
 
 
+# How many of the oldest answers are examined for each new one; those that are over go.
 EXAMINED = 2
-"""How many of the oldest answers are examined for each new one; those that are over go."""
 
 
 class Remembered(OrderedDict[str, tuple[float, T]]):

@@ -22,8 +22,8 @@ from ..inbound.user_functions import Failures
 from ..quota_text import as_text
 from ..quotas import Quota
 
+# The methods that are checked for a route that takes any.
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
-"""The methods that are checked for a route that takes any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def coverage(app: Any) -> list[Covered]:
     return [covered for route in routes for covered in _covered(route, named)]
 
 
+# The rules of each dependency, under the names that they have in the app.
 _Named: TypeAlias = Mapping[RateLimit, Sequence[CompiledRule]]
-"""The rules of each dependency, under the names that they have in the app."""
 
 
 def _covered(route: AppRoute, named: _Named) -> Iterator[Covered]:
@@ -77,8 +77,8 @@ def _covered(route: AppRoute, named: _Named) -> Iterator[Covered]:
         yield Covered(route.path, listed, route.is_websocket, limits, is_exempt, without_key)
 
 
+# The limits of a route, whether a rule exempts it, and the limits that never had a key.
 _Limits: TypeAlias = tuple[tuple[str, ...], bool, tuple[str, ...]]
-"""The limits of a route, whether a rule exempts it, and the limits that never had a key."""
 
 
 def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:

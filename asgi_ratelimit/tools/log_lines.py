@@ -17,28 +17,26 @@ from urllib.parse import unquote
 from ..errors import ConfigurationError
 from ..keys.addresses import client_key, parse_address
 
+# The time in whole microseconds, the key (whose request it is; empty if nobody's), the method, and the path without
+# its query: a tuple, because there may be millions.
 LoggedRequest: TypeAlias = tuple[float, str, str, str]
-"""The time in whole microseconds, the key (whose request it is), the method, and the path without its query.
 
-The key is empty if the request has none. It is a tuple, because there may be millions.
-"""
-
+# The request of a line. Raises one of ``UNREADABLE`` with the reason.
 ParseLine: TypeAlias = Callable[[str], LoggedRequest]
-"""The request of a line. Raises one of ``UNREADABLE`` with the reason."""
 
 UNREADABLE = (ValueError, OverflowError, RecursionError)
 
 EXAMPLE = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET /login HTTP/1.1" 200 512'
 JSON_EXAMPLE = '{"time": "2026-10-10T13:55:36.25Z", "client": "203.0.113.7", "method": "GET", "path": "/login"}'
 
+# The key of all requests if one bucket is for all clients.
 EVERYBODY = "everybody"
-"""The key of all requests if one bucket is for all clients."""
 
+# Bits of an IPv6 address that count, as in ``client_ip()``.
 IPV6_PREFIX = 64
-"""Bits of an IPv6 address that count, as in ``client_ip()``."""
 
+# The most characters of what is kept of a request; a line with more is unreadable, so that memory is bounded.
 LONGEST_KEY, LONGEST_PATH, LONGEST_METHOD = 256, 2048, 20
-"""The most characters of what is kept of a request; a line with more is unreadable, so that memory is bounded."""
 
 CACHED = 10_000
 
@@ -79,11 +77,11 @@ _unquoted = lru_cache(maxsize=CACHED)(unquote)
 
 _COMMON_TIME = re.compile(r"(\d\d)/(\w{3})/(\d{4}):(\d\d:\d\d:\d\d(?:\.\d{1,9})?) ([+-]\d{4})", re.ASCII)
 _NUMBER = re.compile(r"\d+(\.\d*)?", re.ASCII)
+# The names of the months, in every locale.
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-"""The names of the months, in every locale."""
 
+# The years 2000 and 2200. Between them, the size of a number shows what it counts since the epoch.
 _EARLIEST_US, _LATEST_US = 946_684_800e6, 7_258_118_400e6
-"""The years 2000 and 2200. Between them, the size of a number shows what it counts since the epoch."""
 
 
 def time_us_of(value: object) -> float:
@@ -120,11 +118,11 @@ def _text_time_us(text: str) -> float:
 
 # Lines of text
 
+# The client, the user (``-`` for none), the time, the method and the target.
 TextFields: TypeAlias = tuple[str, str, str, str, str]
-"""The client, the user (``-`` for none), the time, the method and the target."""
 
+# The possible keys of a request in a line of text.
 KEYS = ("client", "user", "all")
-"""The possible keys of a request in a line of text."""
 
 _COMMON = re.compile(r'(\S.*?) \[([^\[\]]+)\] "([A-Za-z]{1,20}) (\S+?)(?: [^"\s]*)?"(?: |$)')
 _HOST = re.compile(r"\w[\w.-]*(:\d+)?", re.ASCII)
@@ -151,17 +149,17 @@ def common_fields(line: str) -> TextFields:
     return client, " ".join(others[1:]), time, method, target
 
 
+# A line of uvicorn behind a time, of ``docker logs -t`` or of a format with ``%(asctime)s``.
 _UVICORN = re.compile(
     r"\[?(?P<time>\d{4}-\d\d-\d\d[T ][\d:.,]+(?: ?(?:Z|[+-]\d\d:?\d\d))?)\]?(?:\s[^\"]*)?\s"
     r'(?P<client>\S+):\d+ - "(?P<method>[A-Z]{1,20}) (?P<target>\S+) HTTP/[\d.]+" \d{3}'
 )
-"""A line of uvicorn behind a time, of ``docker logs -t`` or of a format with ``%(asctime)s``."""
 
+# A line of an Application Load Balancer of AWS; the time is that at which the request came.
 _ALB = re.compile(
     r'(?:https?|h2|grpcs|wss?) \S+ \S+ (?P<client>\S+):\d+ [^"]+ "(?P<method>[A-Z]{1,20}) (?P<target>\S+) \S+" ".*" '
     r'\S+ \S+ \S+ "[^"]*" "[^"]*" "[^"]*" -?\d+ (?P<time>\S+Z) "'
 )
-"""A line of an Application Load Balancer of AWS; the time is that at which the request came."""
 
 
 def _fields_by(pattern: re.Pattern[str], line: str) -> TextFields:
@@ -172,8 +170,8 @@ def _fields_by(pattern: re.Pattern[str], line: str) -> TextFields:
     return match["client"], "-", match["time"], match["method"], match["target"]
 
 
+# The formats of lines of text.
 FORMATS = (common_fields, partial(_fields_by, _UVICORN), partial(_fields_by, _ALB))
-"""The formats of lines of text."""
 
 
 def text_parser(fields_of_line: Callable[[str], TextFields], key: str) -> ParseLine:
@@ -196,6 +194,7 @@ def text_parser(fields_of_line: Callable[[str], TextFields], key: str) -> ParseL
 
 # Lines of JSON
 
+# The fields of a request, and their common names, the best one first; a dot leads into an object.
 NAMES = {
     "time": "StartUTC StartLocal msec ts time timestamp @timestamp time_iso8601 time_local date",
     "client": "client client_ip remote_addr client_addr ClientHost request.client_ip request.remote_ip "
@@ -203,10 +202,9 @@ NAMES = {
     "method": "method request_method http_method RequestMethod request.method httpRequest.requestMethod",
     "path": "path request_uri request request_line RequestPath request.uri httpRequest.requestUrl http.url url uri",
 }
-"""The fields of a request, and their common names, the best one first; a dot leads into an object."""
 
+# The names of fields that are not in ``NAMES``.
 Fields: TypeAlias = Mapping[str, str]
-"""The names of fields that are not in ``NAMES``."""
 
 _REQUEST_LINE = re.compile(r"([A-Z]+) (\S+)( HTTP/[\d.]+)?", re.ASCII)
 

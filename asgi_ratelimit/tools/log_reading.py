@@ -22,18 +22,18 @@ from . import log_lines as formats
 from .log_lines import UNREADABLE, Fields, LoggedRequest, ParseLine
 
 STDIN = "-"
+# The most bytes of a line; a longer one is unreadable, and is not kept.
 LONGEST = 1 << 14
-"""The most bytes of a line; a longer one is unreadable, and is not kept."""
 
+# The number of lines by which the format is found.
 LOOKS = 100
-"""The number of lines by which the format is found."""
 
+# The number of requests that are sorted at a time; one that is further out of place gets the time of those before
+# it.
 WINDOW = 20_000
-"""The number of requests that are sorted at a time; one that is further out of place gets the time of those before
-it."""
 
+# A line of uvicorn, or of its workers in gunicorn, as they log by default.
 _WITHOUT_TIME = re.compile(r'(?<!\S)\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
-"""A line of uvicorn, or of its workers in gunicorn, as they log by default."""
 
 
 @dataclass(slots=True)

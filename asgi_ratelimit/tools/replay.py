@@ -33,8 +33,8 @@ from ..testing import SteppedClock
 from .coverage import quotas_as_text
 from .log_lines import LoggedRequest
 
+# Seconds of the parts of the time among which the worst moments are found.
 MINUTE = 60
-"""Seconds of the parts of the time among which the worst moments are found."""
 
 _RULES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
 _SCOPE = {"type": "http", "headers": [], "root_path": "", "query_string": b""}
@@ -222,14 +222,14 @@ class Replay:
 
 
 WINDOWS = ("second", "minute", "hour", "day")
+# The default shares of clients that a limit may refuse.
 SHARES = (0.0, 0.001, 0.01, 0.05)
-"""The default shares of clients that a limit may refuse."""
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
+# The kinds of quota, and how their texts end.
 KINDS = {"bucket": "", "rolling": " rolling", "fixed": " fixed"}
-"""The kinds of quota, and how their texts end."""
 
+# The times at which a client came, in microseconds and in order.
 Times: TypeAlias = "array[float]"
-"""The times at which a client came, in microseconds and in order."""
 
 
 def times_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, dict[str, Times]]:

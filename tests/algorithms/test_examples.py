@@ -12,8 +12,8 @@ from asgi_ratelimit.algorithms.take import State, available, booked_ahead, decid
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.algorithms.charged import Charged
 
+# The start of a minute, in microseconds.
 START = 1_800_000_000_000_000.0
-"""The start of a minute, in microseconds."""
 S = 1_000_000.0
 MAX = math.inf
 

@@ -23,8 +23,8 @@ from tests.support.examples import up_to
 
 START_US = 1_800_000_000_000_000.0
 
+# The part of a unit that sums of doubles may be wrong by, for each unit that could be used.
 ROUNDING = 1e-6
-"""The part of a unit that sums of doubles may be wrong by, for each unit that could be used."""
 
 
 @dataclass(eq=False)
@@ -240,8 +240,8 @@ def _random_actual(r: random.Random, now: float, call: Call, is_debited: bool) -
     return {number: r.choice(shares) * booked.cost for number, booked in call.booked.items()}
 
 
+# Random examples of these are cheap: 400 as usual.
 EXAMPLES = 4 * up_to(400).max_examples
-"""Random examples of these are cheap: 400 as usual."""
 
 
 @pytest.mark.parametrize("is_debited", [False, True])

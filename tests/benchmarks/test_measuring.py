@@ -19,8 +19,8 @@ POLICIES = {
     "default+rule": '"per-hour";q=10000;w=3600, "per-minute";q=1000;w=60',
     "three quotas": '"per-minute";q=1000;w=60, "per-hour";q=10000;w=3600, "per-day";q=100000;w=86400',
 }
+# Units left of the hour's 10,000 after two requests; the answer to the second one reports its cost before settling.
 REMAINING = {"cost": 9996, "settle": 9997}
-"""Units left of the hour's 10,000 after two requests; the answer to the second one reports its cost before settling."""
 
 
 async def answers(peer: str, shape: str, requests: int) -> list[tuple[int, dict[str, str]]]:

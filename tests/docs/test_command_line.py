@@ -32,8 +32,8 @@ SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TYPED = re.compile(r"^(?:\$ |kubectl exec \S+ -- |\.venv/bin/)?asgi-ratelimit ([^#\n]*[^#\s])", re.MULTILINE)
 TEXTS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 SCRIPTS = "\n".join(script for text in TEXTS for script in SHELL.findall(text.read_text("utf-8")))
+# The arguments of the commands that pages show without their output.
 SHOWN = sorted(set(TYPED.findall(SCRIPTS)))
-"""The arguments of the commands that pages show without their output."""
 
 
 class AcceptedError(Exception):

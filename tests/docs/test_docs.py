@@ -18,8 +18,8 @@ from tests.support.server import ROOT
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXPECTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
+# A path in the text of a page.
 FILE = re.compile(r"`((?:asgi_ratelimit|tests|docs|examples|scripts|benchmarks)/[\w./-]+)`")
-"""A path in the text of a page."""
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]

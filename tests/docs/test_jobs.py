@@ -18,8 +18,8 @@ from tests.support.server import ROOT
 
 EARLY = 0.005
 JOBS = 8
+# The first job of each guild: its slot is the time at which it is sent, so it may run in the next window.
 AT_ONCE = {"job-0", "job-1"}
-"""The first job of each guild: its slot is the time at which it is sent, so it may run in the next window."""
 
 WITHIN = 60.0
 CALLED = re.compile(r"called (\S+) (\S+) slot=([\d.]+) now=([\d.]+)\s")  # a line that is being written has no end
@@ -44,6 +44,7 @@ async def main():
 asyncio.run(main())
 """
 
+# The program that sends jobs, the commands of the processes that run them, and what these log when they are ready.
 QUEUES = {
     "celery": (
         CELERY,
@@ -59,7 +60,6 @@ QUEUES = {
         ["Listening started", "Startup completed"],
     ),
 }
-"""The program that sends jobs, the commands of the processes that run them, and what these log when they are ready."""
 
 
 def test_jobs_run_at_their_slots(redis_server: RedisServer, tmp_path: Path) -> None:

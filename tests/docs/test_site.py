@@ -23,6 +23,7 @@ MENTIONED = set(re.findall(r"`(\w+)`", REFERENCE))
 
 CAPACITY = (DOCS / "explanation" / "capacity.md").read_text("utf-8")
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "results.json").read_text("utf-8"))["parts"]
+# What a row of the table says, and where the benchmark has it: the part, the subject, the column.
 FIGURES = [
     ("64 at once", "redis", "ours redis", "redis_cpu"),
     ("*plain EVALSHA*", "redis", "plain redis", "redis_cpu"),
@@ -30,7 +31,6 @@ FIGURES = [
     ("for a client", "memory", "ours redis", "bytes_1"),
     ("goes on without a pause", "flood", "ours redis", "takes"),
 ]
-"""What a row of the table says, and where the benchmark has it: the part, the subject, the column."""
 
 
 def test_every_page_is_in_the_navigation() -> None:

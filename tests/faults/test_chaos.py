@@ -42,6 +42,7 @@ class Chaos:
     degraded: int
 
 
+# Nothing but a cut; no server; answers that are late, slow, lost, garbled, or cut short.
 FAULTS: list[Callable[[Proxy], None]] = [
     lambda proxy: None,
     lambda proxy: setattr(proxy, "target", 1),
@@ -51,7 +52,6 @@ FAULTS: list[Callable[[Proxy], None]] = [
     lambda proxy: setattr(proxy, "mangle", lambda answer: b":5\r\n" if answer.startswith(b"$") else answer),
     lambda proxy: setattr(proxy, "mangle", lambda answer: answer[: len(answer) // 2]),
 ]
-"""Nothing but a cut; no server; answers that are late, slow, lost, garbled, or cut short."""
 
 
 async def flap(proxy: Proxy, target: int, chance: random.Random) -> None:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 
 WORKERS = 4
 LIMIT = 80
+# Seconds for an answer, on a machine that is busy.
 WITHIN = 60.0
-"""Seconds for an answer, on a machine that is busy."""
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ def server() -> Iterator[RedisServer]:
         yield own
 
 
+# The rights that docs/redis.md lists.
 LEAST_RIGHTS = ("resetchannels", "~rl:*", "+evalsha", "+eval", "+time", "+get", "+set", "+del")
-"""The rights that docs/redis.md lists."""
 
 
 @pytest.mark.parametrize(("database", "more"), [(0, ()), (1, ("+select",))])
@@ -55,8 +55,8 @@ def entries(log: Sequence[object]) -> list[list[object]]:
     return [[part for pair in entry.items() for part in pair] if isinstance(entry, dict) else entry for entry in log]
 
 
+# The further rights that it needs on the nodes of a cluster.
 CLUSTER_RIGHTS = ("+cluster|slots", "+asking", "+command")
-"""The further rights that it needs on the nodes of a cluster."""
 
 
 async def test_the_least_rights_on_a_cluster() -> None:

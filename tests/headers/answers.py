@@ -431,5 +431,5 @@ BUSINESSES = {
     ),
 }
 
+# By a name that says what is special about each.
 EXAMPLES: dict[str, Example] = {**STANDARDS, **ODD, **PLATFORMS, **LANGUAGE_MODELS, **BUSINESSES}
-"""By a name that says what is special about each."""

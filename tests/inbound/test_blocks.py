@@ -16,8 +16,8 @@ from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
 
+# Seconds by which a block may be shorter.
 A_MOMENT = 1 / 1024
-"""Seconds by which a block may be shorter."""
 QUOTA = TokenBucket(2, 60, name="own")
 KEY = "192.0.2.1"
 

@@ -43,6 +43,7 @@ def by_second(request: Request, db: Annotated[str, Depends(ok)] = "") -> str:
 
 KEY = 'key=client_ip(), key=lambda request: request.user.id, or RateLimit("5/minute", key=Depends(current_user_id))'
 
+# Arguments of a middleware, of a rule and of a dependency, and what the error says.
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"key": client_ip}, f"key is a function of the connection, not {client_ip!r}: {KEY}"),
     ({"key": Depends}, "not Depends(dependency, use_cache, "),
@@ -62,7 +63,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_delay": math.inf}, "max_delay must be seconds from 0 to 400 days, not inf: max_delay=2.0"),
     ({"penalty": 600}, 'Penalty("10 minutes", after=5)'),
 ]
-"""Arguments of a middleware, of a rule and of a dependency, and what the error says."""
 
 OF_MIDDLEWARE: list[tuple[dict[str, Any], str]] = [
     ({"rules": Rule("/", "1/s")}, "rules=[Rule("),

@@ -18,8 +18,8 @@ TARGETS = [target for panel in PANELS.values() for target in panel["targets"]]
 VARIABLES = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
 
 METRIC = re.compile(r"\b(asgi_ratelimit_\w+)(?:\{([^}]*)\})?")
+# The labels of an aggregation, and what is aggregated.
 GROUPED = re.compile(r"\bby \(([^)]*)\) \(([^()]*\([^()]*\)|[^()]*)\)")
-"""The labels of an aggregation, and what is aggregated."""
 
 
 def exported() -> dict[str, set[str]]:

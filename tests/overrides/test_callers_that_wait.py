@@ -13,8 +13,8 @@ from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, Rate
 from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.testing import SteppedClock
 
+# One every 5 s, and one every 50 ms.
 FEW, MANY = TokenBucket(12, 60, burst=1, name="calls"), TokenBucket(1200, 60, burst=1, name="calls")
-"""One every 5 s, and one every 50 ms."""
 
 Call = Callable[[], Awaitable[object]]
 
@@ -54,10 +54,10 @@ def delayed(store: MemoryStore, quota: Quota) -> Call:
     return lambda: client.get("/")
 
 
+# Callers that wait for slots that are booked.
 BOOKED = [paced, delayed]
-"""Callers that wait for slots that are booked."""
+# Callers that wait without having booked anything.
 UNBOOKED = [spending, sending_and_settling]
-"""Callers that wait without having booked anything."""
 
 
 class Departures:

@@ -12,6 +12,7 @@ import pytest
 
 import asgi_ratelimit
 
+# The public modules, and the names that each exports.
 NAMES = {
     "asgi_ratelimit": """
         AdaptiveTransport Blocks Change Charge ConfigurationError Decision FixedWindow HeaderOptions InFlight
@@ -41,10 +42,9 @@ NAMES = {
     "asgi_ratelimit.testing": "SteppedClock SteppedLimiter stepped_dependencies",
     "asgi_ratelimit.tools": "Covered coverage",
 }
-"""The public modules, and the names that each exports."""
 
+# Type aliases, which have no docstring at run time.
 TYPES = {"Allow", "ChangeHook", "ChangeKind", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
-"""Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names.split() if name not in TYPES]
 

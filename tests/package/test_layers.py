@@ -14,6 +14,7 @@ from tests.support.server import ROOT
 PACKAGE = "asgi_ratelimit"
 FOLDER = ROOT / PACKAGE
 
+# From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``.
 LAYERS = (
     {"clock", "buckets"},
     {"errors", "logs"},
@@ -31,28 +32,27 @@ LAYERS = (
     {"tools"},
     {PACKAGE, "__main__"},
 )
-"""From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
 
 OPTIONAL = {"aiohttp", "fastapi", "httpx", "httpx2", "hypothesis", "opentelemetry", "prometheus_client", "requests"}
 OPTIONAL |= {"uvicorn"}
 
+# Installed with the package, but imported only where a store is on Redis.
 REDIS = {"redis", "hiredis"}
-"""Installed with the package, but imported only where a store is on Redis."""
 
+# Public modules besides the package itself.
 PUBLIC = ("clients", "dashboard", "hooks", "keys", "metrics", "profiles", "testing", "tools")
-"""Public modules besides the package itself."""
 
+# Of a folder, besides ``__init__`` and ``__main__``.
 MAX_MODULES = 16
-"""Of a folder, besides ``__init__`` and ``__main__``."""
 
+# Every module of the package, and its file.
 FILES = {
     ".".join((PACKAGE, *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in sorted(FOLDER.rglob("*.py"))
 }
-"""Every module of the package, and its file."""
 
+# Every package, the outermost one included, and its folder.
 FOLDERS = {module: path.parent for module, path in FILES.items() if path.name == "__init__.py"}
-"""Every package, the outermost one included, and its folder."""
 
 
 def test_each_module_has_a_layer() -> None:
@@ -108,6 +108,7 @@ def test_only_the_store_on_redis_imports_redis() -> None:
     assert {module for module in importers if not module.startswith(f"{PACKAGE}.stores.redis.")} == set()
 
 
+# What each module imports that those before it have not, the package itself being the first, as it always is.
 IMPORTING = """
 import importlib, sys
 for module in sys.argv[1:]:
@@ -115,7 +116,6 @@ for module in sys.argv[1:]:
     importlib.import_module(module)
     print(module, *{*sys.modules} - before)
 """
-"""What each module imports that those before it have not, the package itself being the first, as it always is."""
 
 
 def test_importing_the_package_imports_nothing_optional_and_no_redis() -> None:

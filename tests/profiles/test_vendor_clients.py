@@ -15,8 +15,8 @@ from tests.support.server import Uvicorn
 
 NewVendor = Callable[..., Vendor]
 
+# A period in which nothing drains while a test runs.
 LONG = 3_600_000.0
-"""A period in which nothing drains while a test runs."""
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from tests.support.redis_server import find_redis, name_of
 from tests.support.redis_servers import SERVERS, Redis
 from tests.support.server import HOST, ROOT
 
+# A program that runs until it is killed.
 HOLDS_ONE = """
 from tests.support.redis_server import RedisServer
 with RedisServer() as server:
@@ -24,7 +25,6 @@ with RedisServer() as server:
     print(server.port, flush=True)
     input()
 """
-"""A program that runs until it is killed."""
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ LONG = b"k" * 8192
 HOPS = b", ".join(b"203.0.113.%d" % (hop % 256) for hop in range(500))
 PROXIES = b", ".join([b"10.0.0.9"] * 500)
 
+# What a client sends who wants nothing but its share, by area; nothing where it is not here.
 HONEST = {
     "direct": [],
     "xff": [b"X-Forwarded-For: 192.0.2.1"],
@@ -27,7 +28,6 @@ HONEST = {
     "header": [b"X-Api-Key: good"],
     "cookie": [b"Cookie: session=good"],
 }
-"""What a client sends who wants nothing but its share, by area; nothing where it is not here."""
 
 
 @dataclass
@@ -171,6 +171,7 @@ PROTOCOL = [
 
 CORPUS = [*FORWARDING, *VALUES, *PATHS, *METHODS, *PROTOCOL]
 
+# Those who are somebody else, and stay that: without these, one bucket for everybody would pass for a limit.
 OTHERS = [
     Row("xff", [b"X-Forwarded-For: 192.0.2.2"], 200),
     Row("header", [b"X-Api-Key: Good"], 200),
@@ -184,7 +185,6 @@ OTHERS = [
         for one, other in [(b"a:b/c", b"a/b:c"), (b"1:a/b", b"1/:ab"), (b"a%%00/b", b"a/%%00b"), (b"a/b", LONG + b"/b")]
     ),
 ]
-"""Those who are somebody else, and stay that: without these, one bucket for everybody would pass for a limit."""
 
 NOWHERE = rb"""
     / // /nowhere/ /Nowhere /%6eowhere /now%2Fhere /./nowhere /nowhere;x=1 /nowhere?x=1 //number/1 /number/1/ /NUMBER/1

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.server import HOST, Uvicorn
 
 WORKERS = 2
+# How many connections a worker has, at the most.
 MOST_OF_A_WORKER = 4
-"""How many connections a worker has, at the most."""
 
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
 
+# The variable with the limits of a server, as JSON: ``{"requests": [20, 1.0]}`` is 20 a second, 20 at once.
 LIMITS = "STAND_IN_LIMITS"
-"""The variable with the limits of a server, as JSON: ``{"requests": [20, 1.0]}`` is 20 a second, 20 at once."""
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 

@@ -25,8 +25,8 @@ from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import FACTOR
 
 HISTORIES = 10_000 if FACTOR == 1.0 else round(2000 * FACTOR)
+# How long both remember operations: Redis does so by its own clock, which nobody steps.
 YEAR = 31_536_000
-"""How long both remember operations: Redis does so by its own clock, which nobody steps."""
 START = 1_800_000_000.123457
 KEYS = ("ann", "bob")
 PERIODS = (0.1, 1, 1, 10, 60)

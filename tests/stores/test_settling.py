@@ -31,8 +31,8 @@ async def test_a_refund(store: Store, quota: Quota, given: float | None, remaini
     assert not (await limiter.rate_limit("key")).allowed
 
 
+# The actual costs of two charges of 4; ``None`` leaves a charge as it is.
 STEPS: list[list[float | None]] = [[3, None], [None, 3], [0, 0], [4, 4], [None, 4], [9, 2]]
-"""The actual costs of two charges of 4; ``None`` leaves a charge as it is."""
 
 
 @KINDS

@@ -16,8 +16,8 @@ from asgi_ratelimit.testing import SteppedClock
 HOST = "http://api.example"
 CHANNEL = "/channels/1/messages"
 
+# The headers of Discord, without its global limit.
 BUCKETS = replace(discord, quota=None)
-"""The headers of Discord, without its global limit."""
 
 Script = Callable[[str, int], Any]
 

@@ -23,8 +23,8 @@ import httpx
 from asgi_ratelimit import AdaptiveTransport, RedisStore
 from asgi_ratelimit.profiles import discord
 
+# How long a caller rests after a request that failed.
 AFTER_FAILURE_S = 0.05
-"""How long a caller rests after a request that failed."""
 
 
 @dataclass

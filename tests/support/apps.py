@@ -19,8 +19,8 @@ from asgi_ratelimit.keys import header
 
 STORE = os.environ.get("STORE", "memory://")
 QUOTA = os.environ.get("QUOTA", "10/hour")
+# Seconds that a take may last: on a busy machine none must fall back to this process's own memory, unless asked to.
 TIMEOUT = float(os.environ.get("TIMEOUT", "20"))
-"""Seconds that a take may last: on a busy machine none must fall back to this process's own memory, unless asked to."""
 REPLICAS = int(os.environ.get("REPLICAS", "1"))
 
 

@@ -14,11 +14,11 @@ from tests.support.server import ROOT
 
 FOLDER = ROOT / ".browser"
 PACKAGE = "chromium-headless-shell"
+# The package with the data that the program needs as well.
 DATA = "chromium-common"
-"""The package with the data that the program needs as well."""
 UNNEEDED = {"xdg-utils"}
+# What it is called on PATH.
 NAMES = (PACKAGE, "chrome-headless-shell", "chromium", "google-chrome")
-"""What it is called on PATH."""
 
 WRAPPER = """#!/bin/sh
 here="${0%/*}"

@@ -18,6 +18,7 @@ from asgi_ratelimit import RateLimitMiddleware, RedisStore
 LIMIT, NAME = 5, "exports"
 PARTS, PAUSE = 4, 0.01
 
+# One more of a client is under way; the most that were, without those of workers that were killed.
 ENTER = """
 local count = 0
 redis.call('SADD', KEYS[1], ARGV[1])
@@ -26,7 +27,6 @@ for _, each in ipairs(redis.call('SMEMBERS', KEYS[1])) do
 end
 redis.call('ZADD', 'most', 'GT', count, KEYS[1])
 """
-"""One more of a client is under way; the most that were, without those of workers that were killed."""
 
 STORE = os.environ.get("STORE", "redis://localhost")
 _counter: Any = Redis.from_url(STORE)

@@ -9,8 +9,8 @@ from itertools import islice
 
 from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 
+# Units by which doubles may be off, where limits and factors are no sums of powers of two.
 ROUNDING = Fraction(1, 10**6)
-"""Units by which doubles may be off, where limits and factors are no sums of powers of two."""
 
 
 def ceiling(quota: Quota, first_us: int, last_us: int) -> Fraction | float:

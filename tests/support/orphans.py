@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import cache
 
+# Its input ends when this process ends, for whatever reason.
 WATCHER = """
 import os, signal, sys
 groups = set()
@@ -19,7 +20,6 @@ for group in groups:
     except ProcessLookupError:
         pass
 """
-"""Its input ends when this process ends, for whatever reason."""
 
 
 def watch(group: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from asgi_ratelimit import Overrides, RedisStore
 from asgi_ratelimit.stores import MemoryStore, Store
 
+# Seconds after which a test gives up waiting for what is a matter of one second.
 PATIENCE = 30.0
-"""Seconds after which a test gives up waiting for what is a matter of one second."""
 
 
 async def until(is_so: Callable[[], Any]) -> None:

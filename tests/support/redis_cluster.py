@@ -16,8 +16,8 @@ from tests.support.server import HOST
 
 SLOTS = 16_384
 READY_WITHIN = 30.0
+# How far a node's port for the other nodes is from its own.
 BUS = 10_000
-"""How far a node's port for the other nodes is from its own."""
 
 
 class ClusterNode(RedisServer):

@@ -16,8 +16,8 @@ from tests.support.redis_server import DOWNLOADED, name_of
 from tests.support.server import ROOT
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# Of Debian's packages, those that its servers need and that few machines have.
 LIBRARIES = ("libjemalloc2", "liblzf1")
-"""Of Debian's packages, those that its servers need and that few machines have."""
 
 WRAPPER = """#!/bin/sh
 here="${{0%/*}}"

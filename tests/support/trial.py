@@ -21,10 +21,10 @@ from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 
 QUOTA = TokenBucket(20, 86_400)  # a unit comes back in more than an hour
+# A deadline in seconds that does not pass even on a busy machine, unless ``hurried``.
 PATIENT = 30.0
-"""A deadline in seconds that does not pass even on a busy machine, unless ``hurried``."""
+# Seconds that an answer may be late because the machine is busy.
 GRACE = 15.0
-"""Seconds that an answer may be late because the machine is busy."""
 BACK_WITHIN = 60
 
 

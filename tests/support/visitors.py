@@ -72,8 +72,8 @@ class Site:
         self.store = MemoryStore(clock=self.clock) if store is None else store
         options = {"key": header("x-client"), **options}
         self.middleware = RateLimitMiddleware(self._app, quota, store=self.store, **options)
+        # What the visitors visit.
         self.app: ASGIApp = self.middleware
-        """What the visitors visit."""
         self._start = self.clock.now
 
     @property

@@ -25,8 +25,8 @@ from asgi_ratelimit.tools.log_lines import (
 )
 from asgi_ratelimit.tools.log_reading import LogReader
 
+# 10 October 2026, 13:55:36 UTC, in microseconds.
 AT = 1_791_640_536 * 1_000_000
-"""10 October 2026, 13:55:36 UTC, in microseconds."""
 
 CLIENT, PATH = "203.0.113.7", "/login"
 TIME = "[10/Oct/2026:13:55:36 +0000]"
@@ -35,8 +35,8 @@ GET = (AT, CLIENT, "GET", PATH)
 LATER = (AT + 250_000, CLIENT, "GET", PATH)
 
 SHAPE = re.compile(r"^# (.+)\n([=!]) (.+)\n(?:\+ (.+)\n)?(.+)$", re.MULTILINE)
+# Of each line its name, whether it is read or refused and as what, the names of its fields, and the line.
 SHAPES = SHAPE.findall(Path(__file__).with_name("log_lines.txt").read_text("utf-8"))
-"""Of each line its name, whether it is read or refused and as what, the names of its fields, and the line."""
 
 
 def read(folder: Path, lines: list[str], key: str = "client", **options: Any) -> list[LoggedRequest]:

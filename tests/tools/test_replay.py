@@ -22,8 +22,8 @@ from asgi_ratelimit.tools.replay import KINDS, LOGGED_KEY, Replay, limits_of, sc
 
 START = 1_800_000_000_000_000.0
 
+# Microseconds after the start, the client and the path.
 Sent = tuple[float, str, str]
-"""Microseconds after the start, the client and the path."""
 
 SENT = st.lists(
     st.tuples(

@@ -21,8 +21,8 @@ from asgi_ratelimit.waiting.waiter import SlotWaiter
 from tests.support.callers import run_callers
 
 INF = float("inf")
+# The most seconds by which a call may be early.
 EARLY = 0.005
-"""The most seconds by which a call may be early."""
 EVEN = TokenBucket(10, burst=1)
 
 

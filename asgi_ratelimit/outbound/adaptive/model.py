@@ -27,24 +27,24 @@ from ...waiting.drivers import WakeUp
 from .hidden import RateBucket
 from .learned_buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, ReportedBucket
 
+# A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route.
 MAX_MISSES = 3
-"""A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
 
 MAX_HOSTS = 1_000
+# The most routes and buckets of a host; beyond that, those that were not used for the longest time are forgotten.
 MAX_ROUTES = 10_000
-"""The most routes and buckets of a host; beyond that, those that were not used for the longest time are forgotten."""
 
+# A route or a bucket that was not used for this long is forgotten.
 FORGET_AFTER_US = 600 * SECOND_US
-"""A route or a bucket that was not used for this long is forgotten."""
 
+# At this part of the answers that lead to a ban, a host is left alone.
 BEFORE_A_BAN = 0.9
-"""At this part of the answers that lead to a ban, a host is left alone."""
 
+# The name of the bucket of all requests to a host.
 EVERYTHING = "everything"
-"""The name of the bucket of all requests to a host."""
 
+# Called with a host, a bucket, and a change: its kind, and a text.
 OnChange = Callable[[str, Bucket, ChangeKind, str], None]
-"""Called with a host, a bucket, and a change: its kind, and a text."""
 
 T = TypeVar("T", "Host", "Route", ReportedBucket)
 

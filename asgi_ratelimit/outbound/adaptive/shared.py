@@ -32,42 +32,42 @@ from ..pauses import PAUSE, Pauses, take_all
 from .learned_buckets import Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, LearnedLimit, Model, Record, probed
 
+# The name of the limiter whose buckets hold declared quotas, learned buckets and pauses.
 NAME = "adaptive"
-"""The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
 
+# For how many seconds the pioneer of one process holds up the others. If it is dead by then, another one goes.
 LEASE_S = 3.0
-"""For how many seconds the pioneer of one process holds up the others. If it is dead by then, another one goes."""
 
+# Any slot that is no further away, in seconds, is booked, so that processes far from the store ask in time.
 SHORT_S = 0.05
-"""Any slot that is no further away, in seconds, is booked, so that processes far from the store ask in time."""
 
+# The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one.
 AHEAD_S = 5.0
-"""The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one."""
 
+# As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none.
 ASKED_S = 0.01
-"""As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none."""
 
+# The longest time, in seconds, for which the store holds up a bucket.
 LONGEST_S = 86_400.0
-"""The longest time, in seconds, for which the store holds up a bucket."""
 
+# How soon a request checks again whether the pioneer of another process has its answer; each check doubles the
+# time.
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
-"""How soon a request checks again whether the pioneer of another process has its answer; each check doubles the
-time."""
 
+# How often a process looks again at an exhausted bucket, because its charge may have changed.
 LOOK_EVERY_US = 1 * SECOND_US
-"""How often a process looks again at an exhausted bucket, because its charge may have changed."""
 
+# How long the record of a route stays in the store; it is written again after half of that time.
 RECORDED_S = 600.0
-"""How long the record of a route stays in the store; it is written again after half of that time."""
 
+# By how much windows are longer here than at the server, because requests may overtake earlier ones on their way.
 MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
-"""By how much windows are longer here than at the server, because requests may overtake earlier ones on their way."""
 
+# The most parts of the rolling window that stands for a window of a server.
 PARTS = 60
-"""The most parts of the rolling window that stands for a window of a server."""
 
+# The most learned buckets that a take charges, those with the least left; more are too many for one take.
 MOST_LIMITS = 4
-"""The most learned buckets that a take charges, those with the least left; more are too many for one take."""
 
 FORMAT = 4
 CACHED = 4096

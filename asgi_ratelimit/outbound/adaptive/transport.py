@@ -32,13 +32,13 @@ from .shared import NAME, Admission, LockedModel
 
 logger = logging.getLogger("asgi_ratelimit")
 
+# The longest time, in seconds, that is learned from an answer.
 LONGEST_S = 86_400.0
-"""The longest time, in seconds, that is learned from an answer."""
 
 OK = 200
 
+# Stands for the limit of a server in the decision of a ``PaceTimeout``.
 LEARNED = TokenBucket(1, 1, name="learned")
-"""Stands for the limit of a server in the decision of a ``PaceTimeout``."""
 
 
 class AdaptiveTransport(WrappingTransport):

@@ -15,11 +15,11 @@ from ...background import keep
 T = TypeVar("T")
 R = TypeVar("R")
 
+# An item, the future of its result, the time of the event loop at which it was submitted, and its weight.
 Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, int]"
-"""An item, the future of its result, the time of the event loop at which it was submitted, and its weight."""
 
+# The most items in one batch.
 MAX_ITEMS = 128
-"""The most items in one batch."""
 
 
 class GroupCommit(Generic[T, R]):

@@ -31,28 +31,28 @@ RedisLike: TypeAlias = str | Redis | RedisCluster
 
 Kind: TypeAlias = type | tuple[type, ...]
 
+# The words of a command, what its answer is, and the node of a cluster, unless that depends on the command's key.
 Command: TypeAlias = tuple[tuple[str | bytes | int, ...], Kind, Any]
-"""The words of a command, what its answer is, and the node of a cluster, unless that depends on the command's key."""
 
+# The most seconds for which closing waits for Redis.
 CLOSE_WITHIN = 2.0
-"""The most seconds for which closing waits for Redis."""
 
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 
 _HOST = r"(?:[\w.-]+|\[[\w.:%]*\])(?::[1-9]\d{0,4})?"
+# A URL whose parts are certain, so that none of them is a piece of a password.
 URL_OF_REDIS = re.compile(
     rf"(?P<scheme>rediss?|unix)(?:\+(?P<kind>cluster|sentinel))?://(?P<credentials>[^/?#]*@)?"
     rf"(?P<hosts>(?:{_HOST}(?:,{_HOST})*)?)(?P<path>(?:/[^?#@]*)?)(?P<options>(?:\?[^#@]*)?)"
 )
-"""A URL whose parts are certain, so that none of them is a piece of a password."""
 
 _EXAMPLES = (
     '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
     '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
 )
 
+# What a cluster's client takes: redis-py 5 and 8 differ in how retries are switched off.
 _OF_CLUSTERS = inspect.signature(RedisCluster.__init__).parameters
-"""What a cluster's client takes: redis-py 5 and 8 differ in how retries are switched off."""
 
 
 def shown(url: object) -> str:
@@ -187,8 +187,8 @@ class Connection:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        # The client, once it is open.
         self.client: Any = None
-        """The client, once it is open."""
         self._opening: asyncio.Task[Any] | None = None
         self._lookup: concurrent.futures.Future[None] | None = None
 
@@ -317,9 +317,10 @@ class CommandsByLoop(ByLoop[Commands]):
         return await self.of_running(self._begin)(*words, kind=kind)
 
 
+# The error code, first in the text or inside a script error, of a Redis that runs but cannot serve.
 _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY)\b")
-"""The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
 
+# The errors that do not go away by themselves: how their texts are found, and what to do.
 _ADVICE = (
     (r"without any pass|WRONGPASS|NOAUTH|invalid username", "the URL has both, redis://user:password@host:6379/0"),
     (r"cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
@@ -328,7 +329,6 @@ _ADVICE = (
     (r"SSL|while reading from .*reset by peer|closed by server", "rediss://host:6379/0 is with TLS, redis:// without"),
     (r"\baccess .*\bkeys?\b", "the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"),
 )
-"""The errors that do not go away by themselves: how their texts are found, and what to do."""
 
 
 def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> StoreError:

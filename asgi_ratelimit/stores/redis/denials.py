@@ -14,11 +14,11 @@ from ...algorithms.take import decide
 from ...decision import Charge, Decision, Take
 from ...quotas import InFlight, Quota
 
+# The longest time for which a refusal is remembered, in microseconds.
 LONGEST_US = 1_000_000.0
-"""The longest time for which a refusal is remembered, in microseconds."""
 
+# The most buckets whose refusals are remembered; the oldest goes first.
 MAX_DENIALS = 10_000
-"""The most buckets whose refusals are remembered; the oldest goes first."""
 
 
 class Denials:
@@ -29,8 +29,8 @@ class Denials:
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self.now_us = now_us
+        # The refusals, and when their takes were sent.
         self.by_bucket: OrderedDict[str, tuple[Decision, float]] = OrderedDict()
-        """The refusals, and when their takes were sent."""
 
     def find(self, take: Take) -> Decision | None:
         """The refusal of ``take``, if it is certain without the store."""

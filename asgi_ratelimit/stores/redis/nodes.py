@@ -26,14 +26,14 @@ from .denials import Denials
 from .outage import Breaker, Outage
 from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode
 
+# The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds.
 MOST_WEIGHT = 512
-"""The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds."""
 
+# The number of entries of the outage ledger that are sent at a time.
 REPAID_TOGETHER = 60
-"""The number of entries of the outage ledger that are sent at a time."""
 
+# The least time to live of a key when the clock is not the server's.
 OWN_CLOCK_TTL_MS = 3_600_000
-"""The least time to live of a key when the clock is not the server's."""
 
 _WEIGHT = attrgetter("quota.weight")
 

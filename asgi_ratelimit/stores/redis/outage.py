@@ -22,14 +22,14 @@ from ...quotas import InFlight, Quota, TokenBucket
 from ..base import Settled, Settlement, lease_settlement
 from ..memory import MemoryStore
 
+# The least microseconds between the end of one failed call and the next trial.
 RETRY_EVERY_US = 100_000.0
-"""The least microseconds between the end of one failed call and the next trial."""
 
+# The wait of a take that ``on_error="deny"`` refuses.
 DENIED_FOR_US = 1_000_000.0
-"""The wait of a take that ``on_error="deny"`` refuses."""
 
+# The most buckets of the outage ledger, and the most settlements that wait for Redis.
 MOST_BUCKETS = 100_000
-"""The most buckets of the outage ledger, and the most settlements that wait for Redis."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -167,10 +167,10 @@ class Outage:
         self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         # The quotas that shares are of.
         self._whole: dict[Quota, Quota] = {}
+        # The renewals of what this process holds of a bucket.
         self.held_of: Callable[[str], Sequence[Settlement]] = lambda bucket: ()
-        """The renewals of what this process holds of a bucket."""
+        # The names of those that are out.
         self.nodes: set[str] = set()
-        """The names of those that are out."""
         self.begin_ledger()
 
     def begin_ledger(self) -> None:

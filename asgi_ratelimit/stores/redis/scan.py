@@ -13,11 +13,11 @@ from ...quotas import SECOND_US
 from ..documents import TIME
 from .clients import Commands, RedisLike, server_of
 
+# Keys that Redis looks at for one command.
 COUNT = 1000
-"""Keys that Redis looks at for one command."""
 
+# The name, the quota's name, and the key in the text of a bucket; its kind may stand before the key.
 _BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:[fr][^:{}]*:)?\{([^{}]*)\}")
-"""The name, the quota's name, and the key in the text of a bucket; its kind may stand before the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from .nodes import ClusterNodes, Context, Node
 from .outage import Outage
 from .wire import PEEK_ID, NumberedTake
 
+# The least seconds in which Redis has to answer a single command: nobody is kept from work meanwhile.
 LEAST_TIMEOUT = 1.0
-"""The least seconds in which Redis has to answer a single command: nobody is kept from work meanwhile."""
 
 
 class RedisStore:
@@ -74,8 +74,8 @@ class RedisStore:
         self._commands = CommandsByLoop(server, max(timeout, LEAST_TIMEOUT))
         self.documents = RedisDocuments(escaped(prefix), self._commands)
         """The documents that processes share beside the buckets."""
+        # Work that goes on beside an event loop while that uses the store.
         self._attached: list[Any] = []
-        """Work that goes on beside an event loop while that uses the store."""
         self.begin_anew()
         _stores.add(self)
 
@@ -214,8 +214,8 @@ class RedisStore:
 
 _stores: WeakSet[RedisStore] = WeakSet()
 
+# What belongs to the parents of this process.
 _of_parents: list[object] = []
-"""What belongs to the parents of this process."""
 
 
 def _begin_anew() -> None:

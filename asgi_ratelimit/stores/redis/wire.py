@@ -22,17 +22,17 @@ from ..base import Decisions, Settled, Settlement, granting, operation_text
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
+# The flags of a take.
 BEST_EFFORT, OPERATION, PEEK = 1, 2, 4
-"""The flags of a take."""
 
+# The flags of a settlement: an operation is undone, and nothing is remembered of the settlement itself.
 UNDONE, FORGOTTEN = 1, 2
-"""The flags of a settlement: an operation is undone, and nothing is remembered of the settlement itself."""
 
+# The verdicts of a reply.
 REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
-"""The verdicts of a reply."""
 
+# The id of a peek, which charges nothing.
 PEEK_ID = 0
-"""The id of a peek, which charges nothing."""
 
 _KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22, InFlight: 23}
 _QUOTA = struct.Struct("<BI6d")
@@ -59,8 +59,8 @@ class NumberedTake:
 
 Action: TypeAlias = NumberedTake | Settlement
 
+# A take and a peek are answered with one decision.
 Answer: TypeAlias = Decisions | Settled | StoreUnavailable
-"""A take and a peek are answered with one decision."""
 
 
 def charges_of(action: Action) -> Sequence[Charge]:

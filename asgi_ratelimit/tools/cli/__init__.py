@@ -13,8 +13,8 @@ from ...errors import RateLimitError
 from . import offline_commands, store_commands
 from .output import warn
 
+# The modules of the subcommands, in the order in which the help lists them.
 COMMANDS = (offline_commands, store_commands)
-"""The modules of the subcommands, in the order in which the help lists them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -35,11 +35,11 @@ _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --quota 100/minute --rule "/login 5/minute"'
 _IS_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch
 
+# Microseconds of a period, below which fractions of seconds matter.
 SHORT_US = 10e6
-"""Microseconds of a period, below which fractions of seconds matter."""
 
+# Clients and moments that a report shows by default.
 SHOWN = 10
-"""Clients and moments that a report shows by default."""
 
 
 def add_commands(commands: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 Row: TypeAlias = Sequence[object]
 
+# The first character of the name of a column whose values are right-aligned.
 RIGHT = ">"
-"""The first character of the name of a column whose values are right-aligned."""
 
 
 def say(text: str) -> None:

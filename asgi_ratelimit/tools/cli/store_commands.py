@@ -24,17 +24,17 @@ from ...stores.redis.scan import Scan, StoredBucket
 from .output import Row, duration, listed, moment, print_json, print_table, say, warn
 
 VARIABLE = "ASGI_RATELIMIT_STORE"
+# Seconds in which the store has to answer: only the person who typed a command waits for it.
 TIMEOUT = 2.0
-"""Seconds in which the store has to answer: only the person who typed a command waits for it."""
 
+# Keys of a store that ``buckets`` reads by default.
 MOST = 1_000_000
-"""Keys of a store that ``buckets`` reads by default."""
 SHOWN = 20
 
 _STORE = "--store redis://localhost:6379/0"
 
+# Returns whether there was something to do or to show; the exit code is 1 if there was nothing.
 Command: TypeAlias = Callable[[RedisStore, argparse.Namespace], Awaitable[bool]]
-"""Returns whether there was something to do or to show; the exit code is 1 if there was nothing."""
 
 
 def add_commands(commands: Any) -> None:
@@ -236,5 +236,5 @@ def _row(each: StoredBucket) -> Row:
     return each.name, each.key, each.quota, round(each.used, 3), duration(each.reset_after)
 
 
+# What the history says of the commands that change a key.
 _ACTIONS = {reset: "reset", block: "blocked for {0.lasting}", unblock: "unblocked"}
-"""What the history says of the commands that change a key."""

@@ -17,13 +17,13 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENT_MS)
 
 
+# How many requests to the login the page shows.
 DECIDED = """() => {
   const rules = [...document.querySelectorAll(".rule")];
   const rule = rules.find((each) => each.querySelector(".rule-name").textContent === "login");
   const numbers = rule.querySelector(".rule-counts").textContent.matchAll(/([\\d,]+) (?:admitted|refused)/g);
   return [...numbers].reduce((sum, [, number]) => sum + Number(number.replace(",", "")), 0);
 }"""
-"""How many requests to the login the page shows."""
 
 
 def test_a_page_shows_the_decisions_of_all_workers(site: Site) -> None:

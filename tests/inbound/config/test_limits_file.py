@@ -196,6 +196,7 @@ def test_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
 RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
 TIER = f'[tiers.plan]\nfunction = "{HERE}:plan_of"\n'
 
+# What follows a rule, and the end of the error about it.
 RULE_MISTAKES = [
     ('kye = "user"', " (/x): there is no key 'kye', did you mean 'key'?: the keys here are cost, exempt"),
     ('key = "usr"', ".key (/x): there is no such key as 'usr', did you mean 'user'?: client_ip, user, "),
@@ -210,8 +211,8 @@ RULE_MISTAKES = [
     ("exempt = true", " (/x): a rule has either a quota, or a tier, or exempt = true"),
     ('tier = "plan"', " (/x): a tier takes the place of a quota: remove one of them"),
 ]
-"""What follows a rule, and the end of the error about it."""
 
+# The text of a file, and a part of the error about it. Add a row for each mistake that somebody has made.
 MISTAKES = [
     *[(RULE + text, message) for text, message in RULE_MISTAKES],
     ('[[rules]]\npath = "/x"\nqouta = "1/s"', ", rules[1] (/x): there is no key 'qouta', did you mean 'quota'?"),
@@ -239,7 +240,6 @@ MISTAKES = [
     ("a = " + "[" * 5_000, " is not valid TOML: "),
     (" \n# nothing", " is empty, or has nothing but comments"),
 ]
-"""The text of a file, and a part of the error about it. Add a row for each mistake that somebody has made."""
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)

@@ -21,8 +21,8 @@ from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import BODY, START, http
 
+# Seconds after which a request that waits in these tests has its slot.
 SLOT = 1.0
-"""Seconds after which a request that waits in these tests has its slot."""
 
 
 class Client:

@@ -13,8 +13,8 @@ from asgi_ratelimit.quotas import Quota
 from tests.support.histories import Ledger
 from tests.support.visitors import Site, Visitor
 
+# Microseconds by which timers of an event loop, in floats, may be late.
 TIMER_US = 20
-"""Microseconds by which timers of an event loop, in floats, may be late."""
 
 DELAYS = st.sampled_from([0.0, 0.3, 1.0, 5.0])
 

@@ -69,8 +69,8 @@ class Processes:
         self.stores = [CountingStore(store, latency) for latency in latencies]
         self.clients = [self._client(each, seed, **options) for seed, each in enumerate(self.stores)]
         self.served: Counter[int] = Counter()
+        # The longest wait of a request, in seconds.
         self.longest = 0.0
-        """The longest wait of a request, in seconds."""
 
     def _client(self, store: CountingStore, seed: int, **options: Any) -> httpx.AsyncClient:
         server = Server(self.api.answer, (0.002, 0.004), seed)

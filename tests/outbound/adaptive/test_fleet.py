@@ -24,8 +24,8 @@ from tests.support.simulated_fleet import Fleet, Server
 
 LONG = pytest.mark.long
 
+# Seconds in which a fleet learns how the buckets of a server reset; only then it uses all that is permitted.
 LEARNED_AFTER = 2.0
-"""Seconds in which a fleet learns how the buckets of a server reset; only then it uses all that is permitted."""
 
 
 def discord_for(fleet: Fleet, **settings: str) -> tuple[Discord, Any]:

@@ -17,8 +17,8 @@ from tests.support.server import Uvicorn
 from tests.support.simulated_fleet import Server
 from tests.support.store_elsewhere import StoreElsewhere
 
+# The latency of a server on the same machine, in seconds.
 NEARBY = (0.0, 0.002)
-"""The latency of a server on the same machine, in seconds."""
 
 REMOTE = (0.02, 0.04)
 

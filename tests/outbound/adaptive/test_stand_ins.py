@@ -18,12 +18,12 @@ from tests.stand_ins.reporting.github_server import github_server
 from tests.stand_ins.reporting.ietf_server import ietf_server
 from tests.support.server import Uvicorn
 
+# The servers, each with 30 requests a second, and a path of theirs. Tests of their clients have language models.
 SERVERS: dict[str, tuple[Callable[[], Uvicorn], str]] = {
     "discord": (lambda: discord_server(limit=30, period=1), "/channels/1/messages"),
     "github": (lambda: github_server(limit=30, period=1, points=100_000), "/repos/one/issues"),
     "ietf": (lambda: ietf_server(burst=30), "/things"),
 }
-"""The servers, each with 30 requests a second, and a path of theirs. Tests of their clients have language models."""
 
 
 def send(module: Any, with_async: bool, url: str, path: str, number: int, **options: Any) -> int:
