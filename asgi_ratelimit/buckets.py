@@ -13,9 +13,6 @@ from urllib.parse import quote, unquote_to_bytes
 # The name of a limiter without a name of its own.
 DEFAULT_NAME = "default"
 
-# Stands for the name of a ``RateLimit`` that has yet to be named after its route.
-UNNAMED = "(unnamed)"
-
 # Bytes of a key that are kept as they are; a longer one is replaced by a hash.
 LONGEST_KEY = 128
 

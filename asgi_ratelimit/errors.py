@@ -16,10 +16,14 @@ A cost that is not a sensible number is a plain ``ValueError``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
+P = ParamSpec("P")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -75,6 +79,39 @@ def shows_use(use: str) -> Callable[[F], F]:
         return cast("F", checked)
 
     return checks
+
+
+@Coroutine.register
+class Unawaited:
+    """The coroutine of a call that was not awaited yet: it is no boolean, as it would be true for who is refused."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._coroutine.__await__()
+
+    def __bool__(self) -> bool:
+        if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":  # the repr of a task asks, from 3.12 on
+            return True
+        raise TypeError(f"{self.__name__} lacks its await, so everybody passes: if await limiter.{self.__name__}(key)")
+
+
+def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same method, whose result refuses to be a boolean as long as nobody awaits it.
+
+    It is marked as what it is to its callers, a coroutine function: a framework would run any other in a thread, where
+    nobody awaits the result.
+    """
+    marked: Any = wraps(method)(lambda *args, **kwargs: Unawaited(method(*args, **kwargs)))
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(marked)
+    elif sys.implementation.name == "cpython":  # 3.11 has no mark, but a flag, which calls do not heed there
+        marked.__code__ = marked.__code__.replace(co_flags=marked.__code__.co_flags | inspect.CO_COROUTINE)
+    return cast("Callable[P, Coroutine[Any, Any, T]]", marked)
 
 
 def checked_flag(name: str, flag: bool) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from threading import RLock
 from types import NoneType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, get_args
 from weakref import WeakSet
 
 from .algorithms.take import unused
@@ -24,7 +24,7 @@ from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError, shows_use
 from .logs import FailureLog
 from .quota_text import QuotaLike, as_quotas, as_text
-from .quotas import KINDS, Quota
+from .quotas import Quota
 from .stores import ByStore, Store, store_of_limits
 from .stores.documents import MAX_BYTES, shared_time
 
@@ -51,7 +51,7 @@ LONGEST_LIFE, LATEST = 100 * 366 * 86_400, 9e10
 # Characters that could forge a line of a log, or reach a terminal; and half characters.
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-_KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in KINDS}
+_KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in get_args(Quota)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,9 +160,6 @@ class InFlight(_Derived):
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow | InFlight
 
-# The classes of quotas.
-KINDS = (TokenBucket, FixedWindow, RollingWindow, InFlight)
-
 
 def has_places(quotas: Iterable[Quota]) -> bool:
     """Whether requests hold a place of any of these quotas until they end."""

@@ -107,7 +107,7 @@ def used_units(value: bytes, now: float, left_us: float) -> float | None:
     elif value[:1] and value[0] in _WITH_PARTS.values() and not (len(value) - _ROLLING.size) % _PART.size:
         parts = tuple(_PART.iter_unpack(value[_ROLLING.size :]))
         if _are_parts(parts):
-            units = sum([1 if value[0] == IN_FLIGHT else count for _, count in parts])
+            units = sum([count > now if value[0] == IN_FLIGHT else count for _, count in parts])
     return float(units) if 0.0 <= units <= LARGEST else None
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..algorithms.take import State, decide, most_at_once, unused
 from ..buckets import key_in
 from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, InFlight, Quota
 from ..stores import Store
 from ..stores.documents import shared_time
 
@@ -248,9 +248,13 @@ class Estimate:
 
 
 def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota]) -> Estimate:
-    """What these quotas would have refused of the recordings, each of which comes with its minute since the epoch."""
-    clients, below = _joined(list(recordings))
-    refused = [_refused_at(seconds, quotas) for seconds in clients.values()]
+    """What these quotas would have refused of the recordings, each of which comes with its minute since the epoch.
+
+    How long requests took is not recorded, so those in flight are not limited.
+    """
+    rates = [quota for quota in quotas if not isinstance(quota, InFlight)]
+    clients, below = _joined(list(recordings) if rates else [])
+    refused = [_refused_at(seconds, rates) for seconds in clients.values()]
     requests = sum(sum(seconds.values()) for seconds in clients.values())
     return Estimate(len(clients), requests, sum(each > 0 for each in refused), sum(refused), below / Recording().below)
 

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..buckets import DEFAULT_NAME, UNNAMED
+from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError, shows_use
 from ..headers.header_rendering import HeaderOptions, delay, draft
@@ -46,6 +46,9 @@ _MADE_IN_EACH_REQUEST = (
     "limits of RateLimit have been made: FastAPI calls none that a function makes and returns in each request, so it "
     'limits nobody. Make it once: limit = RateLimit("5/minute"), and dependencies=[Depends(limit)]'
 )
+
+# Stands for the name of a ``RateLimit`` that has yet to be named after its route
+UNNAMED = "(unnamed)"
 
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'

@@ -20,11 +20,10 @@ from starlette.websockets import WebSocket, WebSocketState
 
 from ..algorithms.take import State
 from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
-from ..errors import ConfigurationError, RateLimitError, StoreError
+from ..errors import ConfigurationError, RateLimitError, StoreError, must_await
 from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..keys.path_patterns import nested_apps
 from ..leases import Leases, leases_of
-from ..limiter.limiter import must_await
 from ..logs import warn_once
 from ..overrides import watch_of
 from ..quotas import InFlight

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..background import background_loop, run_in_place, see_all_through
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
-from ..errors import ConfigurationError, StoreError, checked_name, shows_use
+from ..errors import ConfigurationError, StoreError, checked_name, must_await, shows_use
 from ..hooks import Event, Hook, Hooks
 from ..leases import PlaceWaiter
 from ..overrides import OFF, ReadQuotas, counted, exempt
@@ -25,45 +23,21 @@ from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import SETTLED, register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
-from .live_quotas import Cost, Key, LiveQuotas, charged_units, checked_decision, need_one_key, settled_units
+from .live_quotas import (
+    Cost,
+    Key,
+    LiveQuotas,
+    actual_units,
+    charged_units,
+    checked_decision,
+    need_one_key,
+    settled_units,
+)
 from .spending import Holding, Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@Coroutine.register
-class Unawaited:
-    """The coroutine of a call that was not awaited yet: it is no boolean, as it would be true for who is refused."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._coroutine = coroutine
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._coroutine.__await__()
-
-    def __bool__(self) -> bool:
-        if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":  # the repr of a task asks, from 3.12 on
-            return True
-        raise TypeError(f"{self.__name__} lacks its await, so everybody passes: if await limiter.{self.__name__}(key)")
-
-
-def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same method, whose result refuses to be a boolean as long as nobody awaits it.
-
-    It is marked as what it is to its callers, a coroutine function: a framework would run any other in a thread, where
-    nobody awaits the result.
-    """
-    marked: Any = wraps(method)(lambda *args, **kwargs: Unawaited(method(*args, **kwargs)))
-    if sys.version_info >= (3, 12):
-        inspect.markcoroutinefunction(marked)
-    elif sys.implementation.name == "cpython":  # 3.11 has no mark, but a flag, which calls do not heed there
-        marked.__code__ = marked.__code__.replace(co_flags=marked.__code__.co_flags | inspect.CO_COROUTINE)
-    return cast("Callable[P, Coroutine[Any, Any, T]]", marked)
 
 
 class Limiter:
@@ -182,10 +156,10 @@ class Limiter:
         If that is less than was charged, the rest is refunded. If it is more, the rest is debited: it is charged even
         if it does not fit, and later callers wait for it. A decision is settled once; during an outage of the store,
         the settlement waits until the store is back. One number is the actual cost for every quota; a mapping names
-        quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision.
+        quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision, and for one number,
+        except 0, where the quotas were charged different costs.
         """
-        charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
-        await settle(self.store, decision, settled_units(decision, actual, charged))
+        await settle(self.store, decision, actual_units(checked_decision(decision, "settle(decision, 3)"), actual))
 
     async def cancel(self, booked: Decision | Ticket | str) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
@@ -293,8 +267,11 @@ class Limiter:
         return Holding(take, self._places, self.admitted, hooks=self.hooks)
 
     async def reset(self, key: Key) -> None:
-        """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
-        await reset(self.store, self.charges(key, 1))
+        """Make the buckets of ``key`` as if they had never been used, also those that an override replaces.
+
+        May raise ``StoreError``.
+        """
+        await reset(self.store, [*self.charges(key), *self.live.charges(key, 1, self.live.own)])
 
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead.

@@ -38,21 +38,21 @@ class LiveQuotas:
         self.word: str | None = None
         watch_of(store).subscribe(self)
 
-    def charges(self, key: Key, cost: Cost) -> tuple[Charge, ...]:
-        """The charges of a request; quotas that a mapping does not name are not charged.
+    def charges(self, key: Key, cost: Cost, quotas: tuple[Quota, ...] | None = None) -> tuple[Charge, ...]:
+        """The charges of a request under these quotas, by default those that apply now.
 
-        Mappings use the names of the program's own quotas. If none of an override's quotas has one of these, the
-        program's are charged, and a warning says so. Raises ``ValueError`` for other names, and for a quota that has no
-        key.
+        Quotas that a mapping does not name are not charged. Mappings use the names of the program's own quotas. If none
+        of an override's quotas has one of these, the program's are charged, and a warning says so. Raises
+        ``ValueError`` for other names, and for a quota that has no key.
         """
         keys = key if isinstance(key, Mapping) else None
         costs = cost if isinstance(cost, Mapping) else None
-        quotas = self.quotas
+        quotas = self.quotas if quotas is None else quotas
         if keys is not None or costs is not None:
             _require_names(self.own, keys, costs)
             if costs is not None:  # a place is held, whatever the cost
                 costs = {**{quota.name: 1 for quota in (*self.own, *quotas) if type(quota) is InFlight}, **costs}
-            quotas = named_quotas(self.quotas, keys, costs)
+            quotas = named_quotas(quotas, keys, costs)
             if not quotas:
                 quotas = named_quotas(self.own, keys, costs)
                 problem = not_applied(self._name, self.quotas, quotas)
@@ -139,14 +139,14 @@ def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> l
     return [checked_actual(cost.get(name, units)) for name, units in zip(names, unnamed)]
 
 
-def actual_units(decision: Decision, actual: Cost, unnamed: Sequence[float]) -> list[float]:
-    """``settled_units`` of an actual cost.
+def actual_units(decision: Decision, actual: Cost) -> list[float]:
+    """``settled_units`` of an actual cost; quotas that it does not name stay as charged.
 
     Raises ``ValueError`` also for one number, except 0, for quotas that were charged different costs.
     """
     charged = charged_units(decision)
-    if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(charged)) > 1:
-        costs = {charge.quota.name: units for charge, units in zip(decision.charges, charged)}
-        right = {next(reversed(costs)): actual}
-        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {costs}: settle({right})")
-    return settled_units(decision, actual, unnamed)
+    rates = {each.quota.name: units for each, units in zip(decision.charges, charged) if not has_places([each.quota])}
+    if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(rates.values())) > 1:
+        right = {next(reversed(rates)): actual}
+        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {rates}: settle({right})")
+    return settled_units(decision, actual, charged)

@@ -86,7 +86,7 @@ class Spending(Block["SpendWaiter", "Spending"]):
         if isinstance(actual, Mapping):
             units = {**actual, **units}
         elif actual is not None:
-            self.actual = actual_units(self.decision, actual, charged_units(self.decision))
+            self.actual = actual_units(self.decision, actual)
         self.actual = settled_units(self.decision, units, self.actual)
 
     def _enter(self) -> Flow[Spending]:

@@ -77,7 +77,6 @@ def pace(
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
     shared = OutboundLimiter(quota, margin, store=store, name="pace" if name is None else name, hooks=hooks)
-    waiter = SlotWaiter(shared.store, margin=margin, renewed=shared.live.renewed)
     key, max_wait = "" if key is None else key, max_wait_of(max_delay)
     checked_priority(priority)
 
@@ -85,6 +84,7 @@ def pace(
         call: Callable[..., Any] = function
         is_async = is_coroutine_function(call)
         limiter = shared if name is not None else shared.renamed(_name_of(call))
+        waiter = SlotWaiter(limiter.store, margin=margin, renewed=limiter.live.renewed)
         Take(limiter.charges(resolved(key, lambda _: ""), resolved(cost, lambda _: 1)))  # what is wrong raises now
         key_of, cost_of = from_call(key, call, "key"), from_call(cost, call, "cost")
         priority_of = from_call(priority, call, "priority")

@@ -156,7 +156,7 @@ class Settler:
             actual = self._function(Answer(response.status_code, response.headers, body))
             if actual is None:
                 return
-            units = actual_units(decision, actual, charged)
+            units = actual_units(decision, actual)
             if units != charged:
                 yield GiveBack(store, partial(settle, store, decision, units))
             self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)

@@ -20,7 +20,7 @@ from ..inbound.rule_table import USUAL, RuleTable
 from ..inbound.rules import CompiledRule
 from ..inbound.user_functions import Failures
 from ..quota_text import as_text
-from ..quotas import Quota
+from ..quotas import InFlight, Quota
 
 # The methods that are checked for a route that takes any.
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -141,7 +141,7 @@ def _is_of_fastapi(route: AppRoute) -> bool:
 def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
     """The mistakes in quotas that are charged together, each at a cost."""
     for quota in quotas:
-        if cost > quota.most:
+        if cost > quota.most and not isinstance(quota, InFlight):  # a place is one, whatever the cost
             yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
 
 

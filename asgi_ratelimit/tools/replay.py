@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..algorithms.take import taken_now
-from ..decision import Decision
+from ..decision import Charge, Decision, with_charges
 from ..errors import ConfigurationError, QuotaError
 from ..inbound.config import LimitsFile
 from ..inbound.penalties import apply_penalties
@@ -27,7 +27,7 @@ from ..inbound.rules import CompiledRule, Rule
 from ..inbound.user_functions import Failures
 from ..keys.base import PathKey, ScopeKey
 from ..quota_text import UNITS, parse_quotas
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, InFlight, Quota
 from ..stores import MemoryStore
 from ..testing import SteppedClock
 from .coverage import quotas_as_text
@@ -106,7 +106,7 @@ class Count:
 
 
 class Replay:
-    """Decides the requests of a log under the rules of ``limits``, and counts.
+    """Decides the requests of a log under the rates among the rules of ``limits``, and counts.
 
     ``requests`` and ``refused`` count all of them. ``unlimited`` counts those that no rule charges, and ``keyless``
     those among them that have no key in the log. ``delayed`` counts those that would have waited for their slots.
@@ -146,6 +146,7 @@ class Replay:
             takes = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
             takes = ()
+        takes = tuple([with_charges(take, rates) for take in takes if (rates := _rates(take.charges))])
         if plan is None or not takes:
             self.unlimited += 1
             self.keyless += not request[1]
@@ -216,6 +217,11 @@ class Replay:
             "refused_clients": len(refused),
             "top": worst,
         }
+
+
+def _rates(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """The charges but those of requests in flight: a log does not say how long a request takes."""
+    return tuple([charge for charge in charges if not isinstance(charge.quota, InFlight)])
 
 
 # Suggestions

@@ -125,6 +125,14 @@ def test_one_request_a_second_is_decided_exactly(seconds: set[int], text: str) -
     assert (found.requests, found.refused, found.share) == (len(times), exact, 1.0)
 
 
+def test_requests_in_flight_are_not_estimated() -> None:
+    """How long requests took is not recorded, so only the rates beside them are tried."""
+    recordings = recorded({"ann": [0, 1, 2]})
+    rates = estimate(recordings, parse_quotas("2/minute"))
+    assert (rates.refused, rates) == (1, estimate(recordings, parse_quotas("2/minute; 1 at once")))
+    assert estimate(recordings, parse_quotas("1 at once")).requests == 0
+
+
 def test_recordings_with_different_bounds() -> None:
     """A client counts only where every recording is sure to have it."""
     every = recorded({str(number): [0] for number in range(1000)})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import httpx
@@ -12,6 +14,7 @@ from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, Pace
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +122,37 @@ async def test_paced_calls(kind: Callable[[Store], Call]) -> None:
         for _ in range(times):
             await call()
         await overrides.unset("mail")
+
+
+def test_a_function_without_a_name_under_an_override(clock: SteppedClock) -> None:
+    """Also for an own and a shared key, where callers wait without having booked."""
+    own, shared, store = TokenBucket(10, 60, name="guild"), TokenBucket(50, name="all"), MemoryStore(clock=clock)
+
+    @pace([own, shared], key={"guild": lambda guild: guild, "all": ""}, store=store)
+    async def send(guild: str) -> float:
+        return clock.now - start
+
+    async def main() -> list[float]:
+        await Overrides(store).set(f"{send.__module__}.{send.__qualname__}", [replace(own, period=10, burst=1), shared])
+        return await asyncio.gather(*[send("one") for _ in range(3)])
+
+    start = clock.now
+    assert clock.run(main()) == pytest.approx([0.0, 1.0, 2.0])
+
+
+async def test_a_reset_under_an_override(shared: Shared) -> None:
+    """The buckets of the program's own quotas are as good as new as well, when the override ends."""
+    store, overrides = shared
+    limiter = Limiter("2/hour", store=store, name="api")
+    await limiter.rate_limit("key", 2)
+    await overrides.set("api", "5/hour fixed")
+    await until(lambda: limiter.quotas == (FixedWindow(5, 3600),))
+    assert (await limiter.rate_limit("key")).remaining == 4
+    await limiter.reset("key")
+    assert (await limiter.peek("key")).remaining == 5
+    await overrides.unset("api")
+    await until(lambda: limiter.quotas == (TokenBucket(2, 3600),))
+    assert (await limiter.peek("key")).remaining == 2
 
 
 async def test_of_two_changes_at_once_the_later_one_applies(monkeypatch: pytest.MonkeyPatch) -> None:

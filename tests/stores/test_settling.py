@@ -50,6 +50,18 @@ async def test_each_charge_is_settled_once_by_whoever_comes_first(store: Store, 
         assert left == [max(9 - (cost or 0), 0) for cost in first], steps
 
 
+async def test_one_number_for_different_costs_is_no_actual_cost(store: Store) -> None:
+    """The error shows how to say whose it is, and nothing is settled; nothing at all is clear."""
+    limiter = Limiter([replace(FIXED, name="calls"), replace(FIXED, name="tokens")], store=store)
+    decision = await limiter.rate_limit("key", {"calls": 1, "tokens": 6})
+    with pytest.raises(ValueError, match=r"which quota is 4\? They were charged .*: settle\(\{'tokens': 4\}\)"):
+        await limiter.settle(decision, 4)
+    await limiter.settle(decision, {"tokens": 4})
+    assert [each.remaining for each in (await limiter.peek("key")).states] == [9, 6]
+    await limiter.settle(await limiter.rate_limit("key", {"calls": 1, "tokens": 6}), 0)
+    assert [each.remaining for each in (await limiter.peek("key")).states] == [9, 6]
+
+
 @pytest.mark.parametrize("given", [6.5, 7, 2**53, {"per-10-seconds": 7}])
 async def test_more_than_was_charged_cannot_be_refunded(store: Store, given: Any) -> None:
     """The error says how much was charged, and nothing is given back."""

@@ -172,7 +172,7 @@ def test_a_cost_that_never_passes() -> None:
     """It is more than the quota ever gives at once; one that just passes is fine."""
     (finding,) = findings([*parse_quotas("2/s; 100/minute")], 3)
     assert finding == "a cost of 3 never passes '2/second', which gives at most 2 at once"
-    assert list(findings(parse_quotas("10/s burst 20; 1000/hour"), 20)) == []
+    assert list(findings(parse_quotas("10/s burst 20; 1000/hour; 3 at once"), 20)) == []
 
 
 def test_an_app_that_limits_nothing() -> None:

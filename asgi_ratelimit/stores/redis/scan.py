@@ -17,7 +17,7 @@ from .clients import Commands, RedisLike, server_of
 COUNT = 1000
 
 # The name, the quota's name, and the key in the text of a bucket; its kind may stand before the key.
-_BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:[fr][^:{}]*:)?\{([^{}]*)\}")
+_BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:(?:[fr][^:{}]*|i):)?\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)

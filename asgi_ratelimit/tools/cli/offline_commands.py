@@ -22,7 +22,7 @@ from ...inbound.dependency import mistakes
 from ...inbound.rule_table import RuleTable
 from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
-from ...quotas import Quota
+from ...quotas import Quota, has_places
 from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
 from ..log_lines import fields_of
 from ..log_reading import LogReader
@@ -186,7 +186,10 @@ def what_if(options: argparse.Namespace) -> int:
     report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
     if replay.keyless:
         warn(f"{counted(replay.keyless, 'request')} without a key: no limit counts them")
-    unused = [name for name, counts in replay.rules.items() if not counts]
+    with_places = [rule.name for rule in limits.charging if has_places(rule.constant_quotas)]
+    if with_places:
+        warn(f"requests in flight are not limited, as a log does not say how long they take: {listed(with_places)}")
+    unused = [name for name, counts in replay.rules.items() if not counts and name not in with_places]
     _warn(reader, unused, any(quota.period_us < SHORT_US for rule in limits.charging for quota in rule.constant_quotas))
     if options.json:
         print_json(report)

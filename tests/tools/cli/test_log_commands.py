@@ -78,6 +78,15 @@ def test_a_rule_without_requests_is_told(log: str, capsys: pytest.CaptureFixture
     assert "warning: no request is for /logn\n" in capsys.readouterr().err
 
 
+def test_requests_in_flight_are_not_tried(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log does not say how long requests take, so only the rates beside them are; a warning names the rules."""
+    assert main(["what-if", log, "--rule", "/login 2/minute; 1 at once", "--rule", "/items/{id} 1 at once"]) == 0
+    out, err = capsys.readouterr()
+    assert "would be refused: 2 requests" in out
+    (warning,) = [line for line in err.splitlines() if "/items" in line]
+    assert warning.endswith("not limited, as a log does not say how long they take: /login and /items/{id}")
+
+
 CONFIG = """
 quota = "3/hour"
 

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Blocks, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit import (
+    Blocks,
+    Charge,
+    InFlight,
+    Limiter,
+    Penalty,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    Take,
+    TokenBucket,
+)
 from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.cli import main
@@ -164,6 +175,18 @@ def test_buckets_show_who_uses_most(redis_url: str, run: Callable[..., Any]) -> 
     _, table = run("buckets", "--name", "/login", "--count", "1")
     assert table.splitlines()[1].split()[0] == "/login"
     assert len(table.splitlines()) == 2
+
+
+def test_places_are_shown_and_given_back(redis_url: str, run: Callable[..., Any]) -> None:
+    """They are buckets like others."""
+    take = Take((Charge(InFlight(5), KEY, 1, "/reports"), Charge(TokenBucket(9, 86_400), KEY, 1, "/reports")))
+    on(redis_url, lambda store: store.take([take, take]))
+    rows = [("at-once", 2), ("per-day", 2)]
+    for command in (("buckets",), ("peek", "/reports", KEY)):
+        _, shown = run(*command, "--json")
+        assert sorted((each["quota"], round(each["used"], 2)) for each in shown["buckets"]) == rows
+    assert run("reset", "/reports", KEY)[0] == 0
+    assert run("buckets", "--json")[1]["buckets"] == []
 
 
 def test_limits_are_changed_live(redis_url: str, run: Callable[..., Any]) -> None:
