@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from .errors import ConfigurationError, QuotaError
@@ -123,7 +123,7 @@ class RollingWindow(_Derived):
 
     def __post_init__(self) -> None:
         _require(self, "limit", 1, MAX_UNITS, "at least 1 and at most 2**53")
-        _require(self, "buckets", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}")
+        _require(self, "buckets", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}", int)
         period_us = _checked_period_us(self)
         if period_us % self.buckets:
             problem = f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly"
@@ -151,7 +151,7 @@ class InFlight(_Derived):
     retry_us: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _require(self, "limit", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}")
+        _require(self, "limit", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}", int)
         _require(self, "retry_after", 1e-6, MAX_PERIOD, "seconds from 0.000001 to 400 days")
         weight = ROLLING_WEIGHT + math.ceil((self.limit + MAX_WAITING) / BUCKETS_OF_ONE)
         retry_us = whole_us(self.retry_after)
@@ -190,11 +190,10 @@ def require_few(weight: int) -> None:
         raise ConfigurationError(f"a take has at most {most}, not {weight}: {fewer}")
 
 
-def _require(quota: Quota, name: str, least: float, most: float, expected: str) -> None:
-    """Raise ``QuotaError`` unless this argument is a number in a range, and a whole one if that is expected."""
+def _require(quota: Quota, name: str, least: float, most: float, expected: str, kind: Any = (int, float)) -> None:
+    """Raise ``QuotaError`` unless this argument is a number of this kind in a range."""
     value = getattr(quota, name)
-    kinds = int if "whole" in expected else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
+    if not isinstance(value, kind) or isinstance(value, bool) or not least <= value <= most:
         right = "InFlight(5)" if isinstance(quota, InFlight) else f"{type(quota).__name__}(1000, 3600)"
         raise QuotaError(f"{name} must be {expected}, not {value!r}: {right}")
 

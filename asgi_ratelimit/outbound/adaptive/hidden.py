@@ -72,7 +72,7 @@ class RateBucket(Bucket):
         self._best = math.inf
         self._low = self.limit
         self._refused = 0
-        # How often a refusal has lowered the limit since a request was served.
+        # The requests that were served since the limit was lowered, their time, and the time until the best is tried.
         self._done, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         # The requests that were served since the last refusal, and the time that they took.
         self._served, self._served_us = 0, 0.0
