@@ -144,7 +144,7 @@ def unpacked(content: bytes | None) -> Document:
         read = json.loads(content)
         if read["format"] != FORMAT:
             raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
-        overrides = {checked_name(name): _override(**each) for name, each in read["overrides"].items()}
+        overrides = {checked_text(name): _override(**each) for name, each in read["overrides"].items()}
         return Document(int(read["version"]), overrides, tuple([_change(**each) for each in read["history"]]))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
@@ -159,7 +159,7 @@ def _change(name: Any, at: Any, by: Any, before: Any, after: Any, key: Any = Non
     old, new = [None if each is None else _override(**each) for each in (before, after)]
     if not isinstance(key, (str, NoneType)):
         raise ValueError(f"{key!r} is not a key")
-    return Change(checked_name(name), _time(at), checked_by(by), old, new, key, checked_by(action))
+    return Change(checked_text(name), _time(at), checked_by(by), old, new, key, checked_by(action))
 
 
 def _time(value: Any) -> float:
@@ -179,7 +179,7 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     return quota
 
 
-def checked_name(name: str, what: str = 'name="login"') -> str:
+def checked_text(name: str, what: str = 'name="login"') -> str:
     """``name``, if it is a text that can be shown; ``ConfigurationError`` otherwise, which shows ``what`` is right."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_TEXT or _NOT_SHOWN.search(name):
         problem = f"must be a text of 1 to {LONGEST_TEXT} characters that can be shown, not {name!r:.100}"
@@ -189,7 +189,7 @@ def checked_name(name: str, what: str = 'name="login"') -> str:
 
 def checked_by(by: str | None) -> str | None:
     """The same for an author, or ``None``."""
-    return None if by is None else checked_name(by, 'by="alice"')
+    return None if by is None else checked_text(by, 'by="alice"')
 
 
 # What applies in this process
@@ -257,12 +257,15 @@ class Watch(BesideStore):
 
     async def run(self) -> float:
         """Read the document, and apply the changes; in memory, go on until no override has an end."""
-        before = content = self._content
+        before = self._content
+        content = before
         if not self.in_process:
             with suppress(StoreError):  # the store logs it; the current overrides stay
                 await self.time.look()
                 content = await self.documents.read(NAME)
-        self.received(content if before is self._content else self._content)  # this process may know more by now
+        if self._content is not before:  # this process has changed it meanwhile
+            content = self._content
+        self.received(content)
         left = self._next_end() - self.now
         return math.inf if self.in_process and left == math.inf else max(min(left, EVERY), 0.01)
 
@@ -378,19 +381,19 @@ class Overrides:
         """
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST_LIFE):
             raise ValueError(f"seconds must be above 0 and at most 100 years, or None, not {seconds!r}: seconds=3600")
-        name, override = checked_name(name), Override(checked_quota(quota), None, checked_by(by))
+        name, override = checked_text(name), Override(checked_quota(quota), None, checked_by(by))
         await self._watch.time.look()
         now = self._watch.now
         await self._change(name, replace(override, at=now, until=None if seconds is None else now + seconds), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let the limits of the programs apply again, and return whether an override applied."""
-        return await self._change(checked_name(name), None, checked_by(by))
+        return await self._change(checked_text(name), None, checked_by(by))
 
     async def note(self, name: str, key: str, action: str, *, by: str | None = None) -> None:
         """Add an action on a key to the history, such as ``"blocked for 1 hour"``; no limit changes."""
-        done = checked_name(action, 'action="reset"')
-        await self._change(checked_name(name), None, checked_by(by), key[:LONGEST_TEXT], done)
+        done = checked_text(action, 'action="reset"')
+        await self._change(checked_text(name), None, checked_by(by), key[:LONGEST_TEXT], done)
 
     async def all(self) -> dict[str, Override]:
         """The overrides that apply now, by name."""

@@ -50,6 +50,8 @@ _MADE_IN_EACH_REQUEST = (
 # Stands for the name of a ``RateLimit`` that has yet to be named after its route
 UNNAMED = "(unnamed)"
 
+_NONE_YET: object = object()  # stands for the router before the first request
+
 _NAMED = 'RateLimit("5/minute", name="login")'
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
@@ -144,7 +146,7 @@ class RateLimit:
         self.unnamed = sum([rule.name == UNNAMED for rule in rules])
         self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
         # The router of the last request, after a route of which rules without a name are named
-        self._router: object = UNNAMED
+        self._router: object = _NONE_YET
         # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
         self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
@@ -256,7 +258,7 @@ class RateLimit:
         """Name the limit after its route in a router; ``ConfigurationError`` if it is on several routes, or on none."""
         names = names_in(router).get(self, {})
         own = [*names.values()][:1]
-        if len(names) != 1 or (self._router is not UNNAMED and own != [self._names]):
+        if len(names) != 1 or (self._router is not _NONE_YET and own != [self._names]):
             raise _needs_name(self, [*names, *(self._names if names else ())])
         self._names, self._router = own[0], router
 

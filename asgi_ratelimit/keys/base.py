@@ -84,7 +84,7 @@ def short_key(key: str) -> str:
     return key if len(data) <= LONGEST_KEY and key[0] != "\0" else "\0" + digest(data)
 
 
-def as_text(value: Any, source: str) -> str | None:
+def short_text(value: Any, source: str) -> str | None:
     """A value of the app as a key; long values fill neither this process's memory nor the store's."""
     return None if value is None else short_key(key_text(value, source))
 
@@ -100,7 +100,7 @@ def lacks_its_call(value: object) -> bool:
     return isinstance(value, type) or (isfunction(value) and value.__module__ in modules)
 
 
-def checked_name(name: str, example: str, pattern: str = "(?s).+") -> str:
+def checked_source(name: str, example: str, pattern: str = "(?s).+") -> str:
     """The name of a header, cookie, parameter or attribute; ``ConfigurationError`` for an invalid one."""
     if isinstance(name, str) and re.fullmatch(pattern, name):
         return name
@@ -109,7 +109,7 @@ def checked_name(name: str, example: str, pattern: str = "(?s).+") -> str:
 
 def header_name(name: str, example: str) -> bytes:
     """The name of a header as a scope contains it; ``ConfigurationError`` for an invalid one."""
-    return checked_name(name, example, _TOKEN).lower().encode()
+    return checked_source(name, example, _TOKEN).lower().encode()
 
 
 async def called(function: Any, *arguments: object) -> Any:

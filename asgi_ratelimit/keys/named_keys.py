@@ -12,7 +12,7 @@ from starlette.types import Scope
 from ..buckets import as_bytes
 from ..errors import ConfigurationError, shows_use
 from ..logs import warn_once
-from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, as_text, checked_name, header_name, short_key
+from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, checked_source, header_name, short_key, short_text
 from .path_patterns import compile_rule_path, readings, route_path
 
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
@@ -75,7 +75,7 @@ class cookie(_HashedKey):  # noqa: N801  # a function to its users
 
     @shows_use('cookie("session")')
     def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
-        super().__init__(checked_name(name, 'cookie("session")', _COOKIE), secret)
+        super().__init__(checked_source(name, 'cookie("session")', _COOKIE), secret)
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -108,7 +108,7 @@ class user(NamedKey):  # noqa: N801  # a function to its users
 
     @shows_use('user("id")')
     def __init__(self, attribute: str = "identity") -> None:
-        self.name = checked_name(attribute, 'user("id")')
+        self.name = checked_source(attribute, 'user("id")')
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -119,7 +119,7 @@ class user(NamedKey):  # noqa: N801  # a function to its users
         if not current.is_authenticated:
             return None
         try:
-            return as_text(getattr(current, self.name), repr(self))
+            return short_text(getattr(current, self.name), repr(self))
         except (AttributeError, NotImplementedError) as error:
             raise TypeError(
                 f"{self!r} needs an attribute {self.name!r}, which a {type(current).__qualname__} does not have: "
@@ -138,11 +138,11 @@ class state(NamedKey):  # noqa: N801  # a function to its users
 
     @shows_use('state("tenant")')
     def __init__(self, name: str) -> None:
-        self.name = checked_name(name, 'state("tenant")')
+        self.name = checked_source(name, 'state("tenant")')
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        return as_text((scope.get("state") or {}).get(self.name), repr(self))
+        return short_text((scope.get("state") or {}).get(self.name), repr(self))
 
 
 class path_param(NamedKey, PathKey):  # noqa: N801  # a function to its users
@@ -155,7 +155,7 @@ class path_param(NamedKey, PathKey):  # noqa: N801  # a function to its users
 
     @shows_use('path_param("id")')
     def __init__(self, name: str) -> None:
-        self.name = checked_name(name, 'path_param("id")')
+        self.name = checked_source(name, 'path_param("id")')
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -164,7 +164,7 @@ class path_param(NamedKey, PathKey):  # noqa: N801  # a function to its users
                 f"{self!r} is evaluated before the request is routed: "
                 f'use it in a rule whose path has it, Rule("/items/{{{self.name}}}", ..., key={self!r})'
             )
-        return as_text(scope["path_params"].get(self.name), repr(self))
+        return short_text(scope["path_params"].get(self.name), repr(self))
 
     def bind(self, path: str, root: str = "") -> ScopeKey:
         """The key by this parameter of ``path``."""

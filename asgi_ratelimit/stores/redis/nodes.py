@@ -103,8 +103,11 @@ class Node(GroupCommit[Action, Answer]):
 
         A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
         """
-        is_part = isinstance(action, NumberedTake) and action.is_part
-        if not self._is_out(charges_of(action)[0]) if is_part else self.breaker.begin_call():
+        if isinstance(action, NumberedTake) and action.is_part:
+            is_called = not self._is_out(charges_of(action)[0])
+        else:
+            is_called = self.breaker.begin_call()
+        if is_called:
             return await asyncio.shield(keep(self, self.submit(action)))
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 

@@ -53,7 +53,9 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("app", help="an app as module:attribute; for check, also quotas or a file (limits.toml)")
         parser.add_argument("--app-dir", default=".", help="the folder of the module (default: here)")
         parser.add_argument("--factory", action="store_true", help="the attribute is a function that makes the app")
-    parser.add_argument("--require", action="store_true", help="fail if a route has no limit and no rule that exempts")
+    commands.choices["routes"].add_argument(
+        "--require", action="store_true", help="fail if a route has no limit and no rule that exempts"
+    )
     commands.choices["check"].add_argument("--cost", type=float, default=1, help="units of a request (default: 1)")
     for name, run, what, rule, example in (
         ("what-if", what_if, "replay a log under limits, and show who would have been refused", "/login 5/s", _WHAT_IF),
@@ -65,6 +67,7 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("--key", default="client", help="whose a request is: client, user, all, or field:NAME")
         parser.add_argument("--field", action="append", default=[], help="a field of a log of JSON, such as time=ts")
         parser.add_argument("--rule", action="append", default=[], help=f'such as "{rule}"; may be repeated')
+    parser = commands.choices["suggest"]
     parser.add_argument("--refuse", action="append", help='a share of clients, such as "1%%"; may be repeated')
     parser.add_argument("--kind", default="bucket", choices=KINDS, help="of quota: bucket (default), rolling or fixed")
     parser = commands.choices["what-if"]
