@@ -12,8 +12,7 @@ from types import CodeType
 import pytest
 from hypothesis import settings
 
-from asgi_ratelimit import RedisStore, logs
-from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit import MemoryStore, RedisStore, Store, logs
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
 from tests.support.proxy import Proxy

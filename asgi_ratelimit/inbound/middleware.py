@@ -92,10 +92,10 @@ class RateLimitMiddleware:
         own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
         options = self._options = own if self._file is None else self._file.options
-        self._store = as_store(store)
+        self.store = as_store(store)
         self._arguments = None if store is not None else (own, on_limited, hooks, allow, deny, config)
         name = DEFAULT_NAME if options.name is None else options.name
-        self._enforcer = Enforcer(name, self._store, options.key, header_options(options.headers), Hooks(hooks))
+        self._enforcer = Enforcer(name, self.store, options.key, header_options(options.headers), Hooks(hooks))
         self._enforcer.on_limited = checked_on_limited(on_limited)
         self._enforcer.max_waiting = require_waiting(options.max_waiting)
         self._enforcer.route_of = templates_of(app)
@@ -105,7 +105,7 @@ class RateLimitMiddleware:
         self.is_unnamed = options.name is None  # whether its own quota is named after the place where it stands
         if not self.is_unnamed:
             self._own_names(self.rule_table)
-        watch_of(self._store).subscribe(self)
+        watch_of(self.store).subscribe(self)
 
     def options_changed(self, options: Options) -> None:
         """Apply the current options of the file, except those that count only at the next start; from any thread.
@@ -123,7 +123,7 @@ class RateLimitMiddleware:
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
-        register(self._store, self, quotas, unlisted=messages, instead=True, is_peer=self._is_about_to_follow)
+        register(self.store, self, quotas, unlisted=messages, instead=True, is_peer=self._is_about_to_follow)
 
     def _is_about_to_follow(self, other: object) -> bool:
         """Whether another middleware reads the same file, and has not read the same version of it."""
@@ -141,10 +141,10 @@ class RateLimitMiddleware:
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
         while True:
-            options, place, live = self._options, self._place, watch_of(self._store).live
+            options, place, live = self._options, self._place, watch_of(self.store).live
             table = self.rule_table = self._table_of(options)
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
-            if options is self._options and place is self._place and live is watch_of(self._store).live:
+            if options is self._options and place is self._place and live is watch_of(self.store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
         for section, text in find_mistakes(self.rule_table, self.app) if self._has_started else ():
             warn_once(section, text)
@@ -174,7 +174,7 @@ class RateLimitMiddleware:
                     if plan.holds:
                         held = decisions
                     if plan.settling:
-                        app = Settling(app, self._store, plan, decisions)
+                        app = Settling(app, self.store, plan, decisions)
                     if plan.shadows:
                         decisions = [decision for decision in decisions if not decision.shadow]
         except (AccessDenied, LimitUnavailable) as error:
@@ -183,12 +183,12 @@ class RateLimitMiddleware:
             return await error.answer(scope, send)
         if outer is not None and outer.server_send is not None:  # its answer reports these decisions too
             limits = outer
-            limits.add(decisions, self._store)
+            limits.add(decisions, self.store)
         else:
-            limits = RequestLimits(self._enforcer, send, [*zip(repeat(self._store), decisions)], decisions, is_exempt)
+            limits = RequestLimits(self._enforcer, send, [*zip(repeat(self.store), decisions)], decisions, is_exempt)
             scope[SCOPE_KEY], send = limits, limits.send
         if held:
-            limits.hold(held, self._store)
+            limits.hold(held, self.store)
         if receiving is not None:
             limits.waited += sum([decision.delay for decision in decisions])
         try:
@@ -209,7 +209,7 @@ class RateLimitMiddleware:
                     limits.release()
 
     def _table_of(self, options: Options) -> RuleTable:
-        return RuleTable(options, self._enforcer.failures, self._place, self._root, watch_of(self._store).live)
+        return RuleTable(options, self._enforcer.failures, self._place, self._root, watch_of(self.store).live)
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
@@ -222,15 +222,15 @@ class RateLimitMiddleware:
             self.arguments = (scope["app"], self._place, *self._arguments)
             equal = equal_to(self)  # itself, unless a framework builds several
             if equal._enforcer is not outer:  # which would charge each request twice
-                self._store, self._enforcer = equal._store, equal._enforcer
-                watch_of(self._store).subscribe(self)
+                self.store, self._enforcer = equal.store, equal._enforcer
+                watch_of(self.store).subscribe(self)
         self.overrides_changed()
         self._enforcer.handler = find_handler(scope, self.app)
         start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:
             warn_once("a-middleware-that-limits-nothing", NO_LIMITS)
         self._own_names(self.rule_table)
-        warn_of_workers(self._store)
+        warn_of_workers(self.store)
         self._has_started = True
         self.overrides_changed()  # which now warns
         if self._file is not None:
@@ -259,7 +259,7 @@ class RateLimitMiddleware:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 await hooks.aclose()
-                await self._store.aclose()
+                await self.store.aclose()
             await send(message)
 
         await self.app(scope, draining_receive, closing_send)

@@ -20,6 +20,7 @@ from typing import Final
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, Take, with_charges, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, checked_name, shows_use
+from ..keys.addresses import keys_named
 from ..logs import logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
@@ -201,7 +202,8 @@ class Blocks:
     """The blocks under the name of a rule or middleware: to see them, to lift them, and to block by hand.
 
     ``store`` is its store or URL, and ``name`` its name. Keys are what its key function returns: an address, or the
-    key of a header, ``header("x-api-key").of(scope)``. Every method may raise ``StoreError``.
+    key of a header, ``header("x-api-key").of(scope)``. An IPv6 address also means its network of 64 bits, which
+    ``client_ip()`` counts as one client. Every method may raise ``StoreError``.
     """
 
     @shows_use('Blocks(store=store, name="login")')
@@ -211,19 +213,22 @@ class Blocks:
 
     async def blocked_for(self, key: str | bytes) -> float:
         """The seconds for which ``key`` is still blocked; 0.0 if it is not."""
-        return (await self._store.peek(Take((Charge(BLOCK, as_key(key), CHECK_COST, self._name),)))).retry_after
+        takes = [Take((Charge(BLOCK, each, CHECK_COST, self._name),)) for each in keys_named(as_key(key))]
+        return max([(await self._store.peek(take)).retry_after for take in takes])
 
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
         """Block ``key`` for a duration such as ``"1 day"``, or seconds; false if it already was blocked."""
-        decision = await block(self._store, self._name, as_key(key), seconds_of("block_for", block_for))
-        if decision.degraded:
+        seconds = seconds_of("block_for", block_for)
+        decisions = [await block(self._store, self._name, each, seconds) for each in keys_named(as_key(key))]
+        if any(decision.degraded for decision in decisions):
             raise StoreUnavailable(f"the store does not answer, so {key!r} is not blocked")
-        return decision.allowed
+        return any(decisions)
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
-        charges = [Charge(quota, as_key(key), 1, self._name) for quota in (BLOCK, EARLIER_BLOCKS)]
-        await self._store.reset([*charges, Strike(STRIKES, as_key(key), 1, self._name)])
+        for each in keys_named(as_key(key)):
+            charges = [Charge(quota, each, 1, self._name) for quota in (BLOCK, EARLIER_BLOCKS)]
+            await self._store.reset([*charges, Strike(STRIKES, each, 1, self._name)])
 
     async def aclose(self) -> None:
         """Close the store."""

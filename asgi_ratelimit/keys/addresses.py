@@ -69,6 +69,12 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
     return f"{inet_ntop(AF_INET6, number.to_bytes(16, 'big'))}/{ipv6_prefix}"
 
 
+def keys_named(text: str) -> list[str]:
+    """The keys that a text may mean: itself, and for an IPv6 address its network, which is a client by default."""
+    packed = parse_address(text) if text.count(":") > 1 and not text.startswith("[") else None
+    return [text] if packed is None else [text, client_key(packed, 64)]
+
+
 def host_of(packed: bytes) -> bytes:
     """The IPv4 host in an address of a translator or tunnel; any other address as it is."""
     if len(packed) == 4 or not packed.startswith(_EMBEDDING):

@@ -73,7 +73,8 @@ def key_text(key: str | bytes | int | UUID, source: str = "a key function's resu
     if isinstance(key, (int, UUID)) and not isinstance(key, bool):
         return str(key)
     kind = type(key).__qualname__  # not the value, which may be what an app knows of a user
-    raise TypeError(f"{source} is of type {kind}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
+    right = "client_ip()" if kind == "Address" else "str(user.id)"  # Starlette's address has the port as well
+    raise TypeError(f"{source} is of type {kind}, but a key is a str, bytes, an int, a UUID or None: {right}")
 
 
 def short_key(key: str) -> str:

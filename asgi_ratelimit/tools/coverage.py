@@ -5,6 +5,7 @@ These are costs that never pass, rules without requests, and limits that a clien
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,15 +13,18 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
+from ..errors import ConfigurationError
 from ..inbound.config import LimitsFile
 from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
 from ..inbound.routes import AppRoute, RouteMiddleware, example_path, find_mistakes, walk
 from ..inbound.rule_table import USUAL, RuleTable
-from ..inbound.rules import CompiledRule
+from ..inbound.rules import CompiledRule, owned_quotas
 from ..inbound.user_functions import Failures
 from ..quota_text import as_text
 from ..quotas import InFlight, Quota
+from ..stores import MemoryStore
+from ..stores.base import register
 
 # The methods that are checked for a route that takes any.
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -100,9 +104,11 @@ def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
 
 
 def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
-    """A rule of a middleware, whose own quota is named after its place as soon as it has had a request there."""
-    is_own = rule.source is None and rule.name == DEFAULT_NAME and middleware.app.is_unnamed
-    return replace(rule, name=f"{DEFAULT_NAME} {middleware.place}") if is_own and middleware.place else rule
+    """A rule of a middleware, named after the place of that, if neither has a name, as once it has had a request."""
+    prefix, has_name = f"{DEFAULT_NAME} {middleware.place}", rule.source is not None and rule.source.name is not None
+    if has_name or not middleware.app.is_unnamed or not middleware.place or rule.name.startswith(prefix):
+        return rule
+    return replace(rule, name=rule.name.replace(DEFAULT_NAME, prefix, 1))
 
 
 def _scopes(route: AppRoute, middleware: RouteMiddleware, method: str) -> Iterator[Scope]:
@@ -147,16 +153,33 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
 
 def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
-    rules, problems = list[CompiledRule](), list(map(str, mistakes(app)))
-    middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
-    limiting = [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
+    rules, problems, limiting = list[CompiledRule](), misplaced(app), _limiting(app)
     for middleware in limiting:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
         problems += [text for _, text in find_mistakes(table, middleware.app.app)]
-    problems += [NO_LIMITS] if limiting and all(each.app.limits_nothing for each in limiting) else []
     rules += [rule for named in named_rules(app).values() for rule in named]
+    problems += [NO_LIMITS] if not rules and all(each.app.limits_nothing for each in limiting) else []
     return rules, [*problems, *_findings_of(rules)]
+
+
+def misplaced(app: Any) -> list[str]:
+    """The limits of an app that never apply where they stand, and those that share buckets they do not agree on."""
+    problems, stores = list(map(str, mistakes(app))), defaultdict[str, MemoryStore](MemoryStore)
+    for middleware in _limiting(app):  # one store for each server, which two middlewares may name by the same URL
+        table, store = middleware.app.rule_table, middleware.app.store
+        try:
+            quotas = owned_quotas([named_rule(rule, middleware) for rule in table.declared])
+            register(stores[str(id(store)) if store.in_process else repr(store)], middleware.app, quotas)
+        except ConfigurationError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _limiting(app: Any) -> list[RouteMiddleware]:
+    """The middlewares of this package in an app."""
+    middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
+    return [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
 
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:

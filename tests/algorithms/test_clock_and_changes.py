@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import FixedWindow, Quota, TokenBucket
 from asgi_ratelimit.algorithms import Booked
 from asgi_ratelimit.algorithms.packing import pack, read
 from asgi_ratelimit.algorithms.take import State, available, booked_ahead, decide, place_of, settle, unused, wait
-from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
 from tests.algorithms.charged import Charged
 from tests.support.strategies import quotas
 

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import pytest
 
+from asgi_ratelimit import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.algorithms import NEVER
 from asgi_ratelimit.algorithms.take import State, available, decide, most_at_once, unused
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.algorithms.charged import Charged
 from tests.support.examples import up_to
 

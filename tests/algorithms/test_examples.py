@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from asgi_ratelimit import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.algorithms import Booked
 from asgi_ratelimit.algorithms.take import State, available, booked_ahead, decide, place_of, settle, unused
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.algorithms.charged import Charged
 
 # The start of a minute, in microseconds.

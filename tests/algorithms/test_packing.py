@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Charge, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.algorithms.fixed_window import FixedWindowState
 from asgi_ratelimit.algorithms.packing import is_ahead, pack, read, stamp_of, used_units
 from asgi_ratelimit.algorithms.rolling_window import RollingWindowState
 from asgi_ratelimit.algorithms.take import State, available, decide, reset_us, unused
 from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
-from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.support.strategies import quotas
 
 NOW = 1_800_000_000_000_000.0

@@ -15,9 +15,9 @@ from itertools import count
 
 import pytest
 
+from asgi_ratelimit import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.algorithms import Booked
 from asgi_ratelimit.algorithms.take import State, decide, place_of, settle, unused
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.algorithms.charged import Charged
 from tests.support.examples import up_to
 

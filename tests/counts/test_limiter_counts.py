@@ -13,10 +13,9 @@ from unittest import mock
 import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, Overrides, PacedTransport, PaceTimeout, RedisStore, SyncLimiter, pace
+from asgi_ratelimit import Limiter, Overrides, PacedTransport, PaceTimeout, RedisStore, StoreTimeout, SyncLimiter, pace
 from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.dashboard import summary
-from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.overrides import watch_of
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock

@@ -12,10 +12,9 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore
+from asgi_ratelimit import ConfigurationError, MemoryStore, Overrides, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.keys import client_ip
-from asgi_ratelimit.overrides import Overrides
 from tests.support.dashboards import ORIGIN, app_with_page, token_of, visitor
 
 pytestmark = pytest.mark.anyio

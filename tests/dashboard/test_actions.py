@@ -10,8 +10,7 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from asgi_ratelimit import Blocks, MemoryStore, Penalty, Rule, Store
-from asgi_ratelimit.overrides import Overrides
+from asgi_ratelimit import Blocks, MemoryStore, Overrides, Penalty, Rule, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.dashboards import app_with_page, send_form, state_of, visitor
 

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit import TokenBucket
 from tests.support.redis_cluster import asked, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST, free_port

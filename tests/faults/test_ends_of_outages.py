@@ -8,10 +8,7 @@ from itertools import product
 
 import pytest
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit import Decision, FixedWindow, Limiter, Quota, RedisStore, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer

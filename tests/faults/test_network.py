@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit import Charge, TokenBucket
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked, script_calls
 from tests.support.redis_server import RedisServer

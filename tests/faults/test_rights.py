@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from redis.crc import key_slot
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.limiter.limiter import Limiter
+from asgi_ratelimit import Limiter, RedisStore
 from tests.support.redis_cluster import RedisCluster, asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST

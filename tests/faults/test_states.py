@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow
+from asgi_ratelimit import FixedWindow, Quota, RollingWindow
 from tests.support.redis_server import RedisServer
 from tests.support.trial import QUOTA, Trial, frozen, trial
 

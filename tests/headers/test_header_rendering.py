@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Charge, Decision, Take
 from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
-from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.headers import HeaderOptions, parse
 from asgi_ratelimit.headers.header_rendering import LARGEST, Header, both, draft, legacy, names, policy
 from asgi_ratelimit.quotas import MAX_UNITS, SECOND_US, TokenBucket

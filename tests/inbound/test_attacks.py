@@ -22,9 +22,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, TokenBucket, client_ip
+from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, Store, TokenBucket, client_ip
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param
-from asgi_ratelimit.stores import Store
 from tests.support.asgi import ask, http, ok, websocket
 
 pytestmark = pytest.mark.anyio

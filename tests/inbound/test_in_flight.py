@@ -15,13 +15,12 @@ from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
+from asgi_ratelimit import InFlight, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
 from asgi_ratelimit.dashboard.summaries import summary
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.leases import held_by_name
 from asgi_ratelimit.outbound import AdaptiveTransport, PacedTransport, pace
-from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Store
 from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
 from tests.support.overriding import until, until_async

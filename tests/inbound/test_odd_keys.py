@@ -109,6 +109,8 @@ async def test_a_dependency_that_returns_no_key(caplog: pytest.LogCaptureFixture
     assert [(await ask(app)).status for _ in range(2)] == [200, 429]
     assert "a key function's result is of type User, but a key is a str" in caplog.text
     assert "secret" not in caplog.text
+    await ask(user_app(lambda request: request.client))
+    assert "is of type Address, but a key is a str, bytes, an int, a UUID or None: client_ip()" in caplog.text
 
 
 def test_a_dependency_is_no_key_of_a_rule() -> None:

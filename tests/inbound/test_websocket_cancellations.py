@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import FixedWindow, MemoryStore, RateLimitMiddleware, Rule, Store
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit import Charge, FixedWindow, MemoryStore, RateLimitMiddleware, Rule, Store, Take
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import websocket
 from tests.support.store_elsewhere import StoreElsewhere

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from asgi_ratelimit import Limiter, PaceTimeout, SyncLimiter
+from asgi_ratelimit import Limiter, MemoryStore, PaceTimeout, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 
 EVEN = TokenBucket(10, burst=1)

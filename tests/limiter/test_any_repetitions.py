@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter.limiter import Limiter
+from asgi_ratelimit import Decision, Limiter, MemoryStore, PaceTimeout, Store
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.waiter import PaceTimeout
 from tests.support.repeating import NotingStore
 from tests.support.store_elsewhere import StoreElsewhere
 

@@ -16,11 +16,9 @@ from unittest.mock import patch
 
 import pytest
 
-from asgi_ratelimit import PaceTimeout, RedisStore, StoreUnavailable
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit import Charge, Decision, MemoryStore, PaceTimeout, RedisStore, Store, StoreUnavailable, Take
 from asgi_ratelimit.leases import TRIED_EVERY, Leases, PlaceWaiter, leases_of
 from asgi_ratelimit.quotas import LEASE_US, InFlight
-from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.redis.nodes import Node
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import WakeUp

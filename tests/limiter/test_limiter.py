@@ -16,12 +16,9 @@ from unittest.mock import create_autospec
 import pytest
 from starlette.background import BackgroundTask
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Charge
+from asgi_ratelimit import Charge, FixedWindow, MemoryStore, RedisStore, Store, SyncLimiter, TokenBucket
 from asgi_ratelimit.errors import ConfigurationError, QuotaError
-from asgi_ratelimit.limiter.limiter import Limiter, SyncLimiter
-from asgi_ratelimit.quotas import FixedWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.server import ROOT
 

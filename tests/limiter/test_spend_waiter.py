@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, PaceTimeout, RedisStore
-from asgi_ratelimit.decision import Decision, Take
+from asgi_ratelimit import Decision, Limiter, MemoryStore, PaceTimeout, RedisStore, Store, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import waiters_of
 from tests.support.histories import Ledger

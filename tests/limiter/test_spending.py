@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Limiter, PaceTimeout, SyncLimiter
-from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit import Limiter, MemoryStore, PaceTimeout, SyncLimiter, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 
 QUOTAS = [TokenBucket(10, 60, burst=10, name="requests"), TokenBucket(1000, 60, burst=1000, name="tokens")]

@@ -6,9 +6,7 @@ import asyncio
 
 import pytest
 
-from asgi_ratelimit import Limiter
-from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit import Limiter, MemoryStore, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.store_elsewhere import StoreElsewhere
 

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, RedisStore, SyncLimiter, Ticket
+from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, SyncLimiter, Ticket
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from tests.support.strategies import quotas
 

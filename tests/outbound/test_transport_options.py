@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import ConfigurationError, PacedTransport, TokenBucket
-from asgi_ratelimit.quotas import FixedWindow
+from asgi_ratelimit import ConfigurationError, FixedWindow, PacedTransport, TokenBucket
 from tests.support.names import named
 from tests.support.paced_clients import OTHER, URL, Client
 

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from asgi_ratelimit import Overrides
-from asgi_ratelimit.stores import Store
+from asgi_ratelimit import Overrides, Store
 from tests.support.overriding import shared_store
 
 

@@ -12,9 +12,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.stores import Store
 from tests.support.overriding import until, until_async
 
 pytestmark = pytest.mark.anyio

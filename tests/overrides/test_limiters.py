@@ -10,10 +10,9 @@ from typing import TypeAlias
 import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, PaceTimeout, pace
+from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, PaceTimeout, Store, pace
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import profiles
-from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit import ConfigurationError, profiles
 from asgi_ratelimit.headers import ServerLimit, parse
 from asgi_ratelimit.profiles import PROFILES, LimitHeaders, Profile, Refusal, discord
 from asgi_ratelimit.profiles.definitions import LONGEST_SEGMENT

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from asgi_ratelimit.stores import Store
+from asgi_ratelimit import Store
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
 

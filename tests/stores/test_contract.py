@@ -12,9 +12,8 @@ from dataclasses import replace
 import pytest
 import redis
 
-from asgi_ratelimit import RedisStore
+from asgi_ratelimit import Limiter, RedisStore
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take
-from asgi_ratelimit.limiter.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store, settle
 from asgi_ratelimit.stores.base import settlements_of

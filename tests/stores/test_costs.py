@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.limiter.limiter import Limiter
+from asgi_ratelimit import Charge, ConfigurationError, Limiter, Store, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import Store
 from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
 
 pytestmark = pytest.mark.anyio

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from asgi_ratelimit import RedisStore
+from asgi_ratelimit import FixedWindow, InFlight, Quota, RedisStore, RollingWindow, TokenBucket
 from asgi_ratelimit.algorithms.in_flight import InFlightState
 from asgi_ratelimit.algorithms.take import place_of
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take
-from asgi_ratelimit.quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Settlement, settle
 from asgi_ratelimit.stores.base import booked_of
 from asgi_ratelimit.testing import SteppedClock

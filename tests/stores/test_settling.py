@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import Quota
+from asgi_ratelimit import Charge, Limiter, Quota, RedisStore, Take
 from asgi_ratelimit.stores import Store, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, FIXED, KINDS, QUEUES, ROLLING, SLOW, delays, remaining_units

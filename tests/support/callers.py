@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from threading import Thread
 
-from asgi_ratelimit import PaceTimeout, RedisStore, Take, parse_quotas
+from asgi_ratelimit import Charge, PaceTimeout, RedisStore, Take, parse_quotas
 from asgi_ratelimit.background import background_loop
-from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.waiter import SlotWaiter
 from tests.support.children import run_together

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asgi_ratelimit import Charge, Decision, Take, TokenBucket
 from asgi_ratelimit.algorithms.take import State, decide, unused
-from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.quotas import TokenBucket
 
 
 def decided(take: Take, now: float, states: Sequence[State] | None = None) -> Decision:

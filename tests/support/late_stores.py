@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from asgi_ratelimit.decision import Decision, Take
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit import Decision, MemoryStore, Take
 from tests.support.store_elsewhere import StoreElsewhere
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asgi_ratelimit.decision import Take
+from asgi_ratelimit import Take
 from asgi_ratelimit.stores import MemoryStore, Settled, Settlement
 from asgi_ratelimit.stores.base import Decisions
 from asgi_ratelimit.testing import SteppedClock

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asgi_ratelimit import Charge, Quota
 from asgi_ratelimit.algorithms.take import decide, unused
-from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.quotas import Quota
 
 
 def admitted_at(quotas: Sequence[Quota], times: Sequence[float]) -> list[float | None]:

@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from operator import le
 from typing import Any
 
-from asgi_ratelimit import RedisStore
+from asgi_ratelimit import Decision, Limiter, RedisStore, TokenBucket
 from asgi_ratelimit.background import background_loop
-from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import TokenBucket
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 

@@ -149,12 +149,12 @@ def test_limits_of_messages_are_shown() -> None:
 async def test_limits_have_the_names_under_which_they_count() -> None:
     """Before the first request as after it, so that a command can change what another one lists."""
     store = MemoryStore()
-    mounted = Starlette(routes=[Route("/x", hello)], middleware=within("2/hour", store=store))
+    mounted = Starlette(routes=[Route("/x", hello)], middleware=within("2/hour", Rule("/x", "9/hour"), store=store))
     route = Route("/y", hello, middleware=within("3/hour", store=store))
     app = Starlette(routes=[Mount("/a", mounted), route], middleware=within("4/hour", store=store))
     before = coverage(app)
     assert [each.limits for each in before] == [
-        ("default: 4/hour", "default /a: 2/hour"),
+        ("default: 4/hour", "default /a: 2/hour", "default /a /x: 9/hour"),
         ("default: 4/hour", "default GET /y: 3/hour"),
     ]
     for path in ("/a/x", "/y"):
@@ -175,12 +175,25 @@ def test_a_cost_that_never_passes() -> None:
     assert list(findings(parse_quotas("10/s burst 20; 1000/hour; 3 at once"), 20)) == []
 
 
+def test_limits_of_one_name_on_one_server() -> None:
+    """Two middlewares may name it by the same URL: their buckets are the same ones; those of mounts are not."""
+    url, inner = "redis://localhost:6379/5", Starlette(routes=[Route("/x", hello)])
+    inner.add_middleware(RateLimitMiddleware, "2/minute", name="api", store=url)
+    app = Starlette(routes=[Mount("/a", inner)], middleware=within("9/minute", name="api", store=url))
+    (problem,) = rules_of(app)[1]
+    assert problem.startswith("two limits named 'api' share a store and have different quotas named 'per-minute', ")
+    inner = Starlette(routes=[Route("/x", hello)], middleware=within("2/minute", store=url))
+    app = Starlette(routes=[Mount("/a", inner)], middleware=within("9/minute", store=url))
+    assert rules_of(app)[1] == []
+
+
 def test_an_app_that_limits_nothing() -> None:
-    """Its middleware has no quota, no rules, and no dependencies within it."""
+    """It has no middleware, or one that has no quota, no rules, and no dependencies within it."""
     unlimited = Middleware(RateLimitMiddleware, name="a")
-    rules, (finding,) = rules_of(an_app(unlimited))
-    assert rules == []
-    assert finding.endswith('nothing is limited: quota="9/minute"')
+    for app in (an_app(), an_app(unlimited)):
+        rules, (finding,) = rules_of(app)
+        assert rules == []
+        assert finding.endswith('nothing is limited: quota="9/minute"')
     limiting = Middleware(RateLimitMiddleware, "5/minute", name="b")
     assert rules_of(an_app(unlimited, limiting))[1] == rules_of(an_app(limiting, unlimited))[1] == []
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Charge, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.buckets import as_bytes, as_key, bucket, bucket_prefix
-from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.keys.base import short_key
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.support.examples import up_to
 
 CLIENT = "1.2.3.4"

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Limiter, Rule
+from asgi_ratelimit import ConfigurationError, Limiter, Rule
 from asgi_ratelimit.decision import Charge, Decision, Take, checked_actual, checked_cost
-from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quota_text import as_quotas
 from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, RollingWindow, TokenBucket
 from tests.support.decisions import decided

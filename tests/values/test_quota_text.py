@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.errors import QuotaError
+from asgi_ratelimit import FixedWindow, InFlight, Quota, QuotaError, RollingWindow, TokenBucket
 from asgi_ratelimit.quota_text import as_quotas, explain, parse_quotas, readable
-from asgi_ratelimit.quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 
 DAY = 86_400
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit.errors import ConfigurationError, QuotaError
+from asgi_ratelimit import ConfigurationError, QuotaError
 from asgi_ratelimit.quota_text import as_quotas, parse_quotas
 from asgi_ratelimit.quotas import MAX_PERIOD, MAX_UNITS, FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
 

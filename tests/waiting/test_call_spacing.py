@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit import Charge, FixedWindow, MemoryStore, Quota, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import waiter
 from asgi_ratelimit.waiting.drivers import run_async

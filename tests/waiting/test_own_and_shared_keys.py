@@ -12,11 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.overrides import Overrides
+from asgi_ratelimit import Charge, Decision, Limiter, MemoryStore, Overrides, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async
 from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import Quota, TokenBucket
+from asgi_ratelimit import Charge, Decision, Limiter, Quota, RedisStore, Take, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Settled, Settlement, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async

@@ -14,10 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter.limiter import SyncLimiter
-from asgi_ratelimit.quotas import Quota, TokenBucket
-from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit import Charge, Decision, MemoryStore, Quota, Store, SyncLimiter, Take, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, pace
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, TokenBucket, pace
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async
 from asgi_ratelimit.waiting.waiter import SlotWaiter, waiters_of

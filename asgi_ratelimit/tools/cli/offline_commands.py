@@ -18,12 +18,11 @@ from typing import Any
 from ...buckets import as_bytes, digest
 from ...decision import checked_cost
 from ...inbound.config import Tier
-from ...inbound.dependency import mistakes
 from ...inbound.rule_table import RuleTable
 from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota, has_places
-from ..coverage import Covered, coverage, findings, quotas_as_text, rules_of, rules_of_file
+from ..coverage import Covered, coverage, findings, misplaced, quotas_as_text, rules_of, rules_of_file
 from ..log_lines import fields_of
 from ..log_reading import LogReader
 from ..replay import KINDS, QUANTILES, SHARES, Replay, limits_of, limits_of_file, suggest, times_of
@@ -88,7 +87,7 @@ def routes(options: argparse.Namespace) -> int:
         print_json([asdict(each) for each in covered])
     else:
         print_table(("methods", "path", "limits"), [_row(each) for each in covered])
-    problems = [*map(str, mistakes(app)), *[f"without a limit: {each.path}" for each in covered if not each.is_covered]]
+    problems = [*misplaced(app), *[f"without a limit: {each.path}" for each in covered if not each.is_covered]]
     for problem in problems if options.require else ():
         warn(problem, "error")
     return int(options.require and bool(problems))

@@ -17,6 +17,7 @@ from ...dashboard import Summary, summary
 from ...errors import ConfigurationError
 from ...inbound.penalties import Blocks, seconds_of
 from ...keys import header
+from ...keys.addresses import keys_named
 from ...overrides import Override, Overrides
 from ...quota_text import RESERVED_NAMES
 from ...stores.redis import RedisStore
@@ -185,7 +186,8 @@ def _nothing(options: argparse.Namespace) -> str:
 async def _scanned(options: argparse.Namespace, key: str | None, most: int) -> tuple[list[StoredBucket], Scan]:
     """The buckets among the first keys of the store, except those of blocks."""
     scan = Scan(options.store, prefix=options.prefix, timeout=TIMEOUT)
-    stored = await scan.buckets(options.name, key, most=most)
+    keys = [None] if key is None else keys_named(key)
+    stored = [each for one in keys for each in await scan.buckets(options.name, one, most=most)]
     return [each for each in stored if each.quota not in RESERVED_NAMES], scan
 
 

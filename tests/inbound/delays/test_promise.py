@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import FixedWindow, RollingWindow, Rule, TokenBucket
+from asgi_ratelimit import FixedWindow, Quota, RollingWindow, Rule, TokenBucket
 from asgi_ratelimit.keys import header
-from asgi_ratelimit.quotas import Quota
 from tests.support.histories import Ledger
 from tests.support.visitors import Site, Visitor
 

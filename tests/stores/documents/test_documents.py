@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit import MemoryStore, RedisStore, Store
 from asgi_ratelimit.stores.base import Documents
 from asgi_ratelimit.stores.documents import MAX_BYTES
 from asgi_ratelimit.testing import SteppedClock

@@ -8,8 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit import RedisStore, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores.base import Documents
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, MemoryStore, Quota, Take, TokenBucket
 from asgi_ratelimit.background import run_in_place
-from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
-from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
 from asgi_ratelimit.testing import SteppedClock
 from tests.support import strategies

@@ -14,10 +14,7 @@ from weakref import ref
 import pytest
 import redis
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit import Charge, ConfigurationError, FixedWindow, Quota, RedisStore, RollingWindow, Take, TokenBucket
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 
 pytestmark = pytest.mark.anyio

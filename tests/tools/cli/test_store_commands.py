@@ -96,6 +96,8 @@ def test_reset_makes_a_key_as_good_as_new(redis_url: str, run: Callable[..., Any
     assert (code, sorted(out.removeprefix("reset: ").strip().split(", "))) == (0, ["per-day", "per-hour"])
     assert run("reset", "/login", KEY, "--json") == (1, {"reset": []})
     assert [each["key"] for each in run("buckets", "--json")[1]["buckets"]] == ["other"]
+    used(redis_url, "/login", "10/day", "2001:db8::/64")
+    assert run("reset", "/login", "2001:db8::7") == (0, "reset: per-day\n")
 
 
 def test_block_and_unblock(redis_url: str, run: Callable[..., Any]) -> None:

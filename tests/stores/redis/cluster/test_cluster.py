@@ -11,8 +11,7 @@ import pytest
 from redis.asyncio import RedisCluster as Client
 from redis.crc import key_slot
 
-from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, Take, TokenBucket
-from asgi_ratelimit.errors import StoreUnavailable
+from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, StoreUnavailable, Take, TokenBucket
 from asgi_ratelimit.stores.redis import outage
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock

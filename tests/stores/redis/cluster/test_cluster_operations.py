@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from redis.crc import key_slot
 
-from asgi_ratelimit import FixedWindow, Limiter, RedisStore, TokenBucket
+from asgi_ratelimit import ConfigurationError, FixedWindow, InFlight, Limiter, RedisStore, TokenBucket
 from asgi_ratelimit.algorithms.in_flight import InFlightState
-from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.quotas import InFlight
 from tests.support.overriding import until_async
 from tests.support.redis_cluster import RedisCluster
 

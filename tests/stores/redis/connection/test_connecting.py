@@ -16,10 +16,7 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.decision import Decision
-from asgi_ratelimit.errors import StoreError, StoreUnavailable
-from asgi_ratelimit.limiter.limiter import Limiter
+from asgi_ratelimit import Decision, Limiter, RedisStore, StoreError, StoreUnavailable
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.proxy import listening
 from tests.support.redis_cluster import asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis import exceptions
 
-from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores.redis.clients import store_error_of
 
 RESPONSE, REFUSED = exceptions.ResponseError, exceptions.ConnectionError

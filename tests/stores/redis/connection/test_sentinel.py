@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Sentinel
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.errors import StoreUnavailable
-from asgi_ratelimit.limiter.limiter import Limiter
+from asgi_ratelimit import Limiter, RedisStore, StoreUnavailable
 from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
 from tests.support.proxy import listening
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Charge, FixedWindow, MemoryStore, Quota, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.background import run_in_place
-from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.outage import Outage
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to

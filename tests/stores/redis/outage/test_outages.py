@@ -9,10 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from asgi_ratelimit import Blocks
-from asgi_ratelimit.errors import StoreTimeout, StoreUnavailable
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit import Blocks, Limiter, StoreTimeout, StoreUnavailable, TokenBucket
 from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
 

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import RedisStore
-from asgi_ratelimit.limiter.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit import FixedWindow, Limiter, Quota, RedisStore, RollingWindow, TokenBucket
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
