@@ -131,6 +131,8 @@ def give_back(
     left = drained(quota, used, now - at)
     end = charge.place - returned - quota.rate * (now - charge.at)
     if end >= left - max(quota.slack, min(quota.rate, charge.cost / 2.0)):  # it is the newest
+        if charge.slot > now and units < charge.cost:  # what is left keeps its slot, and nothing comes back in front
+            since = max(since, charge.slot)
         left = min(left, end)  # a slot that came back from behind it was up to a microsecond later than it had to be
         return TokenBucketState(left - min(units, left), now, since, returned)
     if left > quota.burst + quota.slack:  # slots are booked behind it, and keep their times

@@ -233,8 +233,8 @@ def _random_costs(r: random.Random, quotas: Sequence[Quota], costs: Sequence[flo
 
 
 def _random_actual(r: random.Random, now: float, call: Call, is_debited: bool) -> dict[int, float]:
-    """Nothing, a part, or more of what each bucket was charged; nothing if the slot is still ahead."""
-    if any(booked.slot > now for booked in call.booked.values()):
+    """Nothing, a part, or more of what each bucket was charged; half of the slots that are ahead are cancelled."""
+    if any(booked.slot > now for booked in call.booked.values()) and r.random() < 0.5:
         return dict.fromkeys(call.booked, 0.0)
     shares = [0.0, 0.5, r.random(), 1.0, *([1.5, 3.0] if is_debited else [])]
     return {number: r.choice(shares) * booked.cost for number, booked in call.booked.items()}

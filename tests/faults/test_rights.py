@@ -23,7 +23,7 @@ def server() -> Iterator[RedisServer]:
 
 
 # The rights that docs/redis.md lists.
-LEAST_RIGHTS = ("resetchannels", "~rl:*", "+evalsha", "+eval", "+time", "+get", "+set", "+del")
+LEAST_RIGHTS = ("resetchannels", "~rl:*", "+evalsha", "+eval", "+time", "+get", "+getrange", "+set", "+del")
 
 
 @pytest.mark.parametrize(("database", "more"), [(0, ()), (1, ("+select",))])

@@ -34,7 +34,7 @@ local byte, format, call, pcall_redis = string.byte, string.format, redis.call, 
 local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
-local LONGEST_TTL_MS, LONGEST_VALUE = 2 ^ 42, 65535
+local LONGEST_TTL_MS, LONGEST_VALUE, MOST_READ = 2 ^ 42, 65535, '65535' -- the last byte that is read, so one too many
 local LOOK_US, HELD_US, MAX_WAITING = 100000, 0.5, 100
 
 local now
@@ -101,11 +101,11 @@ function token_bucket.take(quota, state, cost, max_wait, min_wait)
 end
 
 function token_bucket.give_back(quota, state, charge, units)
-  local used, at, since, returned = state[1], state[2], state[3], state[4]
+  local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
   if max(charge.slot, charge.at) < since or charge.at > now then return state end
-  local left = drained_bucket(quota, used, now - at)
   local stop = charge.place - returned - quota.rate * (now - charge.at)
   if stop >= left - max(quota.slack, min(quota.rate, charge.cost / 2)) then -- it is the newest
+    if charge.slot > now and units < charge.cost then since = max(since, charge.slot) end -- what is left keeps its slot
     left = min(left, stop)
     return { left - min(units, left), now, since, returned }
   end
@@ -458,8 +458,8 @@ end
 -- The calls of Redis, the arguments and the reply
 
 local function get(key)
-  local value = pcall_redis('GET', key)
-  if not value or #value > 0 or type(value) ~= 'table' then return value end
+  local value = pcall_redis('GETRANGE', key, '0', MOST_READ)
+  if type(value) ~= 'table' then return value ~= '' and value end
   if string.find(value.err, 'WRONGTYPE', 1, true) then return false end -- it counts as never used
   error(value.err, 0)
 end
