@@ -103,7 +103,7 @@ class Node(GroupCommit[Action, Answer]):
 
         A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
         """
-        if isinstance(action, NumberedTake) and action.is_part:
+        if isinstance(action, NumberedTake):  # a peek, or a part of a take; a trial shows that Redis can write
             is_called = not self._is_out(charges_of(action)[0])
         else:
             is_called = self.breaker.begin_call()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import redis
@@ -65,9 +66,22 @@ async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixtur
     assert levels == [logging.ERROR, logging.WARNING] * 2 + [logging.ERROR]
 
 
-async def until_served(limiter: Limiter) -> None:
+@pytest.mark.parametrize("on_error", ["local", "allow", "deny"])
+async def test_who_looks_before_each_take_does_not_keep_an_outage_from_ending(on_error: str) -> None:
+    """An app may ask for blocks in each request: what it reads does not show that Redis can write."""
+    server = RedisServer()
+    async with limiter_on(server.url, on_error=on_error) as limiter:
+        assert (await limiter.rate_limit("key", 0.1)).degraded
+        with server:
+            await until_served(limiter, looks=True)
+
+
+async def until_served(limiter: Limiter, *, looks: bool = False) -> None:
     """Take until Redis decides again; it is probed ten times a second."""
     for _ in range(1_000):
+        with suppress(StoreUnavailable):
+            if looks:
+                await limiter.peek("key")
         if not (await limiter.rate_limit("key", 0.001)).degraded:
             return
         await asyncio.sleep(0.01)
