@@ -85,9 +85,8 @@ class Leases(Repeating):
             return
         if not self.is_running:
             self.start()
-        elif decision.degraded and not self._is_failing:  # what is held is put into the store as soon as it is back
-            self._is_failing = True
-            background_loop.loop().call_soon_threadsafe(self._begin)
+        elif decision.degraded:  # what is held is put into the store as soon as it is back
+            self._try_soon()
 
     def join(self, decision: Decision, parts: Sequence[Decision]) -> None:
         """Hold as the places of one decision what its parts hold."""
@@ -126,11 +125,20 @@ class Leases(Repeating):
 
     async def _return(self, ended: Mapping[int, list[Settlement]]) -> None:
         """Give places back to the store; what it does not answer to is sent again until its lease has ended."""
-        with suppress(StoreError):
+        try:
             await settle_all(cast("Store", self._owner()), [each for ends in ended.values() for each in ends])
-            # Not what a renewal may bring back, which is sent again; nor that of a decision which is given back twice
-            for identity in [each for each, ends in ended.items() if ends and not self._is_renewing]:
-                self._ended.pop(identity, None)
+        except StoreError:
+            self._try_soon()
+            return
+        # Not what a renewal may bring back, which is sent again; nor that of a decision which is given back twice
+        for identity in [each for each, ends in ended.items() if ends and not self._is_renewing]:
+            self._ended.pop(identity, None)
+
+    def _try_soon(self) -> None:
+        """Run now, and then every second until the store answers, unless that has begun."""
+        if self.is_running and not self._is_failing:
+            self._is_failing = True
+            background_loop.loop().call_soon_threadsafe(self._begin)
 
     def held_of(self, bucket: str) -> list[Settlement]:
         """The renewals of what is held of a bucket."""
@@ -158,12 +166,14 @@ class Leases(Repeating):
             self._ended.pop(identity, None)
         is_used, self._is_used, self._is_failing = self._is_used or bool(self._held or self._ended), False, True
         self._has_sent = self._has_sent or bool(renewed or self._ended)
+        is_answered = False
         with suppress(StoreError):
             await settle_all(store, renewed)
-            self._is_failing = False
+            is_answered = True
         ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
         self._is_renewing = False  # only now: another thread may forget what has ended from here on
         await self._return(ended)
+        self._is_failing = not is_answered
         return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 
     async def end(self) -> None:

@@ -133,3 +133,26 @@ async def test_an_outage_without_limits_leaves_nothing_behind(
     assert await are_free()
     await beside.aclose()
     await store.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_place_that_was_given_back_in_an_outage(
+    line: Proxy, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is free as soon as the server is back, not only when leases are renewed, or end by themselves."""
+    monkeypatch.setattr("asgi_ratelimit.leases.RENEWED_EVERY", 3600.0)
+    clock = SteppedClock()
+    store, beside = [RedisStore(url, timeout=PATIENT, clock=clock) for url in (line.url, server.url)]
+    seen = Limiter("1 at once", store=beside)
+    async with Limiter("1 at once", store=store).hold("key"):
+        line.target = 1
+        line.disconnect()
+    line.target = server.port
+
+    async def is_free() -> bool:
+        return (await seen.peek("key")).remaining == 1
+
+    assert not await is_free()
+    await until_async(is_free)
+    await store.aclose()
+    await beside.aclose()

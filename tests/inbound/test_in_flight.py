@@ -130,6 +130,12 @@ async def test_as_many_as_the_quota_says_are_under_way(store: Store) -> None:
     assert app.app.most == 2
 
 
+async def test_a_place_is_free_for_the_next_request(store: Store) -> None:
+    """However soon it comes."""
+    app = RateLimitMiddleware(ok, "1 at once", store=store)
+    assert [(await ask(app)).status for _ in range(5)] == [200] * 5
+
+
 async def test_with_a_rate_both_decide_and_headers_show_the_rate(store: Store) -> None:
     """A request that one of them refuses takes nothing from the other."""
     app = RateLimitMiddleware(Export(), "3/hour; 1 at once", store=store)
