@@ -10,7 +10,7 @@ from starlette.types import Scope
 from ..decision import OnError
 from ..errors import ConfigurationError
 from ..keys.base import PathKey, ScopeKey, called
-from ..keys.client_ip import Within
+from ..keys.client_ip import DENIES
 from .refusals import AccessDenied, LimitUnavailable
 from .user_functions import Failures, connection_of, require_function
 
@@ -31,7 +31,7 @@ class Lists:
             right = f'{name}=client_ip().within("10.0.0.0/8")'
             if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever it is
                 raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
-            if test is not None and not isinstance(test, Within):
+            if test is not None:
                 require_function(name, test, 1, right)
         self._allow, self._deny, self._failures = allow, deny, failures
 
@@ -47,8 +47,7 @@ class Lists:
     async def _is_on(self, argument: str, function: ListFunction, scope: Scope, name: str, refuses: bool) -> bool:
         """Whether a request is on the list that this argument of the middleware named ``name`` is."""
         try:
-            if isinstance(function, Within):
-                return function.of_host(scope) if argument == "deny" else function.of(scope)
+            scope[DENIES] = argument == "deny"  # for `within`, also where the function of the program calls it
             answer = await called(function, connection_of(scope))
             if answer is None or isinstance(answer, bool):
                 return bool(answer)
@@ -60,3 +59,5 @@ class Lists:
             if refuses:
                 raise LimitUnavailable from error
             return False
+        finally:
+            scope.pop(DENIES, None)

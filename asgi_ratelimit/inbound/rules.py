@@ -18,7 +18,7 @@ from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
 from ..keys import KeyFunction, client_ip
-from ..keys.base import UNREADABLE, ScopeKey, bind, called, key_text
+from ..keys.base import UNREADABLE, ScopeKey, bind, called, own_text
 from ..keys.path_patterns import compile_rule_path
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
@@ -225,19 +225,21 @@ class CompiledRule:
     async def key_of(self, connection: HTTPConnection) -> str | None:
         """The key of a connection; the client's address if the key function fails."""
         try:
-            returned: Any = await called(self.key, connection)
-            return None if returned is None else key_text(returned)
+            return own_text(await called(self.key, connection))
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             return self.address(connection.scope, error)
 
     def address(self, scope: Scope, error: Exception) -> str | None:
-        """The key after the key function has failed: the client's address, in a text that no other key has."""
+        """The key after the key function has failed: the client's address, in a text that no other key has.
+
+        Clients without an address share a bucket: who can make the function fail must gain nothing.
+        """
         self.failures.report(self.name, "key", "the client's address is the key", error)
         try:
             address = self.fallback.of(scope)
         except Exception:  # noqa: BLE001  # a server that reports nonsense as the client's address
             address = UNREADABLE
-        return None if address is None else f"\0{address}"
+        return f"\0{address or ''}"
 
     async def charges(self, connection: HTTPConnection, results: Results) -> tuple[Charged, float]:
         """What it charges a connection, and the cost of each, after its functions were called.

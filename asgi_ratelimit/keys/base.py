@@ -78,8 +78,11 @@ def key_text(key: str | bytes | int | UUID, source: str = "a key function's resu
 
 
 def short_key(key: str) -> str:
-    """``key`` itself, or, above 128 bytes, a stand-in of 33 bytes that no short key equals."""
-    if len(key) <= SHORT:
+    """``key`` itself, or, above 128 bytes, a stand-in of 33 bytes that no short key equals.
+
+    No key of the program begins with the zero byte that also marks the address which stands in for a failed key.
+    """
+    if len(key) <= SHORT and key[:1] != "\0":
         return key
     data = as_bytes(key)
     return key if len(data) <= LONGEST_KEY and key[0] != "\0" else "\0" + digest(data)
@@ -88,6 +91,12 @@ def short_key(key: str) -> str:
 def short_text(value: Any, source: str) -> str | None:
     """A value of the app as a key; long values fill neither this process's memory nor the store's."""
     return None if value is None else short_key(key_text(value, source))
+
+
+def own_text(value: Any) -> str | None:
+    """What a key function of the program has returned, as a key; none has the zero byte of stand-ins at its start."""
+    text = None if value is None else key_text(value)
+    return short_key(text) if text and text[0] == "\0" else text
 
 
 def is_dependency(value: object) -> bool:

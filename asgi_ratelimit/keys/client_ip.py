@@ -125,6 +125,10 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
                 warn_once("a-peer-that-is-not-trusted", _NOT_TRUSTED.format(text, name.decode()))
 
 
+# The entry in a scope that says that clients are to be denied.
+DENIES = "asgi_ratelimit.denies"
+
+
 class Within:
     """Whether the client, as a key sees it, is in some networks: a yes-or-no question about a connection."""
 
@@ -139,17 +143,15 @@ class Within:
         return self.of(connection.scope)
 
     def of(self, scope: Scope) -> bool:
-        """Whether the client of this scope is in these networks."""
-        client = self._key.address(scope)
-        return bool(client and client in self._networks)
+        """Whether the client of this scope is in these networks.
 
-    def of_host(self, scope: Scope) -> bool:
-        """Whether the client, or the IPv4 host behind its NAT64, 6to4 or Teredo address, is in these networks.
-
-        A client that is to be refused may choose its way in.
+        While clients are to be denied, who may choose their way in, that includes the IPv4 host behind an address of
+        NAT64, 6to4 or Teredo.
         """
         client = self._key.address(scope)
-        return bool(client and (client in self._networks or host_of(client) in self._networks))
+        if client and scope.get(DENIES):
+            return client in self._networks or host_of(client) in self._networks
+        return bool(client and client in self._networks)
 
 
 def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:

@@ -38,6 +38,8 @@ def route_path(scope: Scope) -> str:
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     below = path.removeprefix(root)
+    if root and below == path and normalised(path).startswith(f"{root}/"):
+        return "/" + normalised(path).removeprefix(root)  # with one slash more than as normalised, as it came otherwise
     return below if not below or below.startswith("/") else path
 
 
@@ -45,7 +47,7 @@ def route_path(scope: Scope) -> str:
 _FOREIGN = re.compile(r"[{}*<>?#]|(?<=/):")
 
 # Finds what apps may read in another way than routers do.
-_OTHERWISE = re.compile(r"//|/\.|^[^/]")
+_OTHERWISE = re.compile(r"//|/\.|^(?!/)")
 
 # The start of a target in absolute form, as in ``http://shop/login``.
 _ABSOLUTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/]*")

@@ -78,7 +78,10 @@ def attacks_by_path() -> Iterator[Attack]:
     long = "/files/" + "x" * 1000
     yield Attack("a long path", rule("/files/{name}"), paths("/files/a", long, long))
     roots = [http("/users", root_path=root) for root in ("", "/api")] + [http("/api/users", root_path="/api")]
-    yield Attack("a root path", rule("/users"), roots)
+    yield Attack("a root path", rule("/users"), [*roots, http("//api/users", root_path="/api")])
+    below = paths("//api/users", "//api/users", root_path="/api")
+    yield Attack("a root path of another spelling is exempt", beside("/users", None), below)
+    yield Attack("no path", rule("/"), paths("/", ""))
 
 
 # Methods: browsers ask first, and only that is free
@@ -137,6 +140,8 @@ def attacks_by_failure() -> Iterator[Attack]:
         yield Attack("a quota fails that denies", beside("/", broken, on_error="deny"), two, 0)
     for broken in returning(7.5, True):
         yield Attack("a key fails", {"quota": "1/day", "key": broken}, two)
+        without = [http(client=None), http(client=None)]
+        yield Attack("a key fails without an address", {"quota": "1/day", "key": broken}, without)
         yield Attack("a key of a rule fails", rule("/", key=broken, on_error="allow"), two)
         yield Attack("a part of a key fails", {"quota": "1/day", "key": combine(client_ip(), broken)}, two)
     for cost in returning(-1, float("nan"), Decimal("nan"), None, False, "0", 1j):

@@ -14,7 +14,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from ...algorithms.take import unused
-from ...background import ByLoop, see_all_through
+from ...background import ByLoop, keep, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Take
@@ -22,7 +22,7 @@ from ...errors import ConfigurationError, StoreError, shows_use
 from ...quotas import InFlight
 from ..base import Decisions, Observer, Settled, Settlement, checked_operation_ttl
 from ..documents import RedisDocuments
-from .clients import CommandsByLoop, Connection, RedisLike, server_of
+from .clients import CLOSE_WITHIN, CommandsByLoop, Connection, RedisLike, server_of
 from .denials import Denials
 from .nodes import ClusterNodes, Context, Node
 from .outage import Outage
@@ -141,9 +141,15 @@ class RedisStore:
     async def aclose(self) -> None:
         """Close this event loop's connections, once all waiting calls are answered, and unused slots are given back.
 
-        The entries of the outage ledger are charged before, if Redis answers. Takes that come meanwhile or later open
-        new connections.
+        The entries of the outage ledger are charged before, if Redis answers. If it does not, this returns after two
+        seconds, and what is left goes on. Takes that come meanwhile or later open new connections.
         """
+        closing = keep(None, asyncio.ensure_future(self._close()))
+        await asyncio.wait([closing], timeout=CLOSE_WITHIN)
+        if closing.done():
+            closing.result()
+
+    async def _close(self) -> None:
         await see_all_through(self)
         if self._context.outage.ledger:  # this event loop may not have used it yet
             self._open()

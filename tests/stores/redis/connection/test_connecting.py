@@ -193,7 +193,7 @@ async def test_a_refusal_of_keys_names_their_pattern(
     prefix: str, server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The keys show the prefix with escapes; with the pattern that the log names, takes pass."""
-    rights = ["resetchannels", "+evalsha", "+eval", "+time", "+get", "+set", "+del"]
+    rights = ["resetchannels", "+evalsha", "+eval", "+time", "+get", "+getrange", "+set", "+del"]
     asked(server, "ACL", "SETUSER", "limiter", "on", ">secret", "~shop:*", *rights)
     store = RedisStore(f"redis://limiter:secret@{HOST}:{server.port}", prefix=prefix, timeout=30)
     limiter = Limiter("10/minute", store=store)
@@ -206,3 +206,20 @@ async def test_a_refusal_of_keys_names_their_pattern(
     store = RedisStore(f"redis://limiter:secret@{HOST}:{server.port}", prefix=prefix, timeout=30)
     assert not (await Limiter("10/minute", store=store).rate_limit("key")).degraded
     await store.aclose()
+
+
+async def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is under way goes on until its own deadline."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr("asgi_ratelimit.stores.redis.store.CLOSE_WITHIN", 0.01)
+    async with listening(silent) as port:
+        store = RedisStore(f"redis://{HOST}:{port}", timeout=0.5)
+        take = asyncio.create_task(Limiter("1/s", store=store).rate_limit("key"))
+        await asyncio.sleep(0)
+        await store.aclose()
+        assert not take.done()
+        assert (await take).degraded
