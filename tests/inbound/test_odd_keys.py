@@ -115,7 +115,7 @@ async def test_a_dependency_that_returns_no_key(caplog: pytest.LogCaptureFixture
 
 async def test_no_key_of_a_program_is_equal_to_an_address_that_stands_in() -> None:
     """So nobody uses up the bucket of clients whose key fails."""
-    app = limited(ok, "1/minute", key=lambda request: {"a": "\0192.0.2.1"}[request.headers["x"]])
+    app = limited(ok, "1/minute", key=lambda request: {"a": "\x00192.0.2.1"}[request.headers["x"]])
     assert [(await ask(app, http(headers=[(b"x", user)]))).status for user in (b"a", b"a", b"b")] == [200, 429, 200]
 
 
