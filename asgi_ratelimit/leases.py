@@ -65,8 +65,8 @@ class Leases(Repeating):
 
     def reset(self) -> None:
         """Start afresh in a forked child."""
-        # By the ids of decisions, what renews the leases that hold or wait, and since when they do.
-        self._held: dict[int, tuple[list[Settlement], float]] = {}
+        # By the ids of decisions, what renews the leases that hold or wait, since when, and on which event loop.
+        self._held: dict[int, tuple[list[Settlement], float, asyncio.AbstractEventLoop | None]] = {}
         # What ends those that have ended, as far as the store may not know it, and when they end by themselves.
         self._ended: dict[int, tuple[list[Settlement], float]] = {}
         # Whether anything was held since the last run; whether that failed, or would if an outage has begun since.
@@ -79,7 +79,7 @@ class Leases(Repeating):
         """Renew the leases of a decision from now on, as those of a caller that holds, or that waits for a place."""
         leases = leases_in(decision, actual)
         if leases:
-            self._held[decision.id] = leases, monotonic_us()
+            self._held[decision.id] = leases, monotonic_us(), _get_running_loop()
             self._is_used = True
         elif not self._is_used:
             return
@@ -116,11 +116,14 @@ class Leases(Repeating):
 
     def ends_of(self, decision: Decision) -> list[Settlement]:
         """What gives back the places of a decision that are held, or waited for, and are not renewed any longer."""
-        ends, _ = self._held.pop(decision.id, ([], 0.0))
+        return self._end_of(decision.id)
+
+    def _end_of(self, identity: int) -> list[Settlement]:
+        ends, *_ = self._held.pop(identity, ([], 0.0, None))
         for each in ends:
             each.actual = ENDS  # in a renewal that is not sent yet, too
         if ends and (self._is_renewing or not self._in_process):  # else nothing can fail
-            self._ended[decision.id] = ends, monotonic_us() + LEASE_US
+            self._ended[identity] = ends, monotonic_us() + LEASE_US
         return ends
 
     async def _return(self, ended: Mapping[int, list[Settlement]]) -> None:
@@ -155,12 +158,16 @@ class Leases(Repeating):
 
     def _renewals(self, until_us: float = math.inf) -> list[Settlement]:
         """The renewals of all that is held, or waits, since a time or before."""
-        return [each for leases, at_us in list(self._held.values()) if at_us <= until_us for each in leases]
+        return [each for leases, at_us, _ in list(self._held.values()) if at_us <= until_us for each in leases]
 
     async def run(self) -> float:
         """Renew all leases, and give back what the store did not take back; end after a while without any."""
         store, now_us = cast("Store", self._owner()), monotonic_us()
         self._is_renewing = True
+        for identity in [
+            each for each, (*_, loop) in list(self._held.items()) if loop is not None and loop.is_closed()
+        ]:
+            self._end_of(identity)  # whoever held it there can never go on
         renewed = self._renewals(math.inf if self._is_failing else now_us - YOUNG_US)
         for identity in [identity for identity, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
             self._ended.pop(identity, None)

@@ -23,16 +23,7 @@ from ..stores import Decisions, Store, as_store, reset, settle, settle_all
 from ..stores.base import SETTLED, register
 from ..waiting.drivers import CallStore, Flow, run_async, run_sync
 from ..waiting.waiter import PaceTimeout
-from .live_quotas import (
-    Cost,
-    Key,
-    LiveQuotas,
-    actual_units,
-    charged_units,
-    checked_decision,
-    need_one_key,
-    settled_units,
-)
+from .live_quotas import Cost, Key, LiveQuotas, charged_units, checked_decision, need_one_key
 from .spending import Holding, Spending, SpendWaiter, Wait, units_ahead
 from .tickets import REDEEMABLE_FOR, Ticket
 
@@ -145,7 +136,9 @@ class Limiter:
         anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "refund(await limiter.rate_limit(key))"))
-        refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
+        nothing = [0.0] * len(charged)
+        use = "refund(decision, 3)"
+        refunded = charged if cost is None else self.live.settled_units(decision, cost, nothing, use)
         if any(units > most for units, most in zip(refunded, charged)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
         await settle(self.store, decision, [most - units for units, most in zip(refunded, charged)])
@@ -159,7 +152,8 @@ class Limiter:
         quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision, and for one number,
         except 0, where the quotas were charged different costs.
         """
-        await settle(self.store, decision, actual_units(checked_decision(decision, "settle(decision, 3)"), actual))
+        charged = checked_decision(decision, "settle(decision, 3)")
+        await settle(self.store, decision, self.live.actual_units(charged, actual))
 
     async def cancel(self, booked: Decision | Ticket | str) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
@@ -254,7 +248,8 @@ class Limiter:
         one that was set is settled at the end of the block, however it ends; a cost that was never set stays as
         estimated. Entering the block raises ``PaceTimeout`` if the costs cannot be taken within ``max_delay`` seconds.
         """
-        return Spending(self._paced(key, costs, max_delay, operation), self._waiter, self.admitted)
+        take = self._paced(key, costs, max_delay, operation)
+        return Spending(take, self._waiter, self.admitted, live=self.live)
 
     def hold(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Holding:
         """Hold a place of each ``InFlight`` quota in a block: ``async with limiter.hold(key): ...``.

@@ -73,6 +73,36 @@ class LiveQuotas:
         charges = [replace(charge, quota=quota) for charge, quota in zip(take.charges, quotas)]
         return replace(take, charges=tuple(charges))
 
+    def settled_units(
+        self, decision: Decision, cost: Cost, unnamed: Sequence[float], use: str = "settle(decision, 3)"
+    ) -> list[float]:
+        """The units to settle for each charge: one number for all, or one for each named quota, else ``unnamed``.
+
+        Names of quotas that were not charged, as under an override, change nothing. Raises ``ValueError`` for a name
+        that no quota has, and for a cost that is not a number from 0 to 2**53.
+        """
+        if not isinstance(cost, Mapping):
+            return [checked_actual(cost, use)] * len(decision.charges)
+        names = [charge.quota.name for charge in decision.charges]
+        known = dict.fromkeys([*names, *[quota.name for quota in (*self.own, *self.quotas)]])
+        if unknown := set(cost) - set(known):
+            raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, known))}")
+        return [checked_actual(cost.get(name, units), use) for name, units in zip(names, unnamed)]
+
+    def actual_units(self, decision: Decision, actual: Cost) -> list[float]:
+        """``settled_units`` of an actual cost; quotas that it does not name stay as charged.
+
+        Raises ``ValueError`` also for one number, except 0, for quotas that were charged different costs.
+        """
+        charged = charged_units(decision)
+        rates = {each.quota.name: cost for each, cost in zip(decision.charges, charged) if not has_places([each.quota])}
+        if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(rates.values())) > 1:
+            right = {next(reversed(rates)): actual}
+            raise ValueError(
+                f"the actual cost of which quota is {actual!r}? They were charged {rates}: settle({right})"
+            )
+        return self.settled_units(decision, actual, charged)
+
     def limit_texts(self) -> Mapping[str, str]:
         """The program's quotas, as text by name."""
         return {self._name: limit_text(self.own)}
@@ -124,29 +154,3 @@ def checked_decision(decision: Decision, example: str) -> Decision:
 def charged_units(decision: Decision) -> list[float]:
     """The units that a decision has charged, for each of its charges."""
     return [charge.cost if decision.allowed else 0 for charge in decision.charges]
-
-
-def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
-    """The units to settle for each charge: one number for all, or one for each named quota, else ``unnamed``.
-
-    Raises ``ValueError`` for a name that no quota has, and for a cost that is not a number from 0 to 2**53.
-    """
-    if not isinstance(cost, Mapping):
-        return [checked_actual(cost)] * len(decision.charges)
-    names = [charge.quota.name for charge in decision.charges]
-    if unknown := set(cost) - set(names):
-        raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, names))}")
-    return [checked_actual(cost.get(name, units)) for name, units in zip(names, unnamed)]
-
-
-def actual_units(decision: Decision, actual: Cost) -> list[float]:
-    """``settled_units`` of an actual cost; quotas that it does not name stay as charged.
-
-    Raises ``ValueError`` also for one number, except 0, for quotas that were charged different costs.
-    """
-    charged = charged_units(decision)
-    rates = {each.quota.name: units for each, units in zip(decision.charges, charged) if not has_places([each.quota])}
-    if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(rates.values())) > 1:
-        right = {next(reversed(rates)): actual}
-        raise ValueError(f"the actual cost of which quota is {actual!r}? They were charged {rates}: settle({right})")
-    return settled_units(decision, actual, charged)

@@ -16,7 +16,7 @@ from ..leases import PlaceWaiter, leases_of
 from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack, WakeUp, run_async, run_sync
 from ..waiting.waiter import SlotWaiter, pace_timeout, too_late
-from .live_quotas import Cost, actual_units, charged_units, settled_units
+from .live_quotas import Cost, LiveQuotas, charged_units
 
 T = TypeVar("T")
 W = TypeVar("W", bound=SlotWaiter)
@@ -56,8 +56,11 @@ class Block(Generic[W, T]):
     async def __aenter__(self) -> T:
         return await run_async(self._enter())
 
-    async def __aexit__(self, *_: object) -> None:
-        await run_async(self._leave())
+    async def __aexit__(self, kind: object = None, *_: object) -> None:
+        if kind is GeneratorExit:  # the event loop of its task is gone, so nothing can be awaited
+            run_sync(self._leave())
+        else:
+            await run_async(self._leave())
 
     def __enter__(self) -> T:
         return run_sync(self._enter())
@@ -74,6 +77,10 @@ class Spending(Block["SpendWaiter", "Spending"]):
 
     _is_under_way = False
 
+    def __init__(self, *block: Any, live: LiveQuotas) -> None:
+        super().__init__(*block)
+        self._live = live
+
     def settle(self, actual: Cost | None = None, **units: float) -> None:
         """Set the actual cost so far, for the named quotas, ``settle(tokens=1234)``, or for every quota.
 
@@ -86,8 +93,8 @@ class Spending(Block["SpendWaiter", "Spending"]):
         if isinstance(actual, Mapping):
             units = {**actual, **units}
         elif actual is not None:
-            self.actual = actual_units(self.decision, actual)
-        self.actual = settled_units(self.decision, units, self.actual)
+            self.actual = self._live.actual_units(self.decision, actual)
+        self.actual = self._live.settled_units(self.decision, units, self.actual)
 
     def _enter(self) -> Flow[Spending]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)

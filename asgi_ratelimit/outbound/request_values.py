@@ -13,7 +13,7 @@ from ..decision import Charge, Decision, Take, max_wait_of
 from ..errors import ConfigurationError
 from ..hooks import Failure
 from ..limiter.limiter import Limiter
-from ..limiter.live_quotas import Cost, Key, actual_units, charged_units
+from ..limiter.live_quotas import Cost, Key, charged_units
 from ..logs import FailureLog
 from ..quota_text import readable
 from ..stores import settle
@@ -156,7 +156,7 @@ class Settler:
             actual = self._function(Answer(response.status_code, response.headers, body))
             if actual is None:
                 return
-            units = actual_units(decision, actual)
+            units = self._limiter.live.actual_units(decision, actual)
             if units != charged:
                 yield GiveBack(store, partial(settle, store, decision, units))
             self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)

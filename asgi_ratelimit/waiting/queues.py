@@ -70,9 +70,9 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
     The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a fixed
-    window, which is good until its end, ends no later. A condition, which costs nothing, has no slots. A slot that is
-    over when the answer comes is good nevertheless: otherwise, a caller of a store that takes longer to answer than a
-    window lasts would book forever.
+    window, which is good until its end, ends no later. A condition, which costs nothing, has no slots. A window has no
+    end if it is short beside the time that the store takes to answer: its slots would always be over by then, and a
+    caller would book forever.
     """
     wait_us, until_us = decision.wait_us, math.inf
     at_us = now_us + wait_us
@@ -80,10 +80,11 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
         quota = charge.quota
         if isinstance(quota, FixedWindow):
             passed_us = (decision.now_us + wait_us) % quota.period_us
-            until_us = min(until_us, sent_us + wait_us + quota.period_us - passed_us - 1.0)
+            if quota.period_us > 2.0 * (now_us - sent_us):
+                until_us = min(until_us, sent_us + wait_us + quota.period_us - passed_us - 1.0)
         elif charge.cost:
             until_us = min(until_us, at_us + (LATE_US if isinstance(quota, TokenBucket) else quota.period_us))
-    return Slot(key, at_us, math.inf if until_us <= now_us else until_us, decision)
+    return Slot(key, at_us, until_us, decision)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from benchmarks.apps.shapes import SHAPES
 from benchmarks.parts import shapes
-from benchmarks.reporting.goals import GOALS, Goal, ahead, is_ahead
-from benchmarks.reporting.results import Column, Part
+from benchmarks.reporting.goals import GOALS, ahead, is_ahead
+from benchmarks.reporting.results import Column
 
 from .tables import in_process, row
-
-
-def test_the_worst_of_several_parts_counts() -> None:
-    """For an upper bound it is the highest figure, for a lower bound the lowest; missing parts do not count."""
-    done = {
-        name: Part(name, name, {}, [row("ours", "redis", pause=pause)]) for name, pause in (("few", 1.0), ("many", 4.0))
-    }
-    at_most = Goal("pause", ("few", "many", "most"), "ours redis", "pause", "<=", 5)
-    at_least = Goal("pause", ("few", "many", "most"), "ours redis", "pause", ">=", 5)
-    assert at_most.measured(done) == 4
-    assert at_least.measured(done) == 1
-    assert math.isnan(at_most.measured({}))
 
 
 def test_goals_of_shapes_are_for_rows_of_them() -> None:

@@ -20,21 +20,6 @@ def test_a_goal_is_shown_with_its_figure_and_verdict() -> None:
     ]
 
 
-def test_a_peer_with_an_error_is_shown_with_it() -> None:
-    """Its row has the figures that were measured; in the short table, a word stands for the missing ones."""
-    done = in_process(
-        row("ours", "redis", cpu_64=12.0, median_us=300.0, rate_1000=30_000.0),
-        row("limits", "redis", error="1,000 at once: a|b (900 of 1,000)", cpu_64=56.4, median_us=4000.0),
-    )
-    table = report.table(done["times"]).splitlines()
-    assert table[2] == "|  | median µs, 1 at once | requests a second, 1,000 at once | error |"
-    assert table[4:] == [
-        "| ours, redis | 300.0 | 30,000 |  |",
-        "| limits, redis | 4,000.0 |  | 1,000 at once: a/b (900 of 1,000) |",
-    ]
-    assert "| limits |  |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
-
-
 def test_the_readme_shows_the_results() -> None:
     """Its table is that of the last whole run, and its picture exists."""
     results = (report.RESULTS / "results.md").read_text("utf-8")

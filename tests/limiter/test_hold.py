@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from threading import Barrier, Thread
@@ -221,6 +222,27 @@ async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
     leases.release(decision)
     await see_all_through(store)
     assert (leases.held_by_name(), await left(limiter)) == ({}, [2])
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_place_that_is_held_on_a_closed_event_loop(is_kept: bool) -> None:
+    """It comes back when the task is dropped, or when leases are renewed: nobody who held it can go on."""
+    limiter, loop, entered = Limiter("1 at once"), asyncio.new_event_loop(), list[int]()
+
+    async def enter() -> Block:
+        block = Block(limiter, entered, 1)
+        await until_entered(entered, 1)
+        return block
+
+    kept: list[Any] = [loop.run_until_complete(enter())]
+    loop.close()
+    if is_kept:
+        asyncio.run(leases_of(limiter.store).run())
+    else:
+        kept[0].task._log_destroy_pending = False
+        kept.clear()
+        gc.collect()
+    assert asyncio.run(left(limiter)) == [1]
 
 
 async def test_a_block_may_be_entered_again(store: Store) -> None:

@@ -45,6 +45,10 @@ async def test_costs_and_keys_by_name_under_an_override() -> None:
     await overrides.set("default", [TokenBucket(20, 60, name="requests"), FixedWindow(5, 60, name="new")])
     decision = await limiter.rate_limit({"requests": "a", "tokens": "b"}, {"requests": 11, "tokens": 1000})
     assert [state.quota.name for state in decision.states] == ["requests"]
+    await limiter.settle(decision, {"requests": 4, "tokens": 900})
+    assert (await limiter.peek("a")).states[0].remaining == 16
+    async with limiter.spend("a", {"requests": 1, "tokens": 5}) as spent:
+        spent.settle(tokens=3)
     assert (await limiter.rate_limit("a", {"tokens": 7})).states[0].quota.name == "tokens"
     with pytest.raises(ValueError, match=r"cost names \['new'\].*: cost={'requests': 1}"):
         await limiter.rate_limit("a", {"new": 1})

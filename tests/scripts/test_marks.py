@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from asgi_ratelimit import Store
-from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
 
 
@@ -34,20 +33,6 @@ async def test_a_store_has_the_mark(store: Store, request: pytest.FixtureRequest
     """Of the two kinds of store, that on Redis."""
     marked = request.node.get_closest_marker("redis") is not None
     assert marked == (type(store).__name__ == "RedisStore")
-
-
-def a_redis() -> RedisServer:
-    """One that is not started."""
-    return RedisServer()
-
-
-def test_what_a_test_calls_marks_it(request: pytest.FixtureRequest) -> None:
-    """And none beside it, although their module imports ``RedisServer``."""
-    assert a_redis().port
-    items = [item for item in request.session.items if item.path == request.path]
-    marked = {item.name for item in items if item.get_closest_marker("redis")}
-    assert request.node.name in marked
-    assert "test_names_have_no_addresses" not in marked
 
 
 def test_names_have_no_addresses(request: pytest.FixtureRequest) -> None:

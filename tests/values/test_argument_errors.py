@@ -10,28 +10,26 @@ import pytest
 
 from asgi_ratelimit import (
     AdaptiveTransport,
-    Blocks,
-    HeaderOptions,
     Limiter,
     MemoryStore,
-    Overrides,
     PacedTransport,
-    Penalty,
-    RateLimit,
-    RateLimitMiddleware,
     RedisStore,
-    Rule,
     SyncLimiter,
-    client_ip,
     open_store,
     pace,
 )
 from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.errors import ConfigurationError, shows_use
+from asgi_ratelimit.headers.header_rendering import HeaderOptions
 from asgi_ratelimit.hooks import failures, log_refusals
-from asgi_ratelimit.keys import cookie, header, path_param, state, user
+from asgi_ratelimit.inbound.dependency import RateLimit
+from asgi_ratelimit.inbound.middleware import RateLimitMiddleware
+from asgi_ratelimit.inbound.penalties import Blocks, Penalty
+from asgi_ratelimit.inbound.rules import Rule
+from asgi_ratelimit.keys import client_ip, cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
+from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.profiles import Profile
 from tests.support.asgi import ok
 

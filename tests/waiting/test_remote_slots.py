@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Charge, Decision, Limiter, Quota, RedisStore, Take, TokenBucket
+from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, Quota, RedisStore, Take, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Settled, Settlement, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async
@@ -57,6 +57,22 @@ def test_a_slot_within_max_wait_is_used_however_late_its_answer_comes() -> None:
 
     assert clock.run(main()).ready_at == pytest.approx(0.11)
     assert clock.now == pytest.approx(0.13)
+
+
+def test_a_slot_of_a_window_that_is_over_when_its_answer_comes() -> None:
+    """Its call leaves in a later window, which has no more calls for that."""
+    clock, left = SteppedClock(0.985), list[int]()
+    store = Distant(clock=clock)
+
+    async def call() -> None:
+        await wait_for_slot(store, FixedWindow(3, 1.0))
+        left.append(int(clock.now))
+
+    async def main() -> None:
+        await asyncio.gather(*[call() for _ in range(6)])
+
+    clock.run(main())
+    assert sorted(left) == [1, 1, 1, 2, 2, 2]
 
 
 OWN_AND_SHARED = Take((Charge(EVEN, "own"), Charge(EVEN, "key")), INF)

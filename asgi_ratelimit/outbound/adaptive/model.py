@@ -158,6 +158,8 @@ class Call:
     at_us: float = math.inf
     soonest_us: float = 0.0
     """The declared quota lets it go no sooner, because of those that wait before it."""
+    is_late: bool = False
+    """Its turn could not come in time when it was woken, so that it wakes whatever comes."""
     is_admitted: bool = False
     is_sent: bool = False
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
@@ -169,7 +171,7 @@ class Call:
 
     def wake(self, at_us: float) -> None:
         """Check again at ``at_us``, or at the deadline if that comes first."""
-        self.at_us = min(at_us, self.deadline_us)
+        self.at_us = 0.0 if self.is_late else min(at_us, self.deadline_us)
         if self.wake_up is not None:
             self.wake_up.set(self.at_us)
 
@@ -243,6 +245,7 @@ class Model:
 
     def woke(self, call: Call, now_us: float) -> None:
         """Check whether a waiting request, or any that wait for the same bucket, may go."""
+        call.is_late = False
         if call in call.route.queue and call.route.waits_for is not None:
             call.wake(math.inf)
             _release(call.host, call.route.waits_for, now_us)
@@ -304,6 +307,11 @@ class Model:
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
         _wait_elsewhere(host, route, now_us)
+        for waiting in [each.queue for each in host.routes.values() if paused and each.queue]:
+            soonest_us = self.not_before(next(iter(waiting)), now_us)
+            for late in [each for each in waiting if each.deadline_us < soonest_us]:
+                late.is_late = True
+                late.wake(now_us)
         return paused
 
     def adopt(self, call: Call, record: Record, now_us: float) -> None:

@@ -119,8 +119,11 @@ class AdaptiveTransport(WrappingTransport):
             yield from self._wait(call, is_first=attempts > 0)
             waited_us += self._now_us() - since_us
             attempts += 1
-            response, is_refused = yield from self._exchange(call, request)
+            response, is_refused, failure = yield from self._exchange(call, request)
             if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
+                if failure is not None:
+                    yield Discard(response)
+                    raise failure
                 sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
                 response.extensions = {**response.extensions, "pace": sent}
                 return response
@@ -163,12 +166,18 @@ class AdaptiveTransport(WrappingTransport):
             if not call.is_admitted:
                 yield call.wake_up
 
-    def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
-        """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""
-        response = None
+    def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool, Exception | None]]:
+        """Send a request, and learn from its answer; return that, whether it is a refusal, and how its body failed.
+
+        What the headers say counts also if the body breaks off.
+        """
+        response = failure = body = None
         try:
             response = yield Send(self._transport, request)
-            body = (yield ReadBody(response)) if self._may_report_in_body(response) else None
+            try:
+                body = (yield ReadBody(response)) if self._may_report_in_body(response) else None
+            except Exception as error:  # noqa: BLE001  # each client has its own
+                failure = error
             status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
             report = parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
             with self._locked as model:
@@ -183,14 +192,15 @@ class AdaptiveTransport(WrappingTransport):
                 if response is not None:
                     yield Discard(response)
             raise
-        return response, report.is_throttled
+        return response, report.is_throttled, failure
 
     def _may_report_in_body(self, response: Any) -> bool:
         """Whether the body of an answer may say something about limits, and is short enough to be read for them."""
         if not self._reads_all_bodies and response.status_code not in (403, 429, 503, 529):
             return False
         length = response.headers.get("content-length", "0")
-        is_json = "json" in response.headers.get("content-type", "")
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_json = kind.endswith(("/json", "+json")) and "stream" not in kind  # nobody waits for the end of a stream
         return is_json and length.isdecimal() and int(length) <= SMALL_BODY
 
     def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:

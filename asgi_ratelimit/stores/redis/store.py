@@ -144,6 +144,9 @@ class RedisStore:
         The entries of the outage ledger are charged before, if Redis answers. If it does not, this returns after two
         seconds, and what is left goes on. Takes that come meanwhile or later open new connections.
         """
+        if _get_running_loop() is None:  # it says what to do without asyncio
+            await self._close()
+            return
         closing = keep(None, asyncio.ensure_future(self._close()))
         await asyncio.wait([closing], timeout=CLOSE_WITHIN)
         if closing.done():

@@ -67,6 +67,46 @@ def test_a_chunked_body(size: int) -> None:
     assert (paused_for > 50.0) == (not size)
 
 
+def test_a_refusal_whose_body_breaks_off() -> None:
+    """Its headers count: it is sent again after the pause. Without a retry, the caller gets the error."""
+    headers = {"retry-after": "0.01", "content-type": "application/json"}
+    sent: list[httpx.Request] = []
+
+    async def broken() -> Any:
+        yield b"{"
+        raise httpx.ReadError("gone")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(429, headers=headers, content=broken()) if len(sent) % 2 else httpx.Response(200)
+
+    async def get(retries: int) -> int:
+        transport = AdaptiveTransport(httpx.MockTransport(answer), retries=retries)
+        async with httpx.AsyncClient(transport=transport) as client:
+            return (await client.get("http://api.example")).status_code
+
+    assert asyncio.run(get(1)) == 200
+    with pytest.raises(httpx.ReadError, match="gone"):
+        asyncio.run(get(0))
+
+
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/stream+json"])
+def test_nobody_waits_for_the_end_of_a_stream(kind: str) -> None:
+    """The caller reads its lines as they come."""
+
+    async def lines() -> Any:
+        yield b"{}\n"
+        await asyncio.sleep(60)
+
+    async def main() -> str:
+        service = httpx.MockTransport(lambda _: httpx.Response(200, headers={"content-type": kind}, content=lines()))
+        client = httpx.AsyncClient(transport=AdaptiveTransport(service, profile="github"))
+        async with asyncio.timeout(30), client, client.stream("GET", "http://api.example") as answer:
+            return await anext(answer.aiter_lines())
+
+    assert asyncio.run(main()) == "{}"
+
+
 def test_a_200_that_is_a_refusal() -> None:
     """GraphQL of GitHub says it in the body, which the caller can still read."""
     body = {"errors": [{"type": "RATE_LIMITED"}]}

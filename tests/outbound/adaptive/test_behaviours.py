@@ -127,6 +127,14 @@ def test_a_wait_beyond_max_delay_is_refused_at_once() -> None:
     assert len(caller.service.sent) == 1
 
 
+def test_who_waits_for_what_comes_too_late_is_told_at_once() -> None:
+    """As soon as an answer says so."""
+    caller = Caller(lambda path, number: (429, {"retry-after": "60"}), profile="auto", retries=0, max_delay=5)
+    start = caller.clock.now
+    assert [type(each) for each in caller.get(*["/a"] * 4)] == [int, *[PaceTimeout] * 3]
+    assert caller.clock.now - start < 1
+
+
 def test_a_refusal_of_everything_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Others are at the level INFO. It says what to do about a server that reports no limit at all."""
     of_all = {"x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}

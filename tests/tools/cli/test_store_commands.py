@@ -10,19 +10,9 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import (
-    Blocks,
-    Charge,
-    InFlight,
-    Limiter,
-    Penalty,
-    RateLimitMiddleware,
-    RedisStore,
-    Rule,
-    Take,
-    TokenBucket,
-)
+from asgi_ratelimit import Blocks, InFlight, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule, TokenBucket
 from asgi_ratelimit.counts import counts_of
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, http, ok
