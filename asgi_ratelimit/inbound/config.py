@@ -79,7 +79,7 @@ _USUAL = "1/s; 1 at once"  # beside it, each key of a rule is tried alone
 _OF_RULE = {each.name for each in fields(Rule)} | {"exempt", "tier"}
 _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}
 _OF_PENALTY = {each.name for each in fields(Penalty) if each.init}
-_OF_CLIENT_IP = {"forwarded_header", "ipv6_prefix", "trusted_proxies"}
+_OF_CLIENT_IP = {"forwarded_header", "ipv6_prefix", "nat64", "trusted_proxies"}
 
 # Keys that take a name, `header:X-Api-Key`
 _KEYS: Mapping[str, Any] = {each.__name__: each for each in (cookie, header, path_param, state, user)}

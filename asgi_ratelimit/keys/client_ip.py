@@ -16,6 +16,7 @@ from .base import UNREADABLE, KeyFunction, ScopeKey, header_name
 
 _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
+_NAT64 = 'client_ip(nat64=["2001:db8:64::/96"])'
 
 # How many requests are checked for a forwarding header, until one comes from a proxy that is trusted.
 _CHECKS = 100
@@ -36,14 +37,20 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     Exactly one header is trusted, the one that your proxy writes: ``"x-forwarded-for"``, ``"forwarded"`` (RFC 7239),
     or one of a single address such as ``"x-real-ip"``. A proxy passes the others on as the client sent them.
 
-    IPv4-mapped IPv6 addresses are IPv4, and those of NAT64, 6to4 and Teredo have the key of the IPv4 host in them. A
-    request without any address, as on a Unix socket, has no key, and one warning is logged.
+    IPv4-mapped IPv6 addresses are IPv4, and those of NAT64, 6to4 and Teredo have the key of the IPv4 host in them.
+    ``nat64`` are the prefixes of translators of your own, of 96 bits each: their addresses are IPv4. A request without
+    any address, as on a Unix socket, has no key, and one warning is logged.
     Raises ``ConfigurationError`` for invalid proxies, an invalid prefix or an invalid header.
     """
 
     @shows_use('client_ip(trusted_proxies=["10.0.0.0/8"])')
     def __init__(
-        self, trusted_proxies: Iterable[str] = (), ipv6_prefix: int = 64, *, forwarded_header: str = "x-forwarded-for"
+        self,
+        trusted_proxies: Iterable[str] = (),
+        ipv6_prefix: int = 64,
+        *,
+        forwarded_header: str = "x-forwarded-for",
+        nat64: Iterable[str] = (),
     ) -> None:
         if type(ipv6_prefix) is not int or not 1 <= ipv6_prefix <= 128:
             raise ConfigurationError(
@@ -51,6 +58,9 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             )
         self._trusted = _networks(trusted_proxies, _TRUSTED)
         self._prefix = ipv6_prefix
+        self._translators = _networks(nat64, _NAT64)
+        if any(not text.endswith("/96") for text in self._translators.texts):
+            raise ConfigurationError(f"nat64 are IPv6 networks of 96 bits, not {nat64!r}: {_NAT64}")
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
         self._addresses_in = forwarded_nodes if self._header == b"forwarded" else listed_addresses
         self._checks_left = _CHECKS
@@ -103,6 +113,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             client = self._forwarded(client, scope)
         if client is None:
             warn_once("a-request-without-an-address", _NO_ADDRESS)
+        elif self._translators.texts and client in self._translators:
+            return client[-4:]
         return client
 
     def _forwarded(self, proxy: bytes | None, scope: Scope) -> bytes | None:

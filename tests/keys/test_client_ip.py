@@ -29,7 +29,7 @@ def key_of(peer: str, *forwarded: str | bytes, trusted: list[str] | None = None,
     """The key of a request from ``peer`` with these values of X-Forwarded-For."""
     values = [value.encode() if isinstance(value, str) else value for value in forwarded]
     scope = http(client=(peer, 50_000), headers=[(b"x-forwarded-for", value) for value in values])
-    return client_ip(trusted or [], ipv6_prefix=prefix).of(scope)
+    return client_ip(trusted or [], ipv6_prefix=prefix, nat64=["2001:db8:64::/96"]).of(scope)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,7 @@ def key_of(peer: str, *forwarded: str | bytes, trusted: list[str] | None = None,
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("fe80::1%eth0", "fe80::/64"),
         ("64:ff9b::192.0.2.1", "192.0.2.1"),
+        ("2001:db8:64::192.0.2.1", "192.0.2.1"),
         ("2002:c000:0201:1::7", "192.0.2.1"),
         ("2001:0:102:304:8000:63bf:3fff:fdfe", "192.0.2.1"),
     ],
@@ -120,6 +121,8 @@ def test_prefixes_that_cannot_be_are_refused(wrong: int) -> None:
     """A prefix is a whole number from 1 to 128; anything else is refused at start-up, quoted."""
     with pytest.raises(ConfigurationError, match=f"not {wrong!r}: .*ipv6_prefix=64"):
         client_ip(ipv6_prefix=wrong)
+    with pytest.raises(ConfigurationError, match=r"IPv6 networks of 96 bits, not .*2001:db8::/64"):
+        client_ip(nat64=["2001:db8::/64"])
 
 
 def forwarded_key(header: str, *values: bytes, peer: str | None = PROXY, trusted: Any = PROXIES) -> str | None:
