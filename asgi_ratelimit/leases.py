@@ -164,10 +164,9 @@ class Leases(Repeating):
         """Renew all leases, and give back what the store did not take back; end after a while without any."""
         store, now_us = cast("Store", self._owner()), monotonic_us()
         self._is_renewing = True
-        for identity in [
-            each for each, (*_, loop) in list(self._held.items()) if loop is not None and loop.is_closed()
-        ]:
-            self._end_of(identity)  # whoever held it there can never go on
+        for identity, (*_, loop) in list(self._held.items()):
+            if loop is not None and loop.is_closed():  # whoever held it there can never go on
+                self._end_of(identity)
         renewed = self._renewals(math.inf if self._is_failing else now_us - YOUNG_US)
         for identity in [identity for identity, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
             self._ended.pop(identity, None)

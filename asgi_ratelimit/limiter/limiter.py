@@ -136,9 +136,9 @@ class Limiter:
         anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "refund(await limiter.rate_limit(key))"))
-        nothing = [0.0] * len(charged)
-        use = "refund(decision, 3)"
-        refunded = charged if cost is None else self.live.settled_units(decision, cost, nothing, use)
+        refunded = charged
+        if cost is not None:
+            refunded = self.live.settled_units(decision, cost, [0.0] * len(charged), "refund(decision, 3)")
         if any(units > most for units, most in zip(refunded, charged)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
         await settle(self.store, decision, [most - units for units, most in zip(refunded, charged)])
@@ -152,8 +152,8 @@ class Limiter:
         quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision, and for one number,
         except 0, where the quotas were charged different costs.
         """
-        charged = checked_decision(decision, "settle(decision, 3)")
-        await settle(self.store, decision, self.live.actual_units(charged, actual))
+        decision = checked_decision(decision, "settle(decision, 3)")
+        await settle(self.store, decision, self.live.actual_units(decision, actual))
 
     async def cancel(self, booked: Decision | Ticket | str) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
