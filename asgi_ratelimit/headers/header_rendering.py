@@ -245,6 +245,6 @@ def _pk(secret: bytes, key: str) -> bytes:
 
 def _with_near_limit(base: Dialect | None, near: float, decisions: Sequence[Decision]) -> Sequence[Header]:
     headers = base(decisions) if base is not None else ()
-    states = [state for decision in decisions for state in decision.states]
+    states = [state for each in decisions for state in each.states if type(state.quota) is not InFlight]
     is_near = any(state.remaining <= near * state.quota.most for state in states)
     return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers

@@ -32,13 +32,14 @@ from ..quota_text import QuotaLike
 from ..quotas import has_places
 from ..stores import MemoryStore, Store, as_store
 from ..stores.base import register
+from ..stores.memory import warn_of_workers
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .limits import RateLimited, RequestLimits
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refusing_name
-from .routes import place_text, walk, warn_of_workers
+from .routes import place_text, walk
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 from .user_functions import CostFunction, QuotaFunction, signature_of
 
@@ -148,7 +149,7 @@ class RateLimit:
         # The router of the last request, after a route of which rules without a name are named
         self._router: object = _NONE_YET
         # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
-        self._plans: dict[Enforcer, tuple[KeyFunction, Plan]] = {}
+        self._plans: WeakKeyDictionary[Enforcer, tuple[KeyFunction, Plan]] = WeakKeyDictionary()
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         # The keys that dependencies return, by the names under which FastAPI passes them
         self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
@@ -174,7 +175,8 @@ class RateLimit:
         if SCOPE_KEY not in scope:  # no middleware has limited the request
             scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, [], [])
         limits: RequestLimits = scope[SCOPE_KEY]
-        enforcer = limits.enforcer if self._own is None else app_stores.replacement or self._own
+        around = limits.inner or limits.enforcer
+        enforcer = around if self._own is None else app_stores.replacement or self._own
         if self.unnamed and scope.get("router") is not self._router:
             self._follow(scope.get("router"))
         key, plan = self._plans.get(enforcer, (None, None))

@@ -30,7 +30,7 @@ from .user_functions import Failures
 Handler: TypeAlias = Callable[[Any, Any], Any]  # an exception handler, as in Starlette and FastAPI
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Enforcer:
     """What a middleware and the dependencies behind it share: the store they take from, and how they answer.
 
@@ -72,8 +72,11 @@ class Enforcer:
         of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
         since_ns = monotonic_ns()
-        answer = self.store.take(takes)
-        decisions = answer if type(answer) is Decisions else await answer
+        if plan.holds and not self.store.in_process:  # a request that is cancelled now would keep its place
+            decisions = [await take_one(self.store, take) for take in takes]
+        else:
+            answer = self.store.take(takes)
+            decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)

@@ -52,6 +52,7 @@ class RequestLimits:
     is_exempt: bool = False
     has_started: bool = False
     waited: float = 0.0  # how many seconds the request has waited for slots
+    inner: Enforcer | None = None  # that of the innermost middleware, whose key and store dependencies use
     # The decisions whose places in flight the request holds until its answer has ended
     held: list[tuple[Leases, Decision]] = field(default_factory=list)
     _answer: Callable[[], Awaitable[None]] | None = None
@@ -100,6 +101,13 @@ class RequestLimits:
     def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
         """Send the answer of the request by this function, whatever the app sends from now on."""
         self._answer = None if self.has_started else answer
+
+    async def send_pending(self) -> bool:
+        """Whether the app has sent nothing although an answer was set, which is sent now."""
+        if self._answer is None or self.has_started:
+            return False
+        await self._answer()
+        return True
 
     async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:
         """Send an answer instead of the app's, of which nothing is sent."""

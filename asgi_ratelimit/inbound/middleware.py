@@ -21,6 +21,7 @@ from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..stores import Store, as_store
 from ..stores.base import register
+from ..stores.memory import warn_of_workers
 from .allow_deny_lists import ListFunction, Lists
 from .config import AT_START, LimitsFile
 from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
@@ -30,7 +31,7 @@ from .limits import RateLimited, RequestLimits, find_handler
 from .penalties import Penalty
 from .plan import SCOPE_KEY
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
-from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of_workers
+from .routes import equal_to, find_mistakes, place_of, templates_of
 from .rule_table import USUAL, Options, RuleTable
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
@@ -184,6 +185,7 @@ class RateLimitMiddleware:
         if outer is not None and outer.server_send is not None:  # its answer reports these decisions too
             limits = outer
             limits.add(decisions, self.store)
+            limits.inner, limits.is_exempt = self._enforcer, limits.is_exempt or is_exempt
         else:
             limits = RequestLimits(self._enforcer, send, [*zip(repeat(self.store), decisions)], decisions, is_exempt)
             scope[SCOPE_KEY], send = limits, limits.send
@@ -198,10 +200,14 @@ class RateLimitMiddleware:
                 await limits.answer(decisions[0], (scope, receive, send), self._enforcer)
             else:
                 await app(scope, receive, send)
+                await limits.send_pending()
         except RateLimited as error:
             if limits is outer or limits.has_started:
                 raise
             await error(scope, receive, send)
+        except Exception:  # of an app that has made something else of a refused charge, perhaps
+            if limits is outer or not await limits.send_pending():
+                raise
         finally:
             if limits is not outer:
                 scope.pop(SCOPE_KEY, None)

@@ -21,7 +21,7 @@ from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, Take, with_charges, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, checked_name, shows_use
 from ..keys.addresses import keys_named
-from ..logs import logger
+from ..logs import FailureLog, logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
 from ..stores import Store, store_of_limits
@@ -152,6 +152,9 @@ async def block(store: Store, name: str | None, key: str, seconds: float) -> Dec
 # Strikes
 
 
+_log = FailureLog()
+
+
 async def apply_penalties(store: Store, decision: Decision) -> Decision:
     """A decision after its penalties: a refusal counts as a strike, and may become a refusal by a block.
 
@@ -166,7 +169,7 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
             if isinstance(check, BlockCheck) and check.name in refusing:
                 with suppress(StoreError):
                     if await add_strike(store, check):
-                        return _by_block(await store.peek(decision.take))
+                        return _by_block(await store.peek(replace(decision.take, max_wait=0.0)))
     return without(decision, BlockCheck)
 
 
@@ -181,7 +184,8 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
     seconds = penalty.seconds(round(EARLIER_BLOCKS.most) - (await store.peek(Take((earlier,)))).remaining)
     if not await block(store, name, key, seconds):
         return 0.0
-    logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
+    if _log.unreported(name) is not None:  # once a minute, and without the key, which may be personal
+        logger.warning("a key is blocked by the rule %r for %g s", name, seconds)
     if penalty.growth > 1:
         await store.take((Take((earlier,)),))
     await store.reset([Strike(STRIKES, key, 1, name)])

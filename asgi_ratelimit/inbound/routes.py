@@ -7,28 +7,22 @@ or lets clients evade it, is logged once, with a link to the remedy.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 from weakref import WeakSet
 
 from starlette.applications import Starlette
-from starlette.convertors import CONVERTOR_TYPES
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import PARAM_REGEX, Host, Mount, Router, WebSocketRoute, compile_path
+from starlette.routing import Host, Mount, Router, WebSocketRoute, compile_path
 from starlette.types import Scope
 
 from ..keys import KeyFunction, cookie, header, user
-from ..keys.path_patterns import route_path
-from ..logs import warn_once
-from ..stores import MemoryStore, Store
+from ..keys.path_patterns import example_path, route_path
 from .rule_table import RuleTable
 from .rules import CompiledRule
 
@@ -143,31 +137,6 @@ def place_of(middleware: Any, router: Any) -> str | None:
     """The place of a middleware behind a router; ``None`` if it is not behind it."""
     middlewares = (each for route in walk(router) for each in route.middlewares)
     return next((each.place for each in middlewares if each.app is middleware), None)
-
-
-# Examples of paths
-
-
-_EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(int=2**127)}
-
-
-@lru_cache(maxsize=4096)
-def example_path(path: str) -> str | None:
-    """A path that this template matches, and hardly any other does; ``None`` if that is uncertain.
-
-    So it is for a parameter of an unknown kind, and for two of one name, one of a mount and one within it.
-    """
-    try:
-        _, _, convertors = compile_path(path)
-    except ValueError:
-        return None
-    values = {}
-    for name, convertor in convertors.items():
-        kind = next((kind for kind, other in CONVERTOR_TYPES.items() if other is convertor), None)
-        if kind not in ("str", "path", *_EXAMPLES):
-            return None
-        values[name] = convertor.to_string(_EXAMPLES.get(kind, f"any.{name}"))
-    return PARAM_REGEX.sub(lambda parameter: values[parameter[1]], path)
 
 
 # Templates of requests
@@ -295,22 +264,3 @@ def equal_to(middleware: Any) -> Any:
     equal = next((each for each in _in_memory if each.arguments == middleware.arguments), middleware)
     _in_memory.add(middleware)
     return equal
-
-
-def warn_of_workers(store: Store) -> None:
-    """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
-    workers = number_of_workers() if isinstance(store, MemoryStore) else 1
-    if workers > 1:
-        problem = f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass"
-        warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
-
-
-def number_of_workers() -> int:
-    """The number of workers, from the command line of a server and the environment.
-
-    1 if nothing says that there are more, as with several containers.
-    """
-    arguments = " ".join([*sys.argv, os.environ.get("GUNICORN_CMD_ARGS", "")])
-    numbers = re.findall(r"(?<!\S)(?:--workers|-w)[ =]?([0-9]+)(?!\S)", arguments)
-    numbers += [os.environ.get(name, "") for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")]
-    return max([1, *[int(number) for number in numbers if re.fullmatch("[0-9]+", number)]])

@@ -79,7 +79,7 @@ class Settling:
     """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
 
     The request was charged before, so that a burst of guesses cannot pass between check and charge. A request without
-    an answer stays charged.
+    an answer stays charged, and so does that of a client that goes before its answer begins.
     """
 
     app: ASGIApp
@@ -95,8 +95,15 @@ class Settling:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._is_head, self._send = scope.get("method") == "HEAD", send
+
+        async def settling_receive() -> Message:
+            message = await receive()
+            if message["type"] in ("http.disconnect", "websocket.disconnect") and self._status is None:
+                self._is_settled = True
+            return message
+
         try:
-            await self.app(scope, receive, self._settling_send)
+            await self.app(scope, settling_receive, self._settling_send)
         except Exception as error:
             if self._status is None:
                 self._status = error.status_code if isinstance(error, HTTPException) else 500
@@ -106,6 +113,8 @@ class Settling:
                 await self._settle()
 
     async def _settling_send(self, message: Message) -> None:
+        if message["type"] in STARTS:  # its headers may be read once only, and the server reads them too
+            message = {**message, "headers": [*message.get("headers", ())]}
         if not self._is_settled and self._note(message):
             await self._settle()
         await self._send(message)

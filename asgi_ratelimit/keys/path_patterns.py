@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from starlette import routing
 from starlette.applications import Starlette
-from starlette.convertors import Convertor
+from starlette.convertors import CONVERTOR_TYPES, Convertor
 from starlette.types import Scope
 
 from ..errors import ConfigurationError
@@ -137,3 +139,28 @@ def _is_linear(path: str, convertors: Convertors) -> bool:
         next_one = path[end : end + 1]
         floats = floats or next_one in ("", "{") or characters.match(next_one) is not None
     return True
+
+
+# Examples of paths
+
+
+_EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(int=2**127)}
+
+
+@lru_cache(maxsize=4096)
+def example_path(path: str) -> str | None:
+    """A path that this template matches, and hardly any other does; ``None`` if that is uncertain.
+
+    So it is for a parameter of an unknown kind, and for two of one name, one of a mount and one within it.
+    """
+    try:
+        _, _, convertors = routing.compile_path(path)
+    except ValueError:
+        return None
+    values = {}
+    for name, convertor in convertors.items():
+        kind = next((kind for kind, other in CONVERTOR_TYPES.items() if other is convertor), None)
+        if kind not in ("str", "path", *_EXAMPLES):
+            return None
+        values[name] = convertor.to_string(_EXAMPLES.get(kind, f"any.{name}"))
+    return routing.PARAM_REGEX.sub(lambda parameter: values[parameter[1]], path)

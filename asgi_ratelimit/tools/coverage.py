@@ -17,10 +17,11 @@ from ..errors import ConfigurationError
 from ..inbound.config import LimitsFile
 from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
-from ..inbound.routes import AppRoute, RouteMiddleware, example_path, find_mistakes, walk
+from ..inbound.routes import AppRoute, RouteMiddleware, find_mistakes, walk
 from ..inbound.rule_table import USUAL, RuleTable
 from ..inbound.rules import CompiledRule, owned_quotas
 from ..inbound.user_functions import Failures
+from ..keys.path_patterns import example_path
 from ..quota_text import as_text
 from ..quotas import InFlight, Quota
 from ..stores import MemoryStore

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message
 
-from asgi_ratelimit import parse_quotas
 from benchmarks.apps.shapes import SHAPES, Case, build
-from benchmarks.calls import Calls, calls_of, row
-from benchmarks.processes.direct_client import DirectClient, address_of, receive, scope_of
+from benchmarks.processes.direct_client import address_of, receive, scope_of
 from benchmarks.processes.lifespan import lifespan
 
 POLICIES = {
@@ -50,38 +47,3 @@ def test_ours_answers_in_each_shape(shape: str) -> None:
         return
     assert headers["ratelimit-policy"] == POLICIES.get(shape, POLICIES["single"])
     assert f'"per-hour";r={REMAINING.get(shape, 9998)};' in headers["ratelimit"]
-
-
-async def limited(scope: Scope, receive: Receive, send: Send) -> None:
-    """Calls a function of the package, and answers with the status in the path."""
-    parse_quotas("5/s")
-    await send({"type": "http.response.start", "status": int(scope["path"][1:] or 200), "headers": []})
-
-
-def test_calls_of_our_files_are_counted_and_others_are_not() -> None:
-    """The median request counts; one that is refused takes another path, and would falsify the figures."""
-    counted = asyncio.run(calls_of(limited, {}, 1))
-    assert counted.functions["quota_text.py", "parse_quotas"] == 1
-    assert not any("limited" in function for _, function in counted.functions)
-    few, many = (Calls(Counter({("a.py", "f"): total})) for total in (16, 90))
-    assert row("memory", "known", [few, few, many], 16, 1)[1] == "16"
-
-    async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
-        await limited({**scope, "path": "/429"}, receive, send)
-
-    with pytest.raises(RuntimeError, match="429"):
-        asyncio.run(calls_of(refusing, {}, 1))
-
-
-def test_a_visit_sends_one_request_from_each_client() -> None:
-    """No two of many clients have one address, and an app that raises does not end the measurement."""
-    assert len({address_of(client) for client in range(100_000)}) == 100_000
-    seen = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope["client"])
-        raise RuntimeError("broken")
-
-    answer = asyncio.run(DirectClient(app, {}).visit(first=5, clients=3, at_once=2, times=2, warm=[1, 2]))
-    assert seen == [address_of(client) for client in (1, 2, 5, 6, 7, 5, 6, 7)]
-    assert (answer["requests"], answer["statuses"]) == (6, {"RuntimeError: broken": 6})

@@ -21,10 +21,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, RateLimit, RateLimitMiddleware, Rule, logs, pace
-from asgi_ratelimit.inbound.routes import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.stores.memory import number_of_workers
 from tests.support.asgi import Peer, ask, http
 from tests.support.names import named
 from tests.support.store_elsewhere import StoreElsewhere

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from copy import deepcopy
 from typing import Annotated, Any
+from weakref import ref
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Request, WebSocket
@@ -349,6 +351,28 @@ async def test_exempt_clients_are_not_limited_by_dependencies() -> None:
     office = http(headers=[(b"x-office", b"1")])
     assert await statuses(app, office, office, http(), http()) == [200, 200, 200, 429]
     assert "ratelimit" not in (await ask(app, office)).headers
+
+
+async def test_the_innermost_middleware_counts_for_dependencies() -> None:
+    """Its ``allow``, key and store, also where another one is around it."""
+    app = a_route(Depends(RateLimit("1/minute", name="route")))
+    within(app, allow=lambda connection: "x-office" in connection.headers, key=header("x-user"))
+    outer = RateLimitMiddleware(app, "99/minute")
+    office, ann, bob = (http(headers=[(b"x-user", name), (b"x-" + name, b"")]) for name in (b"office", b"ann", b"bob"))
+    assert await statuses(outer, office, office, ann, bob, ann) == [200, 200, 200, 200, 429]
+
+
+async def test_a_limit_keeps_no_app_alive() -> None:
+    """Nor its store: a test may make one for each of its cases."""
+    shared, stores = RateLimit("9/minute", name="shared"), list[Any]()
+    for _ in range(3):
+        app = a_route(Depends(shared))
+        app.add_middleware(RateLimitMiddleware, store=(store := a_store()))
+        assert await statuses(app, http()) == [200]
+        stores.append(ref(store))
+        del app, store
+    gc.collect()
+    assert [each() for each in stores] == [None] * 3
 
 
 async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> None:

@@ -136,6 +136,19 @@ async def test_a_place_is_free_for_the_next_request(store: Store) -> None:
     assert [(await ask(app)).status for _ in range(5)] == [200] * 5
 
 
+async def test_a_request_that_is_cancelled_while_it_is_decided_leaves_no_place(store: Store) -> None:
+    """At whichever await that is."""
+    app = RateLimitMiddleware(ok, "1 at once", store=store)
+    await ask(app)
+    for awaits in range(8):
+        gone = asyncio.create_task(ask(app))
+        for _ in range(awaits):
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+    assert (await ask(app)).status == 200
+
+
 async def test_with_a_rate_both_decide_and_headers_show_the_rate(store: Store) -> None:
     """A request that one of them refuses takes nothing from the other."""
     app = RateLimitMiddleware(Export(), "3/hour; 1 at once", store=store)

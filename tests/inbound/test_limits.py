@@ -145,6 +145,21 @@ async def test_a_refused_charge_is_the_answer_in_any_framework(status: int, stre
     assert "x-own" not in peer.headers
 
 
+@pytest.mark.parametrize("way", ["group", "chained", "silent"])
+async def test_a_refused_charge_is_the_answer_whatever_becomes_of_the_error(way: str) -> None:
+    """In a group of errors, as the cause of another one, or nowhere, where the app sends nothing at all."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(limits(HTTPConnection(scope)).charge(100))
+        except ExceptionGroup as error:
+            if way != "silent":
+                raise error if way == "group" else RuntimeError from error
+
+    assert (await ask(RateLimitMiddleware(app, "10/minute"))).status == 429
+
+
 @pytest.mark.parametrize(
     ("extensions", "sent"),
     [({}, "websocket.close"), ({"websocket.http.response": {}}, "websocket.http.response.start")],

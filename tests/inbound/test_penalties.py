@@ -61,6 +61,16 @@ async def test_a_client_that_is_refused_again_and_again_is_blocked(store: Store)
     assert not any("ratelimit" in name for peer in peers[4:] for name in peer.headers)
 
 
+async def test_the_wait_for_a_new_block_is_all_of_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where requests may wait for a slot. The log says once a minute that a rule blocks, and names no key."""
+    options = {"penalty": Penalty("10 minutes"), "max_delay": 20.0, "key": lambda request: request["client"][0]}
+    app = guarded(store, "1/minute", name=f"on {store}", **options)
+    for client in ("ann@shop", "bob@shop"):
+        *_, refused = [await ask(app, http(client=(client, 1))) for _ in range(2)]
+        assert (kind(refused.problem), refused.headers["retry-after"]) == ("abnormal-usage-detected", "600")
+    assert [each.partition(" by ")[0] for each in caplog.messages] == ["a key is blocked"]
+
+
 async def test_a_quota_may_take_longer_than_the_block(store: Store, clock: SteppedClock) -> None:
     """Then Retry-After is the time of the quota, from the refusal on that blocks: the same request passes after it."""
     seen: list[Event] = []

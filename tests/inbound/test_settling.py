@@ -110,6 +110,25 @@ async def test_a_burst_of_guesses_is_charged_before_its_answers() -> None:
     assert len(reached) == 3
 
 
+async def test_who_goes_before_the_answer_begins_pays_in_full() -> None:
+    """Whatever the app makes of it: disconnecting evades no limit."""
+
+    async def reads(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "http.request":
+            pass
+        await answering(500, body=b"")(scope, receive, send)
+
+    rule = SettledApp(kilobytes, "3/minute")
+    assert [(await rule.ask(reads)).status for _ in range(4)] == [500, 500, 500, 429]
+
+
+async def test_headers_that_can_be_read_once_only_arrive() -> None:
+    """A server reads them, as ASGI allows, and so does a settle function."""
+    start = {"type": "http.response.start", "status": 200, "headers": (each for each in [(b"x-cost", b"2")])}
+    peer = await SettledApp(x_cost, "9/minute").ask(sends(start, {"type": "http.response.body", "body": b""}))
+    assert (peer.headers["x-cost"], peer.headers["ratelimit"][:17]) == ("2", '"per-minute";r=8;')
+
+
 # However it ends
 
 
