@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from threading import RLock
@@ -218,9 +218,22 @@ class Watch(BesideStore):
         super().__init__(store)
 
     def reset(self) -> None:
-        """Start afresh in a forked child."""
+        """Start afresh in a forked child; a limit that is off there uses no store, which would begin to watch."""
         self._lock = RLock()
         super().reset()
+        if self._lets_all_pass():
+            self.start()
+
+    async def end(self) -> None:
+        """Stop watching: from now on, nobody would see that a limit which is off is on again."""
+        await super().end()
+        with self._lock:
+            if self._lets_all_pass():
+                self.live = {name: each for name, each in self.live.items() if each.word != OFF}
+                self._notify(list(self._subscribers))
+
+    def _lets_all_pass(self) -> bool:
+        return any(each.word == OFF for each in self.live.values())
 
     @property
     def now(self) -> float:
@@ -240,9 +253,15 @@ class Watch(BesideStore):
 
     def limit_texts(self) -> dict[str, str]:
         """The program's own setting of each limit of this process, as text by name."""
-        return {name: text for each in list(self._subscribers) for name, text in each.limit_texts().items()}
+        return _texts_of(list(self._subscribers))
 
     def received(self, content: bytes | None) -> None:
+        """Apply a document that this process has written."""
+        self._apply(content)
+        if self._lets_all_pass() or (self.in_process and self._next_end() < math.inf):
+            self.start()
+
+    def _apply(self, content: bytes | None) -> None:
         """Apply a document that a process of this store has written; one that cannot be read changes nothing."""
         with self._lock:
             try:
@@ -252,8 +271,6 @@ class Watch(BesideStore):
             except ValueError as error:
                 self._failures.report("the overrides cannot be read, and stay as they are", error)
             self._update()
-        if self.in_process and self._next_end() < math.inf:
-            self.start()
 
     async def run(self) -> float:
         """Read the document, and apply the changes; in memory, go on until no override has an end."""
@@ -265,7 +282,7 @@ class Watch(BesideStore):
                 content = await self.documents.read(NAME)
         if self._content is not before:  # this process has changed it meanwhile
             content = self._content
-        self.received(content)
+        self._apply(content)
         left = self._next_end() - self.now
         return math.inf if self.in_process and left == math.inf else max(min(left, EVERY), 0.01)
 
@@ -280,21 +297,30 @@ class Watch(BesideStore):
         if live == self.live:
             return
         before, self.live = self.live, live
-        self._notify(list(self._subscribers))
+        applied = self._notify(list(self._subscribers))
         latest = {change.name: change for change in self._document.history if change.action is None}
-        for name, own in self.limit_texts().items():
+        for name, own in _texts_of(applied).items():
             old, new = before.get(name), live.get(name)
             if old != new:
                 texts = [own if each is None else " ".join(each.text.split()) for each in (old, new)]
                 author = latest[name].by if name in latest and latest[name].after == new else None
                 logger.warning("%s: %s -> %s%s", name, *texts, "" if author is None else f", by {author}")
 
-    def _notify(self, subscribers: list[Any]) -> None:
+    def _notify(self, subscribers: list[Any]) -> list[Any]:
+        """Let subscribers apply the overrides; those that have done so."""
+        applied = []
         for each in subscribers:
             try:
                 each.overrides_changed()
-            except Exception:
-                logger.exception("the overrides cannot be applied to %r", each)
+                applied.append(each)
+            except Exception as error:  # noqa: BLE001  # an override may be none for these limits
+                names = ", ".join(map(repr, each.limit_texts()))
+                self._failures.report(f"the overrides cannot be applied to {names}", error, of=names)
+        return applied
+
+
+def _texts_of(subscribers: Iterable[Any]) -> dict[str, str]:
+    return {name: text for each in subscribers for name, text in each.limit_texts().items()}
 
 
 _watches: ByStore[Watch] = ByStore()

@@ -6,10 +6,8 @@ import pytest
 
 from benchmarks.apps.shapes import SHAPES
 from benchmarks.parts import shapes
-from benchmarks.reporting.goals import GOALS, ahead, is_ahead
+from benchmarks.reporting.goals import GOALS, is_ahead
 from benchmarks.reporting.results import Column
-
-from .tables import in_process, row
 
 
 def test_goals_of_shapes_are_for_rows_of_them() -> None:
@@ -20,25 +18,6 @@ def test_goals_of_shapes_are_for_rows_of_them() -> None:
         shape, _, subject = goal.subject.partition(": ")
         assert subject.partition(" ")[0] in SHAPES[shape]
         assert goal.figure in shapes.COLUMNS
-
-
-def test_a_peer_that_is_ahead_is_named() -> None:
-    """It is compared with ours over the same store and on the same bare app, if both have the figure."""
-    done = in_process(
-        row("bare", "none", cpu_64=9.0),
-        row("ours", "memory", cpu_64=5.0),
-        row("ours_fastapi", "memory", cpu_64=8.0),
-        row("ours", "redis", cpu_64=12.0),
-        row("plain", "redis", cpu_64=1.0),
-        row("limits", "memory", cpu_64=4.0),
-        row("limits", "redis", cpu_64=60.0),
-        row("throttled", "memory", cpu_64=6.0),
-        row("slowapi", "memory", error="broken"),
-    )
-    assert [str(each) for each in ahead(done)] == [
-        "CPU, CPU µs more, 64 at once: limits, memory 4.0, ours 5.0",
-        "CPU, CPU µs more, 64 at once: throttled-py, memory 6.0, ours 8.0",
-    ]
 
 
 @pytest.mark.parametrize(

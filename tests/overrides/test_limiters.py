@@ -10,7 +10,7 @@ from typing import TypeAlias
 import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, PaceTimeout, Store, pace
+from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, PaceTimeout, RedisStore, Store, pace
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
@@ -234,3 +234,27 @@ async def test_what_is_used_under_an_override_counts_when_it_ends(shared: tuple[
     assert [(await limiter.rate_limit("key")).allowed for limiter in limiters] == [False] * 3 + [True] * 3
     assert [(await limiter.peek("key")).remaining for limiter in limiters] == [0] * 6
     assert [(await limiter.peek("new")).remaining for limiter in limiters] == [1] * 6
+
+
+async def test_a_limit_that_is_off_is_on_again_wherever_nobody_uses_its_store(redis_url: str) -> None:
+    """What is off takes nothing, so no take begins to watch for its end: neither a first one, nor one after closing."""
+    store = RedisStore(redis_url, timeout=30)
+    limiter, overrides = Limiter("2/hour", store=store, name="api"), Overrides(store)
+    await overrides.set("api", "off", seconds=0.2)
+    assert limiter.live.word == "off"
+    await until(lambda: limiter.live.word is None)
+    await overrides.set("api", "off")
+    await store.aclose()
+    assert limiter.live.word is None
+    await limiter.rate_limit("key")
+    await until(lambda: limiter.live.word == "off")
+    await store.aclose()
+
+
+async def test_an_override_that_is_none_for_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the limit, whose own quotas apply, and does not say that it changed."""
+    store = MemoryStore()
+    limiter = Limiter("5/hour", store=store, name="mail")
+    await Overrides(store).set("mail", "3 at once")
+    assert limiter.quotas == (TokenBucket(5, 3600),)
+    assert ["cannot be applied to 'mail'" in each for each in caplog.messages] == [True]

@@ -96,6 +96,7 @@ class Server:
     def client(self) -> Any:
         """A new client, which connects at its first call; it never retries, which could charge twice."""
         timeout, never = self.timeout, {"retry": Retry(NoBackoff(), 0), "decode_responses": False}
+        never |= {"encoding": "utf-8", "encoding_errors": "strict"}
         settings = self.settings | never | {"socket_timeout": None, "socket_connect_timeout": timeout}
         if not self.kind:
             return Redis.from_pool(ConnectionPool(connection_class=self.connection, **settings))
@@ -273,9 +274,10 @@ class Commands(GroupCommit[Command, Any]):
     Each is answered within ``timeout`` seconds of its call. A caller that is cancelled does not end its command.
     """
 
-    def __init__(self, server: Server, timeout: float) -> None:
+    def __init__(self, server: Server, timeout: float, prefix: str) -> None:
         super().__init__(timeout, most_weight=1)
         self.connection = Connection(server)
+        self._prefix = prefix
 
     async def __call__(self, *words: str | bytes | int, kind: Kind = object, node: Any = None) -> Any:
         """The answer to a command. Raises ``StoreError``, also if it is not of this kind."""
@@ -297,7 +299,7 @@ class Commands(GroupCommit[Command, Any]):
             return [answer]
         except Exception as error:
             self.connection.drop()
-            raise store_error_of(error, self._timeout) from error
+            raise store_error_of(error, self._timeout, self._prefix) from error
 
     def timed_out(self) -> Exception:
         """The command has had no answer."""
@@ -308,9 +310,9 @@ class Commands(GroupCommit[Command, Any]):
 class CommandsByLoop(ByLoop[Commands]):
     """Single commands, on any event loop; each has a connection of its own."""
 
-    def __init__(self, server: Server, timeout: float) -> None:
+    def __init__(self, server: Server, timeout: float, prefix: str) -> None:
         super().__init__()
-        self._begin = partial(Commands, server, timeout)
+        self._begin = partial(Commands, server, timeout, prefix)
 
     async def __call__(self, *words: str | bytes | int, kind: Kind = object) -> Any:
         """The answer to a command. Raises ``StoreError``."""
@@ -326,6 +328,7 @@ _ADVICE = (
     (r"cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
     (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),
+    (r"CERTIFICATE_VERIFY_FAILED", "the URL may name whom to trust, rediss://host:6379/0?ssl_ca_certs=ca.pem"),
     (r"SSL|while reading from .*reset by peer|closed by server", "rediss://host:6379/0 is with TLS, redis:// without"),
     (r"\baccess .*\bkeys?\b", "the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"),
 )

@@ -59,7 +59,7 @@ class Scan:
         """
         tag = "*" if key is None else bucket("", key)
         pattern = f"{self._prefix}:{'*' if name is None else escaped(name)}:*{tag}"
-        commands = Commands(self._server, self._timeout)
+        commands = Commands(self._server, self._timeout, self._prefix)
         try:
             nodes = [None]
             if self._server.kind == "cluster":

@@ -71,7 +71,7 @@ class RedisStore:
         operation_ttl_ms = math.ceil(checked_operation_ttl(operation_ttl) / 1000)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
         self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_ms, denials, outage)
-        self._commands = CommandsByLoop(server, max(timeout, LEAST_TIMEOUT))
+        self._commands = CommandsByLoop(server, max(timeout, LEAST_TIMEOUT), escaped(prefix))
         self.documents = RedisDocuments(escaped(prefix), self._commands)
         """The documents that processes share beside the buckets."""
         # Work that goes on beside an event loop while that uses the store.

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from ...errors import RateLimitError
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_commands(commands)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, TextIOWrapper):  # a key may have characters that a terminal has not
+            output.reconfigure(errors="backslashreplace")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
