@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -324,16 +323,17 @@ class Limits:
 
     async def _until_repeated(self, refusal: Decision, store: Store) -> Decision:
         """A refusal with the time after which the whole request passes, which is then charged from the start again."""
-        charged: Counter[str] = Counter()
-        for of, decision in self._request_limits.taken:
-            if of is store and decision.allowed and decision.id:
-                charged.update({each.bucket: each.cost for each in decision.charges})
-        whole = [replace(each, cost=each.cost + charged[each.bucket]) for each in refusal.charges]
+        whole = {each.bucket: each for each in refusal.charges}
+        before = [decision for of, decision in self._request_limits.taken if of is store and decision.id]
+        for each in [each for decision in before if decision.allowed for each in decision.charges]:
+            if not isinstance(each.quota, InFlight):  # the request gives its place back
+                more = whole[each.bucket].cost if each.bucket in whole else 0
+                whole[each.bucket] = replace(each, cost=each.cost + more)
         if refusal.degraded or not whole:
             return refusal
         try:
-            foreseen = await store.peek(Take(tuple(whole)))
-        except StoreError:
+            foreseen = await store.peek(Take(tuple(whole.values())))
+        except (StoreError, ConfigurationError):  # or they are too many for one take
             return refusal
         return replace(refusal, wait_us=max(refusal.wait_us, foreseen.wait_us))
 

@@ -76,6 +76,16 @@ async def test_who_comes_again_as_told_passes(kind: Any, redis_url: str) -> None
     await store.aclose()
 
 
+async def test_who_comes_again_as_told_passes_all_limits() -> None:
+    """Also those that the refused charge was not about."""
+    clock = SteppedClock()
+    options = {"rules": [Rule("/", "3/minute", name="uploads")], "store": MemoryStore(clock=clock)}
+    app = an_app(lambda request: request.charge(2, name="uploads"), "2/hour", **options)
+    assert (await ask(app)).status == 200
+    clock.advance(20)
+    assert (await ask(app)).headers["retry-after"] == "1780"
+
+
 async def test_a_charge_is_all_or_nothing() -> None:
     """Over all rules that applied to the request, and none that did not."""
     rules = [Rule("/", "5/hour", name="hourly"), Rule("/other", "1/hour", name="other")]
