@@ -54,13 +54,13 @@ class RequestLimits:
     inner: Enforcer | None = None  # that of the innermost middleware, whose key and store dependencies use
     # The decisions whose places in flight the request holds until its answer has ended
     held: list[tuple[Leases, Decision]] = field(default_factory=list)
-    _answer: Callable[[], Awaitable[None]] | None = None
+    pending: Callable[[], Awaitable[None]] | None = None  # what sends the answer, instead of the app
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
         if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
-            if self._answer is not None:
-                return self._answer_instead(self._answer)
+            if self.pending is not None:
+                return self._answer_instead(self.pending)
             self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
@@ -99,13 +99,13 @@ class RequestLimits:
 
     def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
         """Send the answer of the request by this function, whatever the app sends from now on."""
-        self._answer = None if self.has_started else answer
+        self.pending = None if self.has_started else answer
 
     async def send_pending(self) -> bool:
         """Whether the app has sent nothing although an answer was set, which is sent now."""
-        if self._answer is None or self.has_started:
+        if self.pending is None or self.has_started:
             return False
-        await self._answer()
+        await self.pending()
         return True
 
     async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:

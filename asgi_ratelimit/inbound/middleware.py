@@ -200,7 +200,8 @@ class RateLimitMiddleware:
                 await limits.answer(decisions[0], (scope, receive, send), self._enforcer)
             else:
                 await app(scope, receive, send)
-                await limits.send_pending()
+                if limits.pending is not None and limits is not outer:
+                    await limits.send_pending()
         except RateLimited as error:
             if limits is outer or limits.has_started:
                 raise
