@@ -72,8 +72,9 @@ class Enforcer:
         of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
         since_ns = monotonic_ns()
-        if plan.holds and not self.store.in_process:  # a request that is cancelled now would keep its place
-            decisions = [await take_one(self.store, take) for take in takes]
+        if plan.holds and not self.store.in_process:
+            # A request that is cancelled meanwhile keeps no place: the enforced take comes last
+            decisions = [await take_one(self.store, take) for take in reversed(takes)][::-1]
         else:
             answer = self.store.take(takes)
             decisions = answer if type(answer) is Decisions else await answer
