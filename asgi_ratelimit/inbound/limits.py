@@ -324,8 +324,8 @@ class Limits:
     async def _until_repeated(self, refusal: Decision, store: Store) -> Decision:
         """A refusal with the time after which the whole request passes, which is then charged from the start again."""
         whole = {each.bucket: each for each in refusal.charges}
-        before = [decision for of, decision in self._request_limits.taken if of is store and decision.id]
-        for each in [each for decision in before if decision.allowed for each in decision.charges]:
+        taken = [each for of, each in self._request_limits.taken if of is store and each.allowed and each.id]
+        for each in [charge for decision in taken for charge in decision.charges]:
             if not isinstance(each.quota, InFlight):  # the request gives its place back
                 more = whole[each.bucket].cost if each.bucket in whole else 0
                 whole[each.bucket] = replace(each, cost=each.cost + more)

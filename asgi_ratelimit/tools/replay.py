@@ -146,7 +146,7 @@ class Replay:
             takes = planned if isinstance(planned, tuple) else await planned
         except LimitUnavailable:  # a function failed whose rule then lets nobody pass
             takes = ()
-        takes = tuple([with_charges(take, rates) for take in takes if (rates := _rates(take.charges))])
+        takes = tuple([with_charges(take, rates) for take in takes if (rates := _without_places(take.charges))])
         if plan is None or not takes:
             self.unlimited += 1
             self.keyless += not request[1]
@@ -219,7 +219,7 @@ class Replay:
         }
 
 
-def _rates(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+def _without_places(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     """The charges but those of requests in flight: a log does not say how long a request takes."""
     return tuple([charge for charge in charges if not isinstance(charge.quota, InFlight)])
 

@@ -130,10 +130,7 @@ class Node(GroupCommit[Action, Answer]):
         return sum(map(_WEIGHT, charges_of(action)))
 
     async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
-        """The answers to all actions; sums of the outage ledger for their buckets are charged before them.
-
-        What is settled comes before what is taken: a place that a request has just given back is free for the next one.
-        """
+        """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
         since_us, outage = monotonic_us(), self.context.outage
         entries: list[Action] = []
         if outage.ledger:
@@ -142,7 +139,7 @@ class Node(GroupCommit[Action, Answer]):
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
         error: Exception | None = StoreTimeout("cancelled")
         try:
-            sent = sorted([*entries, *actions], key=_is_take)
+            sent = [*entries, *actions]
             answers = await self.carry_out(sent)
             for answer in answers:
                 if isinstance(answer, StoreError):
@@ -152,8 +149,7 @@ class Node(GroupCommit[Action, Answer]):
             else:
                 error = None
                 self._succeeded(sent, answers)
-            by_action = dict(zip(map(id, sent), answers))
-            return [by_action[id(action)] for action in actions]
+            return answers[len(entries) :]
         finally:
             if self.context.observers:
                 self._report(len(actions), monotonic_us() - since_us, error)
@@ -231,10 +227,6 @@ class Node(GroupCommit[Action, Answer]):
             answers = await asyncio.gather(*map(self.submit, entries), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
                 return
-
-
-def _is_take(action: Action) -> bool:
-    return type(action) is NumberedTake
 
 
 def _has_written(answer: Answer | Exception) -> bool:
