@@ -68,7 +68,7 @@ class TokenBucket(_Derived):
     rate: float = field(init=False, repr=False, compare=False)
     # Units that drain in a microsecond below the floor.
     slow_rate: float = field(init=False, repr=False, compare=False)
-    # The units up to which the burst allowance reaches: ``burst - 1``.
+    # The units below which the bucket drains slowly, which is the burst allowance; 0 without one.
     floor: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,8 @@ class TokenBucket(_Derived):
             raise QuotaError(f"{self!r} takes over a hundred years to fill: lower the burst, or raise the limit")
         numbers = 0, self.limit, period_us, self.burst, self.burst_allowance_factor
         slack = min(_slack_of(self.burst), slow_rate / 2.0)  # worth less than a microsecond
-        _derive(self, numbers, most=self.burst, slack=slack, rate=rate, slow_rate=slow_rate, floor=self.burst - 1.0)
+        floor = self.burst - 1.0 if slow_rate < rate else 0.0
+        _derive(self, numbers, most=self.burst, slack=slack, rate=rate, slow_rate=slow_rate, floor=floor)
 
 
 @dataclass(frozen=True, slots=True)

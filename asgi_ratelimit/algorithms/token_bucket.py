@@ -57,13 +57,12 @@ def drained(quota: TokenBucket, used: float, elapsed: float) -> float:
     """What is left of ``used`` units after ``elapsed`` microseconds."""
     if elapsed <= 0.0:
         return used
-    if quota.slow_rate == quota.rate or used <= quota.floor:
-        left = used - elapsed * quota.slow_rate
-        return left if left > 0.0 else 0.0
-    above = (used - quota.floor) / quota.rate
-    if elapsed <= above:
-        return used - elapsed * quota.rate
-    left = quota.floor - (elapsed - above) * quota.slow_rate
+    left = used - elapsed * quota.rate
+    if left >= quota.floor:
+        return left
+    if used > quota.floor:
+        elapsed, used = elapsed - (used - quota.floor) / quota.rate, quota.floor
+    left = used - elapsed * quota.slow_rate
     return left if left > 0.0 else 0.0
 
 
@@ -71,12 +70,11 @@ def time_until(quota: TokenBucket, used: float, target: float) -> float:
     """The microseconds until ``used`` has drained to ``target`` units, rounded up; 0 if that is noise."""
     if used <= target:
         return 0.0
-    if quota.slow_rate == quota.rate or target >= quota.floor:
+    if target >= quota.floor:
         exact = (used - target) / quota.rate
-    elif used <= quota.floor:
-        exact = (used - target) / quota.slow_rate
     else:
-        exact = (used - quota.floor) / quota.rate + (quota.floor - target) / quota.slow_rate
+        slow = min(used, quota.floor)
+        exact = (used - slow) / quota.rate + (slow - target) / quota.slow_rate
     if exact <= FITS_US:
         return 0.0
     return float(ceil(exact - NOISE_US)) if exact < NEVER_US else NEVER

@@ -428,10 +428,10 @@ def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
         quota = replace(quota, limit=quota.limit / (1.0 - margin))
     if not is_real:
         return quota
-    due, on_the_way_us = quota.rate * TOGETHER_US, 0.0
-    if quota.floor >= 2.0 * due:
+    due, spare, on_the_way_us = quota.rate * TOGETHER_US, quota.burst - 1.0, 0.0
+    if spare >= 2.0 * due:
         least_us, most_us = ON_THE_WAY_US
-        on_the_way_us = min(max(quota.floor / quota.rate / 40.0, least_us), most_us)
+        on_the_way_us = min(max(spare / quota.rate / 40.0, least_us), most_us)
     return replace(quota, burst=max(quota.burst - quota.rate * on_the_way_us, 1.0 + due))
 
 

@@ -57,23 +57,20 @@ end
 
 local function drained_bucket(quota, used, elapsed)
   if elapsed <= 0 then return used end
-  if quota.slow_rate == quota.rate or used <= quota.floor then
-    return max(used - elapsed * quota.slow_rate, 0)
-  end
-  local above = (used - quota.floor) / quota.rate
-  if elapsed <= above then return used - elapsed * quota.rate end
-  return max(quota.floor - (elapsed - above) * quota.slow_rate, 0)
+  local left = used - elapsed * quota.rate
+  if left >= quota.floor then return left end
+  if used > quota.floor then elapsed, used = elapsed - (used - quota.floor) / quota.rate, quota.floor end
+  return max(used - elapsed * quota.slow_rate, 0)
 end
 
 local function time_until(quota, used, target)
   if used <= target then return 0 end
   local exact
-  if quota.slow_rate == quota.rate or target >= quota.floor then
+  if target >= quota.floor then
     exact = (used - target) / quota.rate
-  elseif used <= quota.floor then
-    exact = (used - target) / quota.slow_rate
   else
-    exact = (used - quota.floor) / quota.rate + (quota.floor - target) / quota.slow_rate
+    local slow = min(used, quota.floor)
+    exact = (used - slow) / quota.rate + (slow - target) / quota.slow_rate
   end
   if exact <= FITS_US then return 0 end
   return exact < NEVER_US and ceil(exact - NOISE_US) or NEVER
@@ -471,7 +468,7 @@ for i = 1, #ARGV[1] / 53 do
   local kind, stamp, limit, period, burst, rate, slow_rate, slack = unpack('<BI4dddddd', ARGV[1], (i - 1) * 53 + 1)
   quotas[i] = {
     kind = kind, stamp = stamp, limit = limit, period = period, burst = burst, rate = rate, slow_rate = slow_rate,
-    slack = slack, floor = burst - 1, algorithm = ALGORITHMS[kind - 19],
+    slack = slack, floor = slow_rate < rate and burst - 1 or 0, algorithm = ALGORITHMS[kind - 19],
   }
 end
 
