@@ -360,9 +360,9 @@ class Counts(BesideStore):
         for decision in decisions:
             if decision.now_us >= self._due_us:
                 self.write_here()
-            degraded = decision.degraded
-            result = ADMITTED if decision.allowed else SHADOWED if decision.shadow else REFUSED
-            charges = decision.take.charges if decision.allowed else decision.refusing or decision.take.charges
+            charges, degraded, result = decision.take.charges, decision.degraded, ADMITTED
+            if not decision.allowed:
+                charges, result = decision.refusing or charges, SHADOWED if decision.shadow else REFUSED
             names: list[str] = []
             for charge in charges:
                 name = charge.name or ""

@@ -173,7 +173,7 @@ class RateLimit:
             by_key = {self._keys[name]: value for name, value in values.items()}
             scope.setdefault(DependencyKey.VALUES, {}).update(by_key)
         if SCOPE_KEY not in scope:  # no middleware has limited the request
-            scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, [], [])
+            scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None)
         limits: RequestLimits = scope[SCOPE_KEY]
         around = limits.inner or limits.enforcer
         enforcer = around if self._own is None else app_stores.replacement or self._own
@@ -198,13 +198,9 @@ class RateLimit:
         except BaseException:  # the request was cancelled: what earlier limits charged it comes back as well
             await limits.refund_all()
             raise
-        decision = decisions[0]
-        limits.add([] if decision.shadow else [decision], enforcer.store)
-        if plan.holds:
-            limits.hold(decisions, enforcer.store)
-        if decision.shadow:
+        decision = limits.add(plan, decisions, enforcer.store)
+        if decision is None:
             return None
-        limits.waited += decision.delay
         if not decision.allowed:
             await limits.refund_all()
             name = refusing_name(decision)

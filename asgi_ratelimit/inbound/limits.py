@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Any, Final
 
 from anyio import sleep_forever
@@ -29,12 +28,12 @@ from ..quotas import InFlight
 from ..stores import Store, settle
 from .enforcer import Enforcer, Handler
 from .penalties import is_blocked
-from .plan import SCOPE_KEY
+from .plan import SCOPE_KEY, Plan
 from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, ends_answer
 from .settling import Taken, give_back, see_through
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class RequestLimits:
     """The decisions on one request so far; ``send`` adds headers about them to the start of the answer.
 
@@ -44,17 +43,20 @@ class RequestLimits:
 
     enforcer: Enforcer
     server_send: Send | None
-    taken: list[Taken]  # all decisions on this request, in order, each with the store that made it
-    # Those that headers report, with the newest state of each bucket
-    reported: list[Decision]
     # Whether the client is on the list of clients that are never limited, not even by dependencies
     is_exempt: bool = False
-    has_started: bool = False
-    waited: float = 0.0  # how many seconds the request has waited for slots
-    inner: Enforcer | None = None  # that of the innermost middleware, whose key and store dependencies use
+    # All decisions on this request but those of rules in shadow, in order, each with the store that made it
+    taken: Sequence[Taken] = field(init=False, default=())
+    # Those that headers report, with the newest state of each bucket
+    reported: Sequence[Decision] = field(init=False, default=())
+    has_started: bool = field(init=False, default=False)
+    waited: float = field(init=False, default=0.0)  # how many seconds the request has waited for slots
+    # That of the innermost middleware, whose key and store dependencies use
+    inner: Enforcer | None = field(init=False, default=None)
     # The decisions whose places in flight the request holds until its answer has ended
-    held: list[tuple[Leases, Decision]] = field(default_factory=list)
-    pending: Callable[[], Awaitable[None]] | None = None  # what sends the answer, instead of the app
+    held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
+    # What sends the answer, instead of the app
+    pending: Callable[[], Awaitable[None]] | None = field(init=False, default=None)
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
@@ -82,18 +84,10 @@ class RequestLimits:
         finally:
             self.release()
 
-    def hold(self, decisions: Sequence[Decision], store: Store) -> None:
-        """Hold the places in flight of these decisions until the answer has ended."""
-        for decision in decisions:
-            if InFlight in [type(each.quota) for each in decision.take.charges]:  # not for all that a function returns
-                (leases := leases_of(store)).hold(decision)
-                self.enforcer.hooks.held(decision, 1)
-                self.held.append((leases, decision))
-
     def release(self) -> None:
         """Give the places in flight back that this request holds."""
-        while self.held:
-            leases, decision = self.held.pop()
+        held, self.held = self.held, ()
+        for leases, decision in held:
             leases.release(decision)
             self.enforcer.hooks.held(decision, -1)
 
@@ -113,10 +107,24 @@ class RequestLimits:
         await answer()
         self.server_send = _discard
 
-    def add(self, decisions: Sequence[Decision], store: Store) -> None:
-        """Add the decisions of an inner limit."""
-        self.reported = [*self.reported, *decisions]
-        self.taken.extend(zip(repeat(store), decisions))
+    def add(self, plan: Plan, decisions: Sequence[Decision], store: Store) -> Decision | None:
+        """Add the decisions on the takes of a plan; return the enforced one, if there is one.
+
+        The places in flight of all of them are held until the answer has ended.
+        """
+        if plan.holds:
+            for each in decisions:
+                if InFlight in [type(charge.quota) for charge in each.charges]:  # not for all that a function returns
+                    (leases := leases_of(store)).hold(each)
+                    self.enforcer.hooks.held(each, 1)
+                    self.held = *self.held, (leases, each)
+        decision = decisions[0]
+        if decision.shadow:
+            return None
+        self.taken, self.reported = (*self.taken, (store, decision)), (*self.reported, decision)
+        if plan.may_wait:
+            self.waited += decision.delay
+        return decision
 
     def add_update(self, decision: Decision, store: Store) -> None:
         """Add a decision on buckets that were charged before: headers report their new states."""
@@ -124,8 +132,7 @@ class RequestLimits:
         reported = [_updated(each, newer) for each in self.reported]
         if not decision.allowed:
             reported = [_refused(each, decision) for each in reported]
-        self.add([decision], store)
-        self.reported = reported
+        self.taken, self.reported = (*self.taken, (store, decision)), reported
 
     async def refund_all(self) -> None:
         """Give back everything that this request was charged; what a store cannot take back now stays charged.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import repeat
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -154,8 +153,8 @@ class RateLimitMiddleware:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
-        app, decisions, receiving, is_exempt = self.app, [], None, False
-        held: list[Decision] = []
+        app, receiving, is_exempt = self.app, None, False
+        decisions: list[Decision] = []
         outer: RequestLimits | None = scope.get(SCOPE_KEY)
         if not self._has_started:
             self._start(scope, outer.enforcer if outer else None)
@@ -172,36 +171,30 @@ class RateLimitMiddleware:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
                     decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
-                    if plan.holds:
-                        held = decisions
-                    if plan.settling:
-                        app = Settling(app, self.store, plan, decisions)
-                    if plan.shadows:
-                        decisions = [decision for decision in decisions if not decision.shadow]
         except (AccessDenied, LimitUnavailable) as error:
             if outer is not None:
                 await outer.refund_all()
             return await error.answer(scope, send)
         if outer is not None and outer.server_send is not None:  # its answer reports these decisions too
             limits = outer
-            limits.add(decisions, self.store)
             limits.inner, limits.is_exempt = self._enforcer, limits.is_exempt or is_exempt
         else:
-            limits = RequestLimits(self._enforcer, send, [*zip(repeat(self.store), decisions)], decisions, is_exempt)
+            limits = RequestLimits(self._enforcer, send, is_exempt)
             scope[SCOPE_KEY], send = limits, limits.send
-        if held:
-            limits.hold(held, self.store)
-        if receiving is not None:
-            limits.waited += sum([decision.delay for decision in decisions])
+        decision = None
+        if plan is not None and decisions:
+            if plan.settling:
+                app = Settling(app, self.store, plan, decisions)
+            decision = limits.add(plan, decisions, self.store)
         try:
-            if decisions and not decisions[0].allowed:
-                if len(limits.taken) > 1:
-                    await limits.refund_all()
-                await limits.answer(decisions[0], (scope, receive, send), self._enforcer)
-            else:
+            if decision is None or decision.allowed:
                 await app(scope, receive, send)
                 if limits.pending is not None and limits is not outer:
                     await limits.send_pending()
+            else:
+                if len(limits.taken) > 1:
+                    await limits.refund_all()
+                await limits.answer(decision, (scope, receive, send), self._enforcer)
         except RateLimited as error:
             if limits is outer or limits.has_started:
                 raise
