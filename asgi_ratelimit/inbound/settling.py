@@ -74,7 +74,7 @@ async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
 _REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Settling:
     """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
 
@@ -86,11 +86,11 @@ class Settling:
     store: Store
     plan: Plan
     decisions: Sequence[Decision]
-    _status: int | None = None
-    _raw_headers: Iterable[tuple[bytes, bytes]] = ()
-    _sent: int = 0
-    _is_head: bool = False
-    _is_settled: bool = False
+    _status: int | None = field(init=False, default=None)
+    _raw_headers: Iterable[tuple[bytes, bytes]] = field(init=False, default=())
+    _sent: int = field(init=False, default=0)
+    _is_head: bool = field(init=False, default=False)
+    _is_settled: bool = field(init=False, default=False)
     _send: Send = field(init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,10 +146,12 @@ class Settling:
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the ``settle`` of the rule with its name, which is called once."""
-        settling, actual = self.plan.settling, dict[str | None, float | None]()
-        for charge in [charge for decision in self.decisions for charge in decision.take.charges]:
-            if charge.name in settling and charge.name not in actual:
-                actual[charge.name] = await self._actual_cost(settling[charge.name])
+        actual: dict[str | None, float | None] = {}
+        for decision in self.decisions:
+            for charge in decision.take.charges:
+                rule = self.plan.settling.get(charge.name)
+                if rule is not None and charge.name not in actual:
+                    actual[charge.name] = await self._actual_cost(rule)
         for decision in self.decisions:
             with suppress(StoreError):  # which the store has logged; the charge stands
                 await settle(self.store, decision, [actual.get(charge.name) for charge in decision.take.charges])
