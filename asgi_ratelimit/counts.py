@@ -21,7 +21,7 @@ import socket
 import zlib
 from bisect import bisect
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 from .background import BesideStore, run_in_place
 from .buckets import key_in
 from .clock import SECOND_NS, SystemClock, ns_of
-from .decision import Decision
+from .decision import Charge, Decision
 from .errors import StoreError
 from .leases import held_by_name
 from .logs import warn_of_many
@@ -360,7 +360,8 @@ class Counts(BesideStore):
         for decision in decisions:
             if decision.now_us >= self._due_us:
                 self.write_here()
-            charges, degraded, result = decision.take.charges, decision.degraded, ADMITTED
+            charges: Sequence[Charge] = decision.take.charges
+            degraded, result = decision.degraded, ADMITTED
             if not decision.allowed:
                 charges, result = decision.refusing or charges, SHADOWED if decision.shadow else REFUSED
             names: list[str] = []
