@@ -88,6 +88,8 @@ class Charge:
         self.cost = checked_cost(self.cost)
         if not isinstance(self.key, str):
             raise TypeError(f"the key of a charge is a str, not {self.key!r}: Charge(quota, str(user.id))")
+        if not isinstance(self.quota, Quota):
+            raise TypeError(f'the quota of a charge is one quota, not {self.quota!r}: Charge(TokenBucket(5), "ann")')
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 

@@ -37,6 +37,13 @@ def test_the_key_of_a_charge_is_text(key: Any) -> None:
         Charge(QUOTA, key)
 
 
+@pytest.mark.parametrize("quota", ["5/s", None, (QUOTA,)], ids=repr)
+def test_the_quota_of_a_charge_is_one_quota(quota: Any) -> None:
+    """A text may be several quotas."""
+    with pytest.raises(TypeError, match=re.escape(f"the quota of a charge is one quota, not {quota!r}: Charge(Token")):
+        Charge(quota, "key")
+
+
 @pytest.mark.parametrize(
     ("cost", "units"),
     [(Decimal("0.1"), 0.1), (Fraction(3, 2), 1.5), (Fraction(2**53), 2.0**53), (True, 1.0)],
