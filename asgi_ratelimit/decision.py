@@ -273,8 +273,7 @@ class Decision:
             return "refused: the ticket was redeemed or cancelled before"
         if not self.allowed:
             when = "never" if self.retry_after == NEVER else f"in {self.retry_after:g} s"
-            without = ", without the store" if self.degraded else ""
-            return f"refused{without}: {left}, and the same cost passes {when}"
+            return f"refused{', without the store' * self.degraded}: {left}, and the same cost passes {when}"
         ahead = f", {self.delay:g} s ahead" if self.wait_us else ""
         return f"allowed{ahead}: {left}" + (f", one more in {binding.more_after:g} s" if binding.more_after else "")
 
