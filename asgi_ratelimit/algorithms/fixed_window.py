@@ -8,10 +8,13 @@ left of a window goes to the start of the next one.
 from __future__ import annotations
 
 import math
+import struct
 from typing import NamedTuple
 
 from ..quotas import FixedWindow
-from . import NEVER, NEVER_US, Booked
+from . import FIXED_WINDOW, LARGEST, NEVER, NEVER_US, Booked
+
+_VALUE = struct.Struct("<BI2d")
 
 
 class FixedWindowState(NamedTuple):
@@ -39,6 +42,26 @@ def moved_back(quota: FixedWindow, state: FixedWindowState, now: float) -> Fixed
 def changed(quota: FixedWindow, state: FixedWindowState, now: float) -> FixedWindowState:
     """The state of a quota whose numbers were others: what was used stays used, up to the new limit."""
     return FixedWindowState(min(state.used, quota.limit), state.at)
+
+
+def pack(quota: FixedWindow, state: FixedWindowState) -> bytes:
+    """The value of a state."""
+    return _VALUE.pack(FIXED_WINDOW, quota.stamp, *state)
+
+
+def unpack(value: bytes) -> tuple[int, float, FixedWindowState]:
+    """The stamp, the time and the state in a value."""
+    _, stamp, used, at = _VALUE.unpack(value)
+    return stamp, at, FixedWindowState(used, at)
+
+
+def is_valid(quota: FixedWindow | None, value: bytes) -> bool:
+    """Whether it is a value: not damaged, of an older format or of another kind; ``None`` is an unknown quota."""
+    if len(value) != _VALUE.size:
+        return False
+    kind, _, used, at = _VALUE.unpack(value)
+    is_state = kind == FIXED_WINDOW and 0.0 <= used <= LARGEST and 0.0 <= at <= LARGEST
+    return bool(is_state and (quota is None or start_of(quota, at) == at))
 
 
 def drained(quota: FixedWindow, state: FixedWindowState, now: float) -> FixedWindowState:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..quotas import MAX_WAITING, InFlight
-from . import Booked
+from . import IN_FLIGHT, Booked, has_parts, pack_parts, unpack_parts
 
 # The id of a lease, a whole number, and the time when it ends.
 Lease = tuple[float, float]
@@ -47,6 +47,22 @@ def moved_back(quota: InFlight, state: InFlightState, now: float) -> InFlightSta
 def changed(quota: InFlight, state: InFlightState, now: float) -> InFlightState:
     """The state of a quota whose limit was another: all leases stay."""
     return state
+
+
+def pack(quota: InFlight, state: InFlightState) -> bytes:
+    """The value of a state."""
+    return pack_parts(IN_FLIGHT, quota.stamp, *state)
+
+
+def unpack(value: bytes) -> tuple[int, float, InFlightState]:
+    """The stamp, the time and the state in a value."""
+    stamp, at, parts = unpack_parts(value)
+    return stamp, at, InFlightState(at, parts)
+
+
+def is_valid(quota: InFlight | None, value: bytes) -> bool:
+    """Whether it is a value: not damaged, of an older format or of another kind; ``None`` is an unknown quota."""
+    return has_parts(IN_FLIGHT, value)
 
 
 def living(state: InFlightState, now: float) -> tuple[Lease, ...]:

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from ..quotas import RollingWindow
-from . import NEVER, NEVER_US, Booked
+from . import NEVER, NEVER_US, ROLLING_WINDOW, Booked, has_parts, pack_parts, unpack_parts
 
 # The number of a part since the Unix epoch, and its units.
 Part = tuple[float, float]
@@ -50,6 +50,22 @@ def changed(quota: RollingWindow, state: RollingWindowState, now: float) -> Roll
             kept.append((index, min(units, left)))
             left -= units
     return RollingWindowState(state.at, tuple(reversed(kept)))
+
+
+def pack(quota: RollingWindow, state: RollingWindowState) -> bytes:
+    """The value of a state."""
+    return pack_parts(ROLLING_WINDOW, quota.stamp, *state)
+
+
+def unpack(value: bytes) -> tuple[int, float, RollingWindowState]:
+    """The stamp, the time and the state in a value."""
+    stamp, at, parts = unpack_parts(value)
+    return stamp, at, RollingWindowState(at, parts)
+
+
+def is_valid(quota: RollingWindow | None, value: bytes) -> bool:
+    """Whether it is a value: not damaged, of an older format or of another kind; ``None`` is an unknown quota."""
+    return has_parts(ROLLING_WINDOW, value)
 
 
 def drained(quota: RollingWindow, state: RollingWindowState, now: float) -> tuple[Part, ...]:

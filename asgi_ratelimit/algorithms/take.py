@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
 from ..quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
-from . import NEVER, Booked, fixed_window, in_flight, rolling_window, token_bucket
+from . import LARGEST, NEVER, Booked, fixed_window, in_flight, rolling_window, token_bucket
 
 State: TypeAlias = (
     token_bucket.TokenBucketState
@@ -66,6 +66,59 @@ def decide(
                 return NEVER, None
             after.append(taken if cost else state)
     return longest, after
+
+
+def read(quota: Quota, value: bytes | None, now: float) -> State:
+    """The state in a value, at a time that may be before it, under a quota that may have been another one.
+
+    No value, or one that cannot be read, is a bucket that was never used.
+    """
+    is_valid = value is not None and ALGORITHMS[type(quota)].is_valid(quota, value)
+    return read_own(quota, value if is_valid else None, now)
+
+
+def read_own(quota: Quota, value: bytes | None, now: float) -> State:
+    """The same for a value that ``pack`` has made in this process, which is not checked."""
+    algorithm = ALGORITHMS[type(quota)]
+    state: State
+    if value is None:
+        state = algorithm.unused(quota, now)
+    else:
+        stamp, at, state = algorithm.unpack(value)
+        if stamp != quota.stamp:
+            state = algorithm.changed(quota, state, now)
+        if at > now:
+            state = algorithm.moved_back(quota, state, now)
+    return state
+
+
+def pack(quota: Quota, state: State) -> bytes:
+    """The value of a state."""
+    value: bytes = ALGORITHMS[type(quota)].pack(quota, state)
+    return value
+
+
+def is_ahead(quota: Quota, value: bytes | None, now: float) -> bool:
+    """Whether a value that ``pack`` has made is of a time after ``now``, as the clock went back since."""
+    return value is not None and bool(ALGORITHMS[type(quota)].unpack(value)[1] > now)
+
+
+def used_units(value: bytes, now: float, left_us: float) -> float | None:
+    """About how many units a value holds at a time, if it is as good as never used ``left_us`` later.
+
+    ``None`` if it is not a value. Its quota is unknown: what is used of a token bucket drains evenly.
+    """
+    algorithm = next((each for each in ALGORITHMS.values() if each.is_valid(None, value)), None)
+    if algorithm is None:
+        return None
+    _, at, state = algorithm.unpack(value)
+    if algorithm is token_bucket:
+        units = state.used * left_us / (left_us + max(now - at, 0.0)) if left_us > 0.0 else 0.0
+    elif algorithm is fixed_window:
+        units = state.used
+    else:
+        units = float(sum([part > now if algorithm is in_flight else part for _, part in state[1]]))
+    return units if units <= LARGEST else None
 
 
 def most_at_once(charges: Sequence[Charged], states: Sequence[State], now: float) -> float:

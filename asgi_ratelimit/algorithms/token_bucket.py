@@ -9,13 +9,16 @@ The promise: in any interval of length T, at most ``burst + T * rate`` actual un
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
 from math import ceil
 from typing import NamedTuple
 
 from ..quotas import TokenBucket
-from . import FITS_US, NEVER, NEVER_US, NOISE_US, Booked
+from . import FITS_US, LARGEST, NEVER, NEVER_US, NOISE_US, TOKEN_BUCKET, Booked
+
+_VALUE = struct.Struct("<BI4d")
 
 
 class TokenBucketState(NamedTuple):
@@ -51,6 +54,26 @@ def changed(quota: TokenBucket, state: TokenBucketState, now: float) -> TokenBuc
     Earlier charges give nothing back, because their places are places under the old numbers.
     """
     return TokenBucketState(min(state.used, quota.burst), state.at, now, 0.0)
+
+
+def pack(quota: TokenBucket, state: TokenBucketState) -> bytes:
+    """The value of a state."""
+    return _VALUE.pack(TOKEN_BUCKET, quota.stamp, *state)
+
+
+def unpack(value: bytes) -> tuple[int, float, TokenBucketState]:
+    """The stamp, the time and the state in a value."""
+    _, stamp, used, at, since, returned = _VALUE.unpack(value)
+    return stamp, at, state_of((used, at, since, returned))
+
+
+def is_valid(quota: TokenBucket | None, value: bytes) -> bool:
+    """Whether it is a value: not damaged, of an older format or of another kind; ``None`` is an unknown quota."""
+    if len(value) != _VALUE.size:
+        return False
+    kind, _, used, at, since, returned = _VALUE.unpack(value)
+    is_state = kind == TOKEN_BUCKET and 0.0 <= used <= LARGEST and 0.0 <= at <= LARGEST
+    return bool(is_state and -LARGEST <= since <= LARGEST and 0.0 <= returned <= LARGEST)
 
 
 def drained(quota: TokenBucket, used: float, elapsed: float) -> float:

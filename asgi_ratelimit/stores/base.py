@@ -14,8 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..algorithms import Booked
-from ..algorithms.packing import pack, read
-from ..algorithms.take import State, place_of
+from ..algorithms.take import State, pack, place_of, read
 from ..buckets import as_bytes, digest
 from ..clock import Clock
 from ..decision import Charge, Decision, Take, with_charges

@@ -12,8 +12,8 @@ from itertools import count, islice
 from random import getrandbits
 from typing import TypeVar
 
-from ..algorithms.packing import is_ahead, pack, read_own, stamp_of
-from ..algorithms.take import State, available, decide, most_at_once, reset_us, settle
+from ..algorithms import stamp_of
+from ..algorithms.take import ALGORITHMS, State, available, decide, is_ahead, most_at_once, read_own, reset_us, settle
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Take
 from ..errors import ConfigurationError, shows_use
@@ -175,7 +175,8 @@ class MemoryStore:
             take = granting(take, most_at_once(take.charges, states, now))
         wait_us, after = decide(take.charges, states, now, take.max_wait_us)
         for charge, state in zip(take.charges, after or states):
-            if (after and charge.cost) or is_ahead(values.get(charge.bucket), now):  # or time would stand still
+            is_taken = after is not None and charge.cost
+            if is_taken or is_ahead(charge.quota, values.get(charge.bucket), now):  # or time would stand still
                 self._write(charge, state, now)
         if after is None:
             return Decision(take, False, wait_us, states, now)
@@ -217,7 +218,7 @@ class MemoryStore:
                 stamps = set(map(stamp_of, values.values()))
                 self._quotas = {stamp: each for stamp, each in self._quotas.items() if stamp in stamps}
             self._quotas[quota.stamp] = quota
-        values[charge.bucket] = pack(quota, state)
+        values[charge.bucket] = ALGORITHMS[type(quota)].pack(quota, state)
 
     def _make_room(self, now: float) -> None:
         """Remove the least used of a few buckets; one that refuses only if all of many do."""

@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit import FixedWindow, Quota, TokenBucket
 from asgi_ratelimit.algorithms import Booked
-from asgi_ratelimit.algorithms.packing import pack, read
-from asgi_ratelimit.algorithms.take import State, available, booked_ahead, decide, place_of, settle, unused, wait
+from asgi_ratelimit.algorithms.take import (
+    State,
+    available,
+    booked_ahead,
+    decide,
+    pack,
+    place_of,
+    read,
+    settle,
+    unused,
+    wait,
+)
 from tests.algorithms.charged import Charged
 from tests.support.strategies import quotas
 

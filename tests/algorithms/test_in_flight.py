@@ -8,8 +8,18 @@ import pytest
 
 from asgi_ratelimit.algorithms import Booked
 from asgi_ratelimit.algorithms.in_flight import InFlightState
-from asgi_ratelimit.algorithms.packing import pack, read
-from asgi_ratelimit.algorithms.take import available, booked_ahead, decide, in_use, place_of, reset_us, settle, unused
+from asgi_ratelimit.algorithms.take import (
+    available,
+    booked_ahead,
+    decide,
+    in_use,
+    pack,
+    place_of,
+    read,
+    reset_us,
+    settle,
+    unused,
+)
 from asgi_ratelimit.quotas import LEASE_US, MAX_WAITING, InFlight, TokenBucket
 from tests.algorithms.charged import Charged
 

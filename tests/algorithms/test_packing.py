@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Charge, FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.algorithms import stamp_of
 from asgi_ratelimit.algorithms.fixed_window import FixedWindowState
-from asgi_ratelimit.algorithms.packing import is_ahead, pack, read, stamp_of, used_units
 from asgi_ratelimit.algorithms.rolling_window import RollingWindowState
-from asgi_ratelimit.algorithms.take import State, available, decide, reset_us, unused
+from asgi_ratelimit.algorithms.take import State, available, decide, pack, read, reset_us, unused, used_units
 from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
 from tests.support.strategies import quotas
 
@@ -106,7 +106,6 @@ def test_whatever_is_stored_a_take_is_decided(quota: Quota, state: State, value:
     found = read(quota, value, now)
     assert 0 <= available(quota, found, now)[0] <= 10
     assert reset_us(quota, found, now) >= 0.0
-    is_ahead(value, now)
     units = used_units(value, now, 1e6)
     assert units is None or 0.0 <= units <= 2.0**63
     for max_wait in (0.0, math.inf):

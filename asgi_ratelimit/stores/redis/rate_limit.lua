@@ -399,7 +399,7 @@ local function settle(quota, state, charge, actual)
   return state
 end
 
--- packing.py
+-- Stored values
 
 local function pack_state(quota, state)
   if quota.kind == TOKEN_BUCKET then

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...algorithms.packing import used_units
+from ...algorithms.take import used_units
 from ...buckets import bucket, escaped, key_in, unescaped
 from ...quotas import SECOND_US
 from ..documents import TIME

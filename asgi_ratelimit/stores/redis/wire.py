@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TypeAlias
 
-from ...algorithms.packing import read
+from ...algorithms.take import read
 from ...decision import Charge, Decision, Take
 from ...errors import StoreUnavailable
 from ...quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
