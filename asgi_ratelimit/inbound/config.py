@@ -27,7 +27,7 @@ from ..quota_text import as_quotas
 from ..quotas import Quota
 from .delays import require_waiting
 from .penalties import Penalty
-from .rule_table import USUAL, Options, RuleTable
+from .plan import USUAL, Options, RuleTable
 from .rules import Rule
 from .user_functions import Failures, require_function
 

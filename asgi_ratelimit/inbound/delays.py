@@ -32,8 +32,6 @@ from ..waiting.waiter import PaceTimeout
 from .settling import give_back, take_one
 from .user_functions import require_number
 
-MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
-
 # The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 4
 

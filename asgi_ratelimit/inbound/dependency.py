@@ -34,8 +34,8 @@ from ..stores import MemoryStore, Store, as_store
 from ..stores.base import register
 from ..stores.memory import warn_of_workers
 from .delays import receiving_of
-from .enforcer import Enforcer
-from .limits import RateLimited, RequestLimits
+from .enforcer import Enforcer, RequestLimits
+from .limits import RateLimited
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refusing_name

@@ -1,33 +1,49 @@
-"""The enforcer of a middleware, and of the dependencies behind it: it takes, waits, punishes, counts, and refuses.
+"""What is decided of a request, and the enforcer that decides it: it takes, waits, punishes, counts, and refuses.
 
-The dependencies of an app without a middleware have one of their own.
+A middleware has an enforcer for itself and the dependencies behind it. The dependencies of an app without a middleware
+have one of their own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from starlette.types import Scope
+from starlette.types import Message, Scope, Send
 
+from ..algorithms.take import State
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
-from ..decision import Decision, Take, is_outage, without
-from ..headers.header_rendering import Dialect, HeaderOptions, violated
+from ..decision import Decision, Take, is_outage, with_charges, without
+from ..headers.header_rendering import LEGACY_NAMES, Dialect, HeaderOptions, delay, draft, violated
 from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
+from ..leases import Leases, leases_of
+from ..quotas import InFlight
 from ..stores import Decisions, Store
-from .delays import MAX_WAITING, Receiving, wait
+from .delays import Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
-from .plan import Plan
-from .refusals import AppArguments, OnLimited, Problem, adding, own_answer, refusing_name, send_problem
+from .plan import MAX_WAITING, Plan
+from .refusals import (
+    FINAL,
+    STARTS,
+    AppArguments,
+    OnLimited,
+    Problem,
+    adding,
+    ends_answer,
+    own_answer,
+    refusing_name,
+    send_problem,
+)
 from .rules import CompiledRule
 from .settling import Taken, give_back, take_one
 from .user_functions import Failures
 
-Handler: TypeAlias = Callable[[Any, Any], Any]  # an exception handler, as in Starlette and FastAPI
+# Makes an answer to a refusal of the app's own exception handler; ``None`` if that does not answer such a connection
+Handler: TypeAlias = Callable[[Any, AppArguments], OnLimited | None]
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -174,3 +190,148 @@ class Enforcer:
             kind = Problem.ABNORMAL_USAGE
         policies = violated(reported) if kind is Problem.QUOTA_EXCEEDED else ()
         await send_problem(kind, retry_after, scope, send, policies)
+
+
+# The limits of one request
+
+
+@dataclass(eq=False)
+class RequestLimits:
+    """The decisions on one request so far; ``send`` adds headers about them to the start of the answer.
+
+    Inner limits add their decisions to the outermost request limits. Request limits that a dependency starts, without a
+    middleware around it, have no ``server_send``, and only collect decisions.
+    """
+
+    enforcer: Enforcer
+    server_send: Send | None
+    # Whether the client is on the list of clients that are never limited, not even by dependencies
+    is_exempt: bool = False
+    # All decisions on this request but those of rules in shadow, in order, each with the store that made it
+    taken: Sequence[Taken] = field(init=False, default=())
+    # Those that headers report, with the newest state of each bucket
+    reported: Sequence[Decision] = field(init=False, default=())
+    has_started: bool = field(init=False, default=False)
+    waited: float = field(init=False, default=0.0)  # how many seconds the request has waited for slots
+    # That of the innermost middleware, whose key and store dependencies use
+    inner: Enforcer | None = field(init=False, default=None)
+    # The decisions whose places in flight the request holds until its answer has ended
+    held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
+    # What sends the answer, instead of the app
+    pending: Callable[[], Awaitable[None]] | None = field(init=False, default=None)
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
+        if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
+            if self.pending is not None:
+                return self._answer_instead(self.pending)
+            self.has_started = True
+            dialect = self.enforcer.dialect
+            if dialect is not None and (self.reported or self.waited):
+                headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()
+                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in headers]):
+                    more = [each for each in more if each[0] not in LEGACY_NAMES]
+                headers += more
+                if self.waited:
+                    headers.append(delay(self.waited))
+                message = {**message, "headers": headers}
+        if self.held and ends_answer(message):
+            return self._send_last(message)
+        return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
+
+    async def _send_last(self, message: Message) -> None:
+        """Send the end of the answer: background tasks, which come after it, hold no place."""
+        try:
+            await self.server_send(message)  # type: ignore[misc]  # as above
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give the places in flight back that this request holds."""
+        held, self.held = self.held, ()
+        for leases, decision in held:
+            leases.release(decision)
+            self.enforcer.hooks.held(decision, -1)
+
+    def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
+        """Send the answer of the request by this function, whatever the app sends from now on."""
+        self.pending = None if self.has_started else answer
+
+    async def send_pending(self) -> bool:
+        """Whether the app has sent nothing although an answer was set, which is sent now."""
+        if self.pending is None or self.has_started:
+            return False
+        await self.pending()
+        return True
+
+    async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:
+        """Send an answer instead of the app's, of which nothing is sent."""
+        await answer()
+        self.server_send = _discard
+
+    def add(self, plan: Plan, decisions: Sequence[Decision], store: Store) -> Decision | None:
+        """Add the decisions on the takes of a plan; return the enforced one, if there is one.
+
+        The places in flight of all of them are held until the answer has ended.
+        """
+        if plan.holds:
+            for each in decisions:
+                if InFlight in [type(charge.quota) for charge in each.charges]:  # not for all that a function returns
+                    (leases := leases_of(store)).hold(each)
+                    self.enforcer.hooks.held(each, 1)
+                    self.held = *self.held, (leases, each)
+        decision = decisions[0]
+        if decision.shadow:
+            return None
+        self.taken, self.reported = (*self.taken, (store, decision)), (*self.reported, decision)
+        if plan.may_wait:
+            self.waited += decision.delay
+        return decision
+
+    def add_update(self, decision: Decision, store: Store) -> None:
+        """Add a decision on buckets that were charged before: headers report their new states."""
+        newer = {charge.bucket: state for charge, state in zip(decision.charges, decision.stored)}
+        reported = [_updated(each, newer) for each in self.reported]
+        if not decision.allowed:
+            reported = [_refused(each, decision) for each in reported]
+        self.taken, self.reported = (*self.taken, (store, decision)), reported
+
+    async def refund_all(self) -> None:
+        """Give back everything that this request was charged; what a store cannot take back now stays charged.
+
+        Headers report these buckets as they are afterwards.
+        """
+        taken = [(store, decision) for store, decision in self.taken if decision.allowed and decision.id]
+        states = await give_back(taken)
+        if states:
+            self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
+
+    def answer(
+        self, decision: Decision, connection: AppArguments, enforcer: Enforcer, on_limited: OnLimited | None = None
+    ) -> Awaitable[None]:
+        """Answer a refused request, as the rule, the middleware or the app's own handler says."""
+        if is_blocked(decision) or is_outage(decision):
+            self.reported = [each for each in self.reported if each is not decision]
+        own = on_limited or enforcer.on_limited_for(decision)
+        if own is None and enforcer.handler is not None:
+            own = enforcer.handler(self, connection)
+        return enforcer.refuse(self.reported, decision, connection, own)
+
+
+async def _discard(message: Message) -> None:
+    """The ``send`` for the rest of an answer that another one has replaced."""
+
+
+def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
+    """An older decision, with the newer states of its buckets."""
+    stored = [newer.get(charge.bucket, state) for charge, state in zip(old.charges, old.stored)]
+    return replace(old, stored=stored)
+
+
+def _refused(old: Decision, refusal: Decision) -> Decision:
+    """An older decision, as the refusal of what was asked for later on the same buckets."""
+    asked = {charge.bucket: charge for charge in refusal.charges}
+    if asked.keys().isdisjoint([charge.bucket for charge in old.charges]):
+        return old
+    charges = tuple([asked.get(charge.bucket, charge) for charge in old.charges])
+    return replace(old, take=with_charges(old.take, charges), allowed=False, wait_us=refusal.wait_us, id=0)

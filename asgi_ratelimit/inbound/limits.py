@@ -1,198 +1,58 @@
-"""The limits of one request: its decisions, the headers of its answer, its refusal, and what its endpoint charges."""
+"""How a request is refused inside the app, and what its endpoint charges."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from anyio import sleep_forever
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
-from ..algorithms.take import State
-from ..decision import Charge, Decision, Take, checked_actual, is_outage, with_charges
+from ..decision import Charge, Decision, Take, checked_actual, is_outage
 from ..errors import ConfigurationError, RateLimitError, StoreError, must_await
-from ..headers.header_rendering import LEGACY_NAMES, delay, draft
 from ..keys.path_patterns import nested_apps
-from ..leases import Leases, leases_of
 from ..logs import warn_once
 from ..overrides import watch_of
 from ..quotas import InFlight
 from ..stores import Store, settle
-from .enforcer import Enforcer, Handler
+from .enforcer import Handler, RequestLimits
 from .penalties import is_blocked
-from .plan import SCOPE_KEY, Plan
-from .refusals import FINAL, RETRY_SOON, STARTS, AppArguments, LimitUnavailable, OnLimited, adding, ends_answer
+from .plan import SCOPE_KEY
+from .refusals import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, adding
 from .settling import Taken, give_back, see_through
 
-
-@dataclass(eq=False)
-class RequestLimits:
-    """The decisions on one request so far; ``send`` adds headers about them to the start of the answer.
-
-    Inner limits add their decisions to the outermost request limits. Request limits that a dependency starts, without a
-    middleware around it, have no ``server_send``, and only collect decisions.
-    """
-
-    enforcer: Enforcer
-    server_send: Send | None
-    # Whether the client is on the list of clients that are never limited, not even by dependencies
-    is_exempt: bool = False
-    # All decisions on this request but those of rules in shadow, in order, each with the store that made it
-    taken: Sequence[Taken] = field(init=False, default=())
-    # Those that headers report, with the newest state of each bucket
-    reported: Sequence[Decision] = field(init=False, default=())
-    has_started: bool = field(init=False, default=False)
-    waited: float = field(init=False, default=0.0)  # how many seconds the request has waited for slots
-    # That of the innermost middleware, whose key and store dependencies use
-    inner: Enforcer | None = field(init=False, default=None)
-    # The decisions whose places in flight the request holds until its answer has ended
-    held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
-    # What sends the answer, instead of the app
-    pending: Callable[[], Awaitable[None]] | None = field(init=False, default=None)
-
-    def send(self, message: Message) -> Awaitable[None]:
-        """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
-        if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
-            if self.pending is not None:
-                return self._answer_instead(self.pending)
-            self.has_started = True
-            dialect = self.enforcer.dialect
-            if dialect is not None and (self.reported or self.waited):
-                headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()
-                if dialect is not draft and not LEGACY_NAMES.isdisjoint([name.lower() for name, _ in headers]):
-                    more = [each for each in more if each[0] not in LEGACY_NAMES]
-                headers += more
-                if self.waited:
-                    headers.append(delay(self.waited))
-                message = {**message, "headers": headers}
-        if self.held and ends_answer(message):
-            return self._send_last(message)
-        return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
-
-    async def _send_last(self, message: Message) -> None:
-        """Send the end of the answer: background tasks, which come after it, hold no place."""
-        try:
-            await self.server_send(message)  # type: ignore[misc]  # as above
-        finally:
-            self.release()
-
-    def release(self) -> None:
-        """Give the places in flight back that this request holds."""
-        held, self.held = self.held, ()
-        for leases, decision in held:
-            leases.release(decision)
-            self.enforcer.hooks.held(decision, -1)
-
-    def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
-        """Send the answer of the request by this function, whatever the app sends from now on."""
-        self.pending = None if self.has_started else answer
-
-    async def send_pending(self) -> bool:
-        """Whether the app has sent nothing although an answer was set, which is sent now."""
-        if self.pending is None or self.has_started:
-            return False
-        await self.pending()
-        return True
-
-    async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:
-        """Send an answer instead of the app's, of which nothing is sent."""
-        await answer()
-        self.server_send = _discard
-
-    def add(self, plan: Plan, decisions: Sequence[Decision], store: Store) -> Decision | None:
-        """Add the decisions on the takes of a plan; return the enforced one, if there is one.
-
-        The places in flight of all of them are held until the answer has ended.
-        """
-        if plan.holds:
-            for each in decisions:
-                if InFlight in [type(charge.quota) for charge in each.charges]:  # not for all that a function returns
-                    (leases := leases_of(store)).hold(each)
-                    self.enforcer.hooks.held(each, 1)
-                    self.held = *self.held, (leases, each)
-        decision = decisions[0]
-        if decision.shadow:
-            return None
-        self.taken, self.reported = (*self.taken, (store, decision)), (*self.reported, decision)
-        if plan.may_wait:
-            self.waited += decision.delay
-        return decision
-
-    def add_update(self, decision: Decision, store: Store) -> None:
-        """Add a decision on buckets that were charged before: headers report their new states."""
-        newer = {charge.bucket: state for charge, state in zip(decision.charges, decision.stored)}
-        reported = [_updated(each, newer) for each in self.reported]
-        if not decision.allowed:
-            reported = [_refused(each, decision) for each in reported]
-        self.taken, self.reported = (*self.taken, (store, decision)), reported
-
-    async def refund_all(self) -> None:
-        """Give back everything that this request was charged; what a store cannot take back now stays charged.
-
-        Headers report these buckets as they are afterwards.
-        """
-        taken = [(store, decision) for store, decision in self.taken if decision.allowed and decision.id]
-        states = await give_back(taken)
-        if states:
-            self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
-
-    def answer(
-        self, decision: Decision, connection: AppArguments, enforcer: Enforcer, on_limited: OnLimited | None = None
-    ) -> Awaitable[None]:
-        """Answer a refused request, as the rule, the middleware or the app's own handler says."""
-        if is_blocked(decision) or is_outage(decision):
-            self.reported = [each for each in self.reported if each is not decision]
-        own = on_limited or enforcer.on_limited_for(decision)
-        if own is None and enforcer.handler is not None:
-            own = _handled_by(enforcer.handler, self, connection)
-        return enforcer.refuse(self.reported, decision, connection, own)
-
-
-async def _discard(message: Message) -> None:
-    """The ``send`` for the rest of an answer that another one has replaced."""
-
-
-def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
-    """An older decision, with the newer states of its buckets."""
-    stored = [newer.get(charge.bucket, state) for charge, state in zip(old.charges, old.stored)]
-    return replace(old, stored=stored)
-
-
-def _refused(old: Decision, refusal: Decision) -> Decision:
-    """An older decision, as the refusal of what was asked for later on the same buckets."""
-    asked = {charge.bucket: charge for charge in refusal.charges}
-    if asked.keys().isdisjoint([charge.bucket for charge in old.charges]):
-        return old
-    charges = tuple([asked.get(charge.bucket, charge) for charge in old.charges])
-    return replace(old, take=with_charges(old.take, charges), allowed=False, wait_us=refusal.wait_us, id=0)
-
-
 # Refusals
+
+
+# An exception handler, as in Starlette and FastAPI
+_ExceptionHandler: TypeAlias = Callable[[Any, Any], Any]
 
 
 def find_handler(scope: Scope, app: Any) -> Handler | None:
     """An app's own handler of such errors, which also answers the requests that the middleware refuses."""
     apps = [scope.get("app"), *nested_apps(app)]
     handlers = [_handler_of(each.exception_handlers) for each in apps if isinstance(each, Starlette)]
-    return next(filter(None, handlers), None)
+    handler = next(filter(None, handlers), None)
+    return None if handler is None else partial(_handled_by, handler)
 
 
-def _handler_of(*handlers: Any) -> Handler | None:
+def _handler_of(*handlers: Any) -> _ExceptionHandler | None:
     """The program's handler for ``RateLimited``, for 429 or for ``HTTPException``, of Starlette or FastAPI."""
     found = [each[kind] for each in handlers if isinstance(each, dict) for kind in _HANDLED if kind in each]
     of_frameworks = ("starlette.", "fastapi.")
     return next((each for each in found if not str(getattr(each, "__module__", "")).startswith(of_frameworks)), None)
 
 
-def _handled_by(handler: Handler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
+def _handled_by(handler: _ExceptionHandler, limits: RequestLimits, connection: AppArguments) -> OnLimited | None:
     """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
     scope, receive, _ = connection
 

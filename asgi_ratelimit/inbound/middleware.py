@@ -23,15 +23,14 @@ from ..stores.base import register
 from ..stores.memory import warn_of_workers
 from .allow_deny_lists import ListFunction, Lists
 from .config import AT_START, LimitsFile
-from .delays import MAX_WAITING, Receiving, require_asyncio, require_waiting
+from .delays import Receiving, require_asyncio, require_waiting
 from .dependency import has_limited_route, start_limits
-from .enforcer import Enforcer
-from .limits import RateLimited, RequestLimits, find_handler
+from .enforcer import Enforcer, RequestLimits
+from .limits import RateLimited, find_handler
 from .penalties import Penalty
-from .plan import SCOPE_KEY
+from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
 from .routes import equal_to, find_mistakes, place_of, templates_of
-from .rule_table import USUAL, Options, RuleTable
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
 from .user_functions import CostFunction, QuotaFunction, repeatable, takes

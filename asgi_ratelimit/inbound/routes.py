@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from ..keys import KeyFunction, cookie, header, user
 from ..keys.path_patterns import example_path, route_path
-from .rule_table import RuleTable
+from .plan import RuleTable
 from .rules import CompiledRule
 
 _REST = "/{path:path}"

@@ -17,8 +17,8 @@ from ..errors import ConfigurationError
 from ..inbound.config import LimitsFile
 from ..inbound.dependency import RateLimit, mistakes, named_rules
 from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
+from ..inbound.plan import USUAL, RuleTable
 from ..inbound.routes import AppRoute, RouteMiddleware, find_mistakes, walk
-from ..inbound.rule_table import USUAL, RuleTable
 from ..inbound.rules import CompiledRule, owned_quotas
 from ..inbound.user_functions import Failures
 from ..keys.path_patterns import example_path

@@ -20,9 +20,8 @@ from ..decision import Charge, Decision, with_charges
 from ..errors import ConfigurationError, QuotaError
 from ..inbound.config import LimitsFile
 from ..inbound.penalties import apply_penalties
-from ..inbound.plan import Plan
+from ..inbound.plan import USUAL, Plan, RuleTable
 from ..inbound.refusals import LimitUnavailable
-from ..inbound.rule_table import USUAL, RuleTable
 from ..inbound.rules import CompiledRule, Rule
 from ..inbound.user_functions import Failures
 from ..keys.base import PathKey, ScopeKey

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, QuotaError, RateLimitMiddleware, Rule, TokenBucket
-from asgi_ratelimit.inbound.rule_table import USUAL, RuleTable
+from asgi_ratelimit.inbound.plan import USUAL, RuleTable
 from asgi_ratelimit.inbound.user_functions import Failures
 from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock

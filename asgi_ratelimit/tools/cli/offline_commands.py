@@ -18,7 +18,7 @@ from typing import Any
 from ...buckets import as_bytes, digest
 from ...decision import checked_cost
 from ...inbound.config import Tier
-from ...inbound.rule_table import RuleTable
+from ...inbound.plan import RuleTable
 from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota, has_places
