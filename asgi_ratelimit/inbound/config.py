@@ -51,6 +51,9 @@ class Tier:
         self.quotas = quotas
         self._function = function
 
+    def __repr__(self) -> str:
+        return self.__name__
+
     async def __call__(self, connection: Any) -> tuple[Quota, ...] | None:
         tier = await called(self._function, connection)
         if tier is None:
@@ -71,7 +74,8 @@ def options_in(content: str, file: str, of_program: Options) -> Options:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigurationError(f'{file} is not valid TOML: {error}: quota = "100/minute"') from error
     except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"{file}{reader.place}: {str(error).partition(chr(10))[0]}") from error
+        text = str(error).partition("\n")[0].replace("=True", " = true")  # as TOML has it
+        raise ConfigurationError(f"{file}{reader.place}: {text}") from error
 
 
 _USUAL = "1/s; 1 at once"  # beside it, each key of a rule is tried alone
@@ -147,7 +151,7 @@ class _Reader:
         with self._at("exempt"):
             is_exempt = checked_flag("exempt", table.pop("exempt", False))
         has_quota = "quota" in table or "tier" in table
-        if is_exempt == has_quota and (is_exempt or "messages" not in table):
+        if is_exempt == has_quota:
             raise ConfigurationError('a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"')
         path = table.pop("path", None)  # it is tried first
         built: Rule = self._built(partial(Rule, quota=None), {"path": path, **table}, _OF_RULE, path=path, quota=_USUAL)
@@ -155,7 +159,9 @@ class _Reader:
 
     def _tier(self, name: str, table: dict[str, Any]) -> Tier:
         with self._at("function"):
-            function = require_function("function", _function(table.pop("function", None)), 1, "def plan_of(request)")
+            if "function" not in table:
+                raise ConfigurationError('a tier has a function, which names it: function = "app.limits:plan_of"')
+            function = require_function("function", _function(table.pop("function")), 1, "def plan_of(request)")
         quotas = {}
         for each, text in table.items():
             with self._at(each):
@@ -184,9 +190,10 @@ class _Reader:
             return _KEYS[form](name)
         if value in ("user", "client_ip"):
             return user() if value == "user" else self._client_ip
-        if "." in form and name:
+        hint = _hint(form, {"client_ip", *_KEYS} - {form})
+        if name and ("." in form or not hint):
             return _function(value)
-        problem = f"there is no such key as {value!r}{_hint(form, {'client_ip', *_KEYS} - {form})}"
+        problem = f"there is no such key as {value!r}{hint}"
         raise ConfigurationError(f"{problem}: client_ip, user, header:X-Api-Key, cookie:session, or app.limits:key_of")
 
     def _tier_named(self, name: Any) -> Tier:

@@ -19,10 +19,11 @@ from weakref import WeakSet
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Host, Mount, Router, WebSocketRoute, compile_path
+from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from ..keys import KeyFunction, cookie, header, user
-from ..keys.path_patterns import example_path, route_path
+from ..keys.path_patterns import example_path, readings, route_path, wider_than
 from .plan import RuleTable
 from .rules import CompiledRule
 
@@ -77,7 +78,8 @@ def _walk(app: Any, around: AppRoute, routers: tuple[Router, ...], builds: bool)
     """The routes of an app in these routers; ``around`` has the path of its mounts, its host and its middlewares."""
     around, core = _unwrapped(app, around, around.path, builds)
     if not isinstance(core, Router):
-        yield replace(around, path=around.path + _REST, endpoint=core)
+        methods = frozenset({"GET", "HEAD"}) if isinstance(core, StaticFiles) else around.methods
+        yield replace(around, path=around.path + _REST, methods=methods, endpoint=core)
     elif not any(core is router for router in routers):
         for route in core.routes:
             yield from _routes(route, around, (*routers, core), builds)
@@ -211,6 +213,9 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
         places = [route.place for route in routes if route.path in near]
         hint = f" The nearest route is {places[0]!r}." if places else ""
         return f"matches no route of the app: are its path and methods complete?{hint}"
+    wider = None if rule.is_exemption else wider_than(rule.path, [route.path for route in routes])
+    if wider is not None:
+        return f"does not apply to all paths of the route, as {wider.partition('{')[0]}+1: write its path, {wider!r}"
     if rule.messages and rule.methods is not None:
         return "limits no messages, because a WebSocket has no method: leave out methods"
     return None
@@ -238,7 +243,8 @@ def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
     of_rule, of_route = example_path(rule.path), example_path(route.path)
     if of_rule is None or of_route is None:
         return True
-    return bool(rule.pattern.match(of_route) or _compiled(route.path)[0].match(of_rule))
+    paths = [of_route] if rule.is_exemption else readings(of_route)
+    return any(map(rule.pattern.match, paths)) or _compiled(route.path)[0].match(of_rule) is not None
 
 
 def _is_evaded(rule: CompiledRule) -> bool:
@@ -247,7 +253,9 @@ def _is_evaded(rule: CompiledRule) -> bool:
 
 def _can_be_invented(key: KeyFunction) -> bool:
     """Whether a client can have a new key for each request, by a header or a cookie."""
-    return isinstance(key, (header, cookie)) or any(map(_can_be_invented, getattr(key, "parts", ())))
+    scheme = getattr(getattr(key, "dependency", None), "dependency", None)  # of FastAPI's, which checks nothing
+    is_scheme = type(scheme).__module__.startswith("fastapi.security.")
+    return is_scheme or isinstance(key, (header, cookie)) or any(map(_can_be_invented, getattr(key, "parts", ())))
 
 
 # Memory that is not shared

@@ -18,7 +18,7 @@ from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
 from ..keys import KeyFunction, client_ip
-from ..keys.base import UNREADABLE, ScopeKey, bind, called, own_text
+from ..keys.base import UNREADABLE, KeyWatch, ScopeKey, bind, called, own_text
 from ..keys.path_patterns import compile_rule_path
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, readable
@@ -26,7 +26,7 @@ from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota, has_places
 from . import user_functions
 from .penalties import BLOCK, Penalty, checked_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
-from .user_functions import CostFunction, Failures, KeyWatch, QuotaFunction, Results, SettleFunction
+from .user_functions import CostFunction, Failures, QuotaFunction, Results, SettleFunction
 
 _ANY_PATH = re.compile("")
 
@@ -111,8 +111,10 @@ class Rule:
     def __post_init__(self) -> None:
         for name in ("quota", "messages"):
             object.__setattr__(self, name, user_functions.repeatable(getattr(self, name)))
-        if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after):
-            raise ConfigurationError(f'{self!r} exempts, and charges nothing: Rule({self.path!r}, "10/s", cost=3)')
+        is_for_some = self.key is not None and self.messages is None
+        if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after or is_for_some):
+            right = f'Rule({self.path!r}, "10/s", cost=3); allow= is for some clients'
+            raise ConfigurationError(f"{self!r} exempts, and charges nothing: {right}")
         _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:

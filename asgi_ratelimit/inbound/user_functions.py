@@ -21,8 +21,8 @@ from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..hooks import Failure, Hooks
 from ..keys import KeyFunction
-from ..keys.base import ScopeKey, called, lacks_its_call
-from ..logs import FailureLog, warn_once
+from ..keys.base import PathKey, ScopeKey, called, lacks_its_call
+from ..logs import FailureLog
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 
@@ -77,7 +77,9 @@ def takes_bytes(settle: SettleFunction) -> bool:
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:
     """``function`` if it can be called with ``count`` arguments; ``ConfigurationError`` otherwise."""
-    if callable(function) and not lacks_its_call(function) and not _is_for_fastapi(function) and takes(function, count):
+    is_key = what != "key" and isinstance(function, (ScopeKey, PathKey))  # its text is no quota, nor a cost
+    is_wrong = is_key or not callable(function) or lacks_its_call(function) or _is_for_fastapi(function)
+    if not is_wrong and takes(function, count):
         return function
     arguments = ("the connection", "the connection and the decision")[count - 1]
     parameters = ", ".join(signature_of(function).parameters)
@@ -108,8 +110,11 @@ def signature_of(function: Callable[..., object]) -> Signature:
     return _ANY
 
 
+_OF_VALUES = ("builtins", "datetime", "decimal", "uuid")  # the modules of types that FastAPI reads from a request
+
+
 def _is_for_fastapi(function: Any) -> bool:
-    """Whether this is a security scheme, or has a parameter that only FastAPI fills, such as ``Header()``.
+    """Whether this is a security scheme, or has a parameter that only FastAPI fills: ``Header()``, or ``plan: str``.
 
     FastAPI is not imported here. A scheme returns whatever credential a client makes up. A class of the program's that
     inherits from one may have a call that checks what it gets.
@@ -117,7 +122,10 @@ def _is_for_fastapi(function: Any) -> bool:
     call = function if isroutine(function) else type(function).__call__
     if str(getattr(call, "__module__", "")).startswith("fastapi.security."):
         return True
-    parameters = signature_of(function).parameters.values()
+    parameters = [*signature_of(function).parameters.values()]
+    first = parameters[0].annotation if parameters else Any
+    if isinstance(first, type) and first.__module__ in _OF_VALUES and not issubclass(Request, first):
+        return True
     marks = [mark for each in parameters for mark in (each.default, *getattr(each.annotation, "__metadata__", ()))]
     return any(type(mark).__module__ == "fastapi.params" for mark in marks)
 
@@ -179,24 +187,3 @@ class Failures:
         if self._counts is not None:
             self._counts.count_failure(name)
         self._hooks.failed(Failure(name, failed, error))
-
-
-WATCHED = 100  # how many requests without a key are enough to warn
-
-
-class KeyWatch:
-    """Watches a rule until it charges a request, or until it has charged none of many: it limits nobody, it seems."""
-
-    missing = 0  # how many requests in a row were not charged
-    is_over = False  # whether it need not be watched any longer
-    is_silent = False  # whether it has charged none of the first requests
-
-    def see(self, key: str | None, name: str, function: KeyFunction) -> None:
-        """Take note of the key that the rule ``name`` charges, of its ``function``; ``None`` if it charges nothing."""
-        self.missing = self.missing + 1 if key is None else 0
-        self.is_silent = self.missing >= WATCHED
-        self.is_over = key is not None or self.is_silent
-        if self.is_silent:
-            problem = f"the key of {name!r}, {function!r}, or quota was None or cost 0 for the first {WATCHED} requests"
-            mend = "is its name right, do clients send it, and is it set before the limit runs, as by key=Depends(user)"
-            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend}? To exempt some, use allow=")

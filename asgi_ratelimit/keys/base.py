@@ -18,6 +18,7 @@ from starlette.types import Scope
 
 from ..buckets import LONGEST_KEY, SHORT, as_bytes, as_key, digest
 from ..errors import ConfigurationError
+from ..logs import warn_once
 
 Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
@@ -206,3 +207,24 @@ def _made_of(keys: tuple[Any, ...], is_first: bool, example: str) -> KeyFunction
             raise ConfigurationError(f"a part of a key is a key function with its call, not {part!r}: {example}")
     made = _ScopeParts if all(isinstance(part, ScopeKey) for part in keys) else _MixedParts
     return made(keys, is_first)
+
+
+WATCHED = 100  # how many requests without a key are enough to warn
+
+
+class KeyWatch:
+    """Watches a rule until it charges a request, or until it has charged none of many: it limits nobody, it seems."""
+
+    missing = 0  # how many requests in a row were not charged
+    is_over = False  # whether it need not be watched any longer
+    is_silent = False  # whether it has charged none of the first requests
+
+    def see(self, key: str | None, name: str, function: KeyFunction) -> None:
+        """Take note of the key that the rule ``name`` charges, of its ``function``; ``None`` if it charges nothing."""
+        self.missing = self.missing + 1 if key is None else 0
+        self.is_silent = self.missing >= WATCHED
+        self.is_over = key is not None or self.is_silent
+        if self.is_silent:
+            problem = f"the key of {name!r}, {function!r}, or quota was None or cost 0 for the first {WATCHED} requests"
+            mend = "is its name right, do clients send it, and is it set before the limit runs, as by key=Depends(user)"
+            warn_once("a-key-that-never-comes", f"{problem}, so it limits nobody: {mend}? To exempt some, use allow=")

@@ -11,8 +11,9 @@ runs overlap.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from operator import and_
 from typing import Any
 from uuid import UUID
 
@@ -139,6 +140,21 @@ def _is_linear(path: str, convertors: Convertors) -> bool:
         next_one = path[end : end + 1]
         floats = floats or next_one in ("", "{") or characters.match(next_one) is not None
     return True
+
+
+def wider_than(path: str, others: Iterable[str]) -> str | None:
+    """The first of other paths that takes more texts as a number or UUID of this one, unless one is just like it."""
+    kinds, shape = _kinds(path), routing.PARAM_REGEX.sub("", path)
+    alike = [each for each in others if routing.PARAM_REGEX.sub("", each) == shape]
+    if any(_kinds(each) == kinds for each in alike):
+        return None
+    texts = [[kind in ("", ":str") for kind in _kinds(each)] for each in alike]
+    numbers = [kind in (":int", ":float", ":uuid") for kind in kinds]
+    return next((each for each, of_it in zip(alike, texts) if any(map(and_, of_it, numbers))), None)
+
+
+def _kinds(path: str) -> list[str]:
+    return [kind for _, kind in routing.PARAM_REGEX.findall(path)]
 
 
 # Examples of paths

@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
+from fastapi.security import APIKeyHeader
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, RateLimit, RateLimitMiddleware, Rule, logs, pace
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
@@ -249,9 +251,25 @@ async def test_a_rule_for_a_mount_without_what_is_below(caplog: pytest.LogCaptur
     assert "The nearest route is '/static/{path:path}'." in caplog.text
 
 
-@pytest.mark.parametrize("route", [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello)])
+@pytest.mark.parametrize("others", [[], ["/users/{slug}"], ["/users/{slug}", "/users/{id:int}"]], ids=len)
+async def test_a_rule_for_fewer_texts_than_its_route(others: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """FastAPI converts "+1" and "1.0" as well, unless another route has the rule's own convertor."""
+    routes = [Route(path, hello) for path in others] or [Mount("/users", StaticFiles(directory="."))]
+    is_told = others != ["/users/{slug}", "/users/{id:int}"]
+    middleware = rule("/users/{id:int}", methods=["GET" if others else "POST"])
+    assert await warned(caplog, middleware, routes=routes) == ["a-rule-that-never-applies"] * is_told
+    assert "as /users/+1: write its path, '/users/{slug}'" in caplog.text or others != ["/users/{slug}"]
+
+
+UNUSUAL = [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello), Route("/users/{id}/", hello)]
+
+
+@pytest.mark.parametrize("route", UNUSUAL)
 async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply."""
+    """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply.
+
+    A slash at the end of a route is one at which a rule without it applies.
+    """
     assert await warned(caplog, rule("/users/{name}"), routes=[route]) == []
 
 
@@ -311,6 +329,15 @@ async def test_a_key_that_clients_leave_out(
     """A client that leaves out the keys of all limits, or has new ones for each request, has no limit at all."""
     assert (EVADED in await warned(caplog, limiting(**options))) is (name is not None)
     assert f", as of {name!r}, or leave it out if they can: add one by address" in caplog.text or name is None
+
+
+async def test_a_key_that_a_security_scheme_returns(caplog: pytest.LogCaptureFixture) -> None:
+    """It has checked nothing."""
+    limit = RateLimit("9/s", key=Depends(APIKeyHeader(name="x-key")), name="by key")
+    app = FastAPI(dependencies=[Depends(limit)], middleware=[Middleware(RateLimitMiddleware)])
+    app.add_api_route("/", hello)
+    await ask(app, http())
+    assert EVADED in caplog.text
 
 
 # Arguments

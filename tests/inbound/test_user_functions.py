@@ -16,7 +16,7 @@ from fastapi import Depends, FastAPI, Header, Request, security
 from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule, client_ip
-from asgi_ratelimit.keys import combine, header, state
+from asgi_ratelimit.keys import combine, header, path_param, state
 from asgi_ratelimit.logs import FailureLog
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from tests.support.asgi import ask, http, limited, ok, websocket
@@ -35,6 +35,10 @@ def by_header(x_user: Annotated[str, Header()]) -> str:
 
 def by_default(token: str = Depends(ok)) -> str:
     return token
+
+
+def by_value(plan: str) -> str:
+    return plan
 
 
 def by_second(request: Request, db: Annotated[str, Depends(ok)] = "") -> str:
@@ -58,6 +62,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"quota": FixedWindow(5, 60, name="penalty-block")}, "the name 'penalty-block' of a quota is reserved"),
     ({"cost": lambda: 1}, "cost is a function of the connection, not <lambda>(): cost=lambda request: 5"),
     ({"cost": by_default}, "not by_default("),
+    ({"key": by_value}, "not by_value(plan): key=client_ip()"),
+    ({"quota": by_value}, "not by_value(plan): quota=lambda request:"),
+    ({"quota": header("x-plan")}, "quota is a function of the connection, not header('x-plan'): quota=lambda"),
+    ({"cost": path_param("id")}, "cost is a function of the connection, not path_param('id'): cost=lambda"),
     ({"on_error": "explode"}, "not 'explode'"),
     ({"max_delay": -1}, "max_delay must be seconds from 0 to 400 days, not -1: max_delay=2.0"),
     ({"max_delay": math.inf}, "max_delay must be seconds from 0 to 400 days, not inf: max_delay=2.0"),
