@@ -36,7 +36,7 @@ PEEK_ID = 0
 
 _KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22, InFlight: 23}
 _QUOTA = struct.Struct("<BI6d")
-_TAKE = struct.Struct("<BBBd")
+_TAKE = struct.Struct("<BBBdd")
 _CHARGE = struct.Struct("<Hd")
 _SETTLEMENT = struct.Struct("<BH7dB")
 _TAKEN = struct.Struct("<Bdd")
@@ -85,10 +85,9 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, 
             take = action.take
             flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
             flags += PEEK * (action.id == PEEK_ID)
-            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us))
+            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
             parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
             if take.operation is not None:
-                parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}".encode())
             continue
         keys.append(f"{prefix}:{action.text}".encode())
