@@ -4,19 +4,16 @@
 -- KEYS     for each take: the key of each charge's bucket, then that of its operation, if it has one;
 --          for each settlement: the key of the bucket, that of its mark, then that of the operation that is undone, if
 --          there is one
--- ARGV[1]  the quotas, 53 bytes each: B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a
---          rolling window; of a lease, for requests in flight), burst (the number of parts; what the refused wait), rate,
---          slow rate, slack
--- ARGV[2]  the actions, one behind the other, little-endian:
+-- ARGV[1]  little-endian: a mark of this call, 8 bytes; d the time in microseconds (below 0: that of this server); d the
+--          least milliseconds to live of a bucket; d the milliseconds to live of an operation, and the least of a
+--          settlement's mark; H the number of quotas; then the quotas, and the actions, one behind the other.
+--          quota  B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a rolling window; of a
+--               lease, for requests in flight), burst (the number of parts; what the refused wait), rate, slow rate, slack
 --          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait, d id;
 --               then for each charge: H number of its quota, d cost (0: only waits for room)
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
 --               d the time from which it is too late (0: never), B flags: 1 an operation is undone,
 --               2 the settlement is not remembered
--- ARGV[3]  the time in microseconds, or nothing for that of this server
--- ARGV[4]  the least milliseconds to live of a bucket
--- ARGV[5]  the milliseconds to live of an operation, and the least of a settlement's mark
--- ARGV[6]  a mark of this call, 8 bytes
 --
 -- Replies one text: the mark, d the time, and the answers to the actions, in order.
 --   take        B verdict (0 refused, 1 allowed, 2 allowed before, under the same operation), d wait, d granted units of
@@ -407,14 +404,16 @@ local function with_parts()
   return rolling_window, in_flight
 end
 
--- By format; Lua makes all functions anew in each call, so those that no quota of it needs are left out.
-local algorithms = {}
+local ALGORITHMS = {} -- of formats from 20 on
 
-local function algorithm_of(kind)
-  if not algorithms[kind] and kind == TOKEN_BUCKET then algorithms[kind] = token_bucket() end
-  if not algorithms[kind] and kind == FIXED_WINDOW then algorithms[kind] = fixed_window() end
-  if not algorithms[kind] then algorithms[ROLLING_WINDOW], algorithms[IN_FLIGHT] = with_parts() end
-  return algorithms[kind]
+local function make(kind) -- Lua makes all functions anew in each call, so those that no quota of it needs are left out
+  if kind == TOKEN_BUCKET then
+    ALGORITHMS[1] = token_bucket()
+  elseif kind == FIXED_WINDOW then
+    ALGORITHMS[2] = fixed_window()
+  else
+    ALGORITHMS[3], ALGORITHMS[4] = with_parts()
+  end
 end
 
 -- take.py: of the charges of the take at hand; with new tables for each take, it would cost a quarter more
@@ -471,21 +470,23 @@ local function get(key) -- '' for none
   error(value.err, 0)
 end
 
-local keys, quotas, actions, at_byte, at_key = KEYS, {}, ARGV[2], 1, 0
-local least_ttl_ms, operation_ttl_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
+local keys, quotas, actions, at_key = KEYS, {}, ARGV[1], 0
+local mark_of_call, own_us, least_ttl_ms, operation_ttl_ms, number_of_quotas, at_byte = unpack('<c8dddH', actions)
 
-for i = 1, #ARGV[1] / 53 do
-  local kind, stamp, limit, period, burst, rate, slow_rate, slack = unpack('<BI4dddddd', ARGV[1], (i - 1) * 53 + 1)
+for i = 1, number_of_quotas do
+  local kind, stamp, limit, period, burst, rate, slow_rate, slack
+  kind, stamp, limit, period, burst, rate, slow_rate, slack, at_byte = unpack('<BI4dddddd', actions, at_byte)
+  if not ALGORITHMS[kind - 19] then make(kind) end
   quotas[i] = {
     kind = kind, stamp = stamp, limit = limit, period = period, burst = burst, rate = rate, slow_rate = slow_rate,
-    slack = slack, floor = burst - 1, algorithm = algorithm_of(kind),
+    slack = slack, floor = burst - 1, algorithm = ALGORITHMS[kind - 19],
   }
 end
 
 local time = call('TIME')
 local server_us = time[1] * 1000000 + time[2]
 local server_ms = floor(server_us / 1000)
-now = tonumber(ARGV[3]) or server_us
+now = own_us < 0 and server_us or own_us
 
 local function write(quota, key, state)
   local algorithm = quota.algorithm
@@ -496,7 +497,7 @@ local function write(quota, key, state)
   return value
 end
 
-local reply, size, lengths = { ARGV[6], pack('<d', now) }, 2, {} -- of values, packed
+local reply, size, lengths = { mark_of_call, pack('<d', now) }, 2, {} -- of values, packed
 
 local function answer(text)
   size = size + 1
