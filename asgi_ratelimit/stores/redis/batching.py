@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -20,7 +20,7 @@ Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, int]"
 MAX_ITEMS = 128
 
 # Those that have not ended: an event loop has only weak references to its tasks, and complains of one that is lost.
-_senders: set[asyncio.Task[None]] = set()
+_senders: set[object] = set()
 
 
 class GroupCommit(Generic[T, R]):
@@ -79,13 +79,13 @@ class GroupCommit(Generic[T, R]):
 
     async def _send_all(self) -> None:
         """Send batches, one after the other, until nobody waits, or until one of them expires."""
-        sender = cast("asyncio.Task[None]", self._sender)
+        sender = self._sender
         results: Sequence[R | Exception] | BaseException
         try:
             while self._waiting and (batch := self._next_batch()):
                 self._under_way = batch
                 if self._watch is None:
-                    self._watch_over(batch)
+                    self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
                 try:
                     results = await self.send([entry[0] for entry in batch])
                 except GeneratorExit:  # the event loop is gone, and nobody waits
@@ -114,18 +114,14 @@ class GroupCommit(Generic[T, R]):
         del self._waiting[:taken]
         return batch
 
-    def _watch_over(self, batch: list[Entry[T, R]]) -> None:
-        self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
-
     def _look(self) -> None:
         """Fail the batch under way if its deadline is over, else look again then; no later batch has an earlier one."""
         self._watch, batch = None, self._under_way
         if batch and self._loop.time() < batch[0][2] + self._timeout:
-            self._watch_over(batch)
+            self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
         elif batch:
             if self._sender is not None:
                 self._sender.cancel()  # which it may swallow; nobody waits for it
-            self._under_way = []
             self._begin()
             self._end(batch, self.timed_out())
 

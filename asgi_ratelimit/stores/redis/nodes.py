@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from random import getrandbits
 from typing import cast
 
@@ -34,8 +33,6 @@ REPAID_TOGETHER = 60
 
 # The least time to live of a key when the clock is not the server's.
 OWN_CLOCK_TTL_MS = 3_600_000
-
-_WEIGHT = attrgetter("quota.weight")
 
 _failures = FailureLog()
 
@@ -123,7 +120,7 @@ class Node(GroupCommit[Action, Answer]):
 
     def weight_of(self, action: Action) -> int:
         """As how many charges of a token bucket it counts, for the work that the script has with it."""
-        return sum(map(_WEIGHT, charges_of(action)))
+        return sum([charge.quota.weight for charge in charges_of(action)])
 
     async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
@@ -133,18 +130,15 @@ class Node(GroupCommit[Action, Answer]):
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
-        error: Exception | None = StoreTimeout("cancelled")
+        error: StoreError | None = StoreTimeout("cancelled")
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
-            for answer in answers:
-                if isinstance(answer, StoreError):
-                    error = answer
-                    self._failed(answer)
-                    break
-            else:
-                error = None
+            error = next((each for each in answers if isinstance(each, StoreError)), None)
+            if error is None:
                 self._succeeded(sent, answers)
+            else:
+                self._failed(error)
             return answers[len(entries) :]
         finally:
             if self.context.observers:
@@ -163,7 +157,7 @@ class Node(GroupCommit[Action, Answer]):
         """The answers to actions that one call of the script carries out; a ``StoreError`` for each if it fails."""
         context, mark = self.context, getrandbits(64).to_bytes(8, "little")
         own_clock, sent_us = context.clock, context.denials.now_us()
-        now, least_ttl_ms = (-1.0, 1) if own_clock is None else (own_clock.now_us(), OWN_CLOCK_TTL_MS)
+        now, least_ttl_ms = (-1.0, 1) if own_clock is None else (int(own_clock.now_us()), OWN_CLOCK_TTL_MS)
         keys, packed = encode(context.prefix, actions)
         argument = HEAD.pack(mark, now, least_ttl_ms, context.operation_ttl_ms) + packed
         try:

@@ -71,25 +71,26 @@ local function token_bucket()
 
     changed = function(quota, state) return { min(state[1], quota.burst), state[2], now, 0 } end,
 
-    take = function(quota, state, cost, max_wait, min_wait)
+    take = function(quota, state, cost, max_wait, min_wait, after)
       local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
       if left <= 0 then since, returned = now, 0 end
-      local burst, after, wait = quota.burst, left + cost, 0
-      if after > burst then
+      local burst, used, wait = quota.burst, left + cost, 0
+      if used > burst then
         if cost > burst then
           wait = max_wait <= 0 and NEVER or time_until(quota, left, quota.slack)
         else
           wait = time_until(quota, left, burst - cost + quota.slack)
         end
-        if wait > max_wait or wait == NEVER then return nil, wait end
+        if wait > max_wait or wait == NEVER then return wait end
       end
       if min_wait > wait then wait = min_wait end
       if wait > 0 then -- as much as has drained by the slot to what is used then
         local at_slot = drained_bucket(quota, left, wait) + cost
-        after = at_slot + wait * quota.rate
+        used = at_slot + wait * quota.rate
         if at_slot < burst - quota.slack - quota.rate then since = max(since, now + wait) end
       end
-      return { after, now, since, returned }, wait
+      after[1], after[2], after[3], after[4] = used, now, since, returned
+      return wait
     end,
 
     give_back = function(quota, state, charge, units)
@@ -138,9 +139,7 @@ end
 -- fixed_window.py: a state is { used, at }
 
 local function fixed_window()
-  local function start_of(quota, time)
-    return floor(time / quota.period) * quota.period
-  end
+  local function start_of(quota, time) return floor(time / quota.period) * quota.period end
 
   local function drained_windows(quota, state)
     local start = start_of(quota, now)
@@ -156,10 +155,10 @@ local function fixed_window()
 
     changed = function(quota, state) return { min(state[1], quota.limit), state[2] } end,
 
-    take = function(quota, state, cost, max_wait, min_wait)
+    take = function(quota, state, cost, max_wait, min_wait, after)
       local used, at = drained_windows(quota, state)
       local limit, period = quota.limit, quota.period
-      if cost > limit + quota.slack then return nil, NEVER end
+      if cost > limit + quota.slack then return NEVER end
       local window = max(ceil(used / limit) - 1, 0)
       if used - window * limit + cost > limit + quota.slack then
         window = window + 1
@@ -171,8 +170,9 @@ local function fixed_window()
         used = window * limit
       end
       local wait = window > later and at + window * period - now or min_wait
-      if wait > max_wait or wait >= NEVER_US then return nil, wait >= NEVER_US and NEVER or wait end
-      return { used + cost, at }, wait
+      if wait > max_wait or wait >= NEVER_US then return wait >= NEVER_US and NEVER or wait end
+      after[1], after[2] = used + cost, at
+      return wait
     end,
 
     give_back = function(quota, state, charge, units)
@@ -271,9 +271,7 @@ local function with_parts()
 
   local rolling_window = { pack = pack_parts, unpack = unpack_parts }
 
-  local function index_of(quota, time)
-    return floor(time / quota.period)
-  end
+  local function index_of(quota, time) return floor(time / quota.period) end
 
   function rolling_window.unused(quota)
     return { now, {} }
@@ -311,22 +309,23 @@ local function with_parts()
     return index
   end
 
-  function rolling_window.take(quota, state, cost, max_wait, min_wait)
-    if cost > quota.limit + quota.slack then return nil, NEVER end
+  function rolling_window.take(quota, state, cost, max_wait, min_wait, after)
+    if cost > quota.limit + quota.slack then return NEVER end
     local parts, earliest = drained_parts(quota, state), index_of(quota, now + min_wait)
     local n = #parts
     local last = n > 0 and parts[n - 1] > earliest and parts[n - 1] or earliest
     local index = first_fit(quota, parts, quota.limit - cost + quota.slack, last)
     local wait = index > earliest and index * quota.period - now or min_wait
-    if wait > max_wait or wait >= NEVER_US then return nil, wait >= NEVER_US and NEVER or wait end
-    local after = {}
-    for i = 1, n do after[i] = parts[i] end
+    if wait > max_wait or wait >= NEVER_US then return wait >= NEVER_US and NEVER or wait end
+    local booked = {}
+    for i = 1, n do booked[i] = parts[i] end
     if n > 0 and parts[n - 1] == index then
-      after[n] = parts[n] + cost
+      booked[n] = parts[n] + cost
     else
-      after[n + 1], after[n + 2] = index, cost
+      booked[n + 1], booked[n + 2] = index, cost
     end
-    return { now, after }, wait
+    after[1], after[2] = now, booked
+    return wait
   end
 
   function rolling_window.give_back(quota, state, charge, units)
@@ -369,15 +368,16 @@ local function with_parts()
     return filtered(state[2], function(lease, stop) return stop > now and lease ~= but end)
   end
 
-  function in_flight.take(quota, state, cost, max_wait, min_wait)
+  function in_flight.take(quota, state, cost, max_wait, min_wait, after)
     local leases, wait, most = living(state), min_wait, 2 * quota.limit
     local n = #leases
     if n >= most then
-      if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return nil, max_wait + quota.burst end
+      if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return max_wait + quota.burst end
       wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
     end
     append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
-    return { now, leases }, wait
+    after[1], after[2] = now, leases
+    return wait
   end
 
   function in_flight.give_back(quota, state, charge)
@@ -423,8 +423,8 @@ local own, costs, values, states, after = {}, {}, {}, {}, {}
 local function take_each(count, max_wait, min_wait)
   local longest = min_wait
   for i = 1, count do
-    local quota, wait = own[i]
-    after[i], wait = quota.algorithm.take(quota, states[i], costs[i], max_wait, min_wait)
+    after[i] = after[i] or {}
+    local wait = own[i].algorithm.take(own[i], states[i], costs[i], max_wait, min_wait, after[i])
     if wait > longest then longest = wait end
   end
   return longest

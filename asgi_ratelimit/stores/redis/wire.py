@@ -86,8 +86,7 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes]:
             keys.append(f"{prefix}:{charge.bucket}".encode())
         if isinstance(action, NumberedTake):
             take = action.take
-            flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
-            flags += PEEK * (action.id == PEEK_ID)
+            flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None) + PEEK * (not action.id)
             parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
             parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
             if take.operation is not None:
