@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from ...background import keep
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -20,6 +18,9 @@ Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, int]"
 
 # The most items in one batch.
 MAX_ITEMS = 128
+
+# Those that have not ended: an event loop has only weak references to its tasks, and complains of one that is lost.
+_senders: set[object] = set()
 
 
 class GroupCommit(Generic[T, R]):
@@ -39,6 +40,8 @@ class GroupCommit(Generic[T, R]):
         self._waiting: list[Entry[T, R]] = []
         self._under_way: list[Entry[T, R]] = []
         self._sender: asyncio.Task[None] | None = None
+        # Looks at the deadline of the batch under way. A timer for each batch would cost a lone item several µs.
+        self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, items: list[T]) -> Sequence[R | Exception]:
         """One result for each item, in order; a result that is an exception fails only its own item."""
@@ -71,16 +74,18 @@ class GroupCommit(Generic[T, R]):
 
     def _begin(self) -> None:
         """Send from the next iteration of the loop on, so that the other items of this one go too."""
-        self._sender = keep(self, self._loop.create_task(self._send_all()))
+        self._sender = self._loop.create_task(self._send_all())
+        _senders.add(self._sender)
 
     async def _send_all(self) -> None:
         """Send batches, one after the other, until nobody waits, or until one of them expires."""
         sender = self._sender
         results: Sequence[R | Exception] | BaseException
         try:
-            while batch := self._next_batch():
+            while self._waiting and (batch := self._next_batch()):
                 self._under_way = batch
-                deadline = self._loop.call_at(batch[0][2] + self._timeout, self._expire, batch)
+                if self._watch is None:
+                    self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
                 try:
                     results = await self.send([entry[0] for entry in batch])
                 except GeneratorExit:  # the event loop is gone, and nobody waits
@@ -89,9 +94,10 @@ class GroupCommit(Generic[T, R]):
                     results = error
                 if self._sender is not sender:  # the batch has expired, and another sender goes on
                     break
+                self._under_way = []
                 self._end(batch, results)
-                deadline.cancel()  # not before: if the end fails, the deadline ends what is left
         finally:
+            _senders.discard(sender)
             if self._sender is sender:
                 self._sender = None
 
@@ -108,12 +114,16 @@ class GroupCommit(Generic[T, R]):
         del self._waiting[:taken]
         return batch
 
-    def _expire(self, batch: list[Entry[T, R]]) -> None:
-        """Fail a batch whose deadline is over. Its sender may swallow the cancellation; nobody waits for it."""
-        if self._sender is not None:
-            self._sender.cancel()
-        self._begin()
-        self._end(batch, self.timed_out())
+    def _look(self) -> None:
+        """Fail the batch under way if its deadline is over, else look again then; no later batch has an earlier one."""
+        self._watch, batch = None, self._under_way
+        if batch and self._loop.time() < batch[0][2] + self._timeout:
+            self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
+        elif batch:
+            if self._sender is not None:
+                self._sender.cancel()  # which it may swallow; nobody waits for it
+            self._begin()
+            self._end(batch, self.timed_out())
 
     def _end(self, batch: list[Entry[T, R]], results: Sequence[R | Exception] | BaseException) -> None:
         """Give each caller of a batch its result."""
@@ -124,7 +134,10 @@ class GroupCommit(Generic[T, R]):
             if future.done():
                 continue
             if isinstance(result, BaseException):
-                result = self.instead(item, result)
+                try:
+                    result = self.instead(item, result)
+                except Exception as error:  # noqa: BLE001  # or those behind it would wait for ever
+                    result = error
             if not isinstance(result, BaseException):
                 future.set_result(result)
             elif isinstance(result, asyncio.CancelledError):

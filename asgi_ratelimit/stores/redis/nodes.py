@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from random import getrandbits
 from typing import cast
 
@@ -24,7 +23,7 @@ from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, Server, store_error_of, timed_out
 from .denials import Denials
 from .outage import Breaker, Outage
-from .wire import PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode
+from .wire import HEAD, PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode
 
 # The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds.
 MOST_WEIGHT = 512
@@ -34,8 +33,6 @@ REPAID_TOGETHER = 60
 
 # The least time to live of a key when the clock is not the server's.
 OWN_CLOCK_TTL_MS = 3_600_000
-
-_WEIGHT = attrgetter("quota.weight")
 
 _failures = FailureLog()
 
@@ -76,21 +73,19 @@ class Node(GroupCommit[Action, Answer]):
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
         """The decision on a take, which the outage decides if Redis does not answer, at once while it is out."""
-        if self._is_out(take.take.charges[0]):
+        if self.breaker.is_open:
+            self._try_anew(take.take.charges[0])
             return Decisions((self.context.outage.decide(take.take),))
         return self.submit(take)
 
-    def _is_out(self, charge: Charge) -> bool:
-        """Whether Redis is out, so that a take of this charge is not sent; begins a trial if one is due.
+    def _try_anew(self, charge: Charge) -> None:
+        """Begin a trial, if one is due: the settlement of nothing, which shows that Redis can write, too.
 
-        No take waits for a trial. It is the settlement of nothing, which shows that Redis can write, too.
+        Nobody waits for it.
         """
-        if not self.breaker.is_open:
-            return False
         if self.breaker.begin_call():
             trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, getrandbits(52))
             keep(self, self.submit(trial))
-        return True
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else."""
@@ -103,11 +98,9 @@ class Node(GroupCommit[Action, Answer]):
 
         A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
         """
-        if isinstance(action, NumberedTake):  # a peek, or a part of a take; a trial shows that Redis can write
-            is_called = not self._is_out(charges_of(action)[0])
-        else:
-            is_called = self.breaker.begin_call()
-        if is_called:
+        if isinstance(action, NumberedTake) and self.breaker.is_open:  # a peek, or a part of a take, is no trial
+            self._try_anew(action.take.charges[0])
+        elif self.breaker.begin_call():
             return await asyncio.shield(keep(self, self.submit(action)))
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
@@ -127,7 +120,7 @@ class Node(GroupCommit[Action, Answer]):
 
     def weight_of(self, action: Action) -> int:
         """As how many charges of a token bucket it counts, for the work that the script has with it."""
-        return sum(map(_WEIGHT, charges_of(action)))
+        return sum([charge.quota.weight for charge in charges_of(action)])
 
     async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
@@ -137,18 +130,15 @@ class Node(GroupCommit[Action, Answer]):
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
-        error: Exception | None = StoreTimeout("cancelled")
+        error: StoreError | None = StoreTimeout("cancelled")
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
-            for answer in answers:
-                if isinstance(answer, StoreError):
-                    error = answer
-                    self._failed(answer)
-                    break
-            else:
-                error = None
+            error = next((each for each in answers if isinstance(each, StoreError)), None)
+            if error is None:
                 self._succeeded(sent, answers)
+            else:
+                self._failed(error)
             return answers[len(entries) :]
         finally:
             if self.context.observers:
@@ -166,17 +156,16 @@ class Node(GroupCommit[Action, Answer]):
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions that one call of the script carries out; a ``StoreError`` for each if it fails."""
         context, mark = self.context, getrandbits(64).to_bytes(8, "little")
-        own_clock = context.clock
-        now, least_ttl_ms = (b"", 1) if own_clock is None else (b"%d" % own_clock.now_us(), OWN_CLOCK_TTL_MS)
-        sent_us = context.denials.now_us()
-        keys, quotas, packed = encode(context.prefix, actions)
-        arguments = (quotas, packed, now, least_ttl_ms, context.operation_ttl_ms, mark)
+        own_clock, sent_us = context.clock, context.denials.now_us()
+        now, least_ttl_ms = (-1.0, 1) if own_clock is None else (int(own_clock.now_us()), OWN_CLOCK_TTL_MS)
+        keys, packed = encode(context.prefix, actions)
+        argument = HEAD.pack(mark, now, least_ttl_ms, context.operation_ttl_ms) + packed
         try:
             client = self.connection.client or await self.connection.open()
             try:
-                reply = await client.evalsha(SCRIPT_SHA, len(keys), *keys, *arguments)
+                reply = await client.evalsha(SCRIPT_SHA, len(keys), *keys, argument)
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
-                reply = await client.eval(SCRIPT, len(keys), *keys, *arguments)
+                reply = await client.eval(SCRIPT, len(keys), *keys, argument)
             answers: list[Answer | Exception] = list(decode(actions, reply, mark))
         except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
             failure = store_error_of(error, context.timeout, context.prefix)

@@ -4,20 +4,16 @@
 -- KEYS     for each take: the key of each charge's bucket, then that of its operation, if it has one;
 --          for each settlement: the key of the bucket, that of its mark, then that of the operation that is undone, if
 --          there is one
--- ARGV[1]  the quotas, 53 bytes each: B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a
---          rolling window; of a lease, for requests in flight), burst (the number of parts; what the refused wait), rate,
---          slow rate, slack
--- ARGV[2]  the actions, one behind the other, little-endian:
---          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait;
---               then for each charge: H number of its quota, d cost (0: only waits for room);
---               then for an operation: d id
+-- ARGV[1]  little-endian: a mark of this call, 8 bytes; d the time in microseconds (below 0: that of this server); d the
+--          least milliseconds to live of a bucket; d the milliseconds to live of an operation, and the least of a
+--          settlement's mark; H the number of quotas; then the quotas, and the actions, one behind the other.
+--          quota  B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a rolling window; of a
+--               lease, for requests in flight), burst (the number of parts; what the refused wait), rate, slow rate, slack
+--          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait, d id;
+--               then for each charge: H number of its quota, d cost (0: only waits for room)
 --          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
 --               d the time from which it is too late (0: never), B flags: 1 an operation is undone,
 --               2 the settlement is not remembered
--- ARGV[3]  the time in microseconds, or nothing for that of this server
--- ARGV[4]  the least milliseconds to live of a bucket
--- ARGV[5]  the milliseconds to live of an operation, and the least of a settlement's mark
--- ARGV[6]  a mark of this call, 8 bytes
 --
 -- Replies one text: the mark, d the time, and the answers to the actions, in order.
 --   take        B verdict (0 refused, 1 allowed, 2 allowed before, under the same operation), d wait, d granted units of
@@ -34,26 +30,12 @@ local byte, format, call, pcall_redis = string.byte, string.format, redis.call, 
 local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
 local LARGEST, MOST_PARTS = 2 ^ 63, 2048
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
-local LONGEST_TTL_MS, LONGEST_VALUE, MOST_READ = 2 ^ 42, 65535, '65535' -- the last byte that is read, so one too many
+local LONGEST_TTL_MS, LAST_READ = 2 ^ 42, '65534' -- values are shorter, and the reply has two bytes for a length
 local LOOK_US, HELD_US, MAX_WAITING = 100000, 0.5, 100
 
 local now
 
 -- token_bucket.py: a state is { used, at, since, returned }
-
-local token_bucket = {}
-
-function token_bucket.unused(quota)
-  return { 0, now, now, 0 }
-end
-
-function token_bucket.moved_back(quota, state)
-  return { state[1], now, state[3] - (state[2] - now), state[4] }
-end
-
-function token_bucket.changed(quota, state)
-  return { min(state[1], quota.burst), state[2], now, 0 }
-end
 
 local function drained_bucket(quota, used, elapsed)
   if elapsed <= 0 then return used end
@@ -76,319 +58,385 @@ local function time_until(quota, used, target)
   return exact < NEVER_US and ceil(exact - NOISE_US) or NEVER
 end
 
-function token_bucket.take(quota, state, cost, max_wait, min_wait)
-  local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
-  if left <= 0 then since, returned = now, 0 end
-  local burst, after, wait = quota.burst, left + cost, 0
-  if after > burst then
-    if cost > burst then
-      wait = max_wait <= 0 and NEVER or time_until(quota, left, quota.slack)
-    else
-      wait = time_until(quota, left, burst - cost + quota.slack)
-    end
-    if wait > max_wait or wait == NEVER then return nil, wait end
-  end
-  if min_wait > wait then wait = min_wait end
-  if wait > 0 then -- as much as has drained by the slot to what is used then
-    local at_slot = drained_bucket(quota, left, wait) + cost
-    after = at_slot + wait * quota.rate
-    if at_slot < burst - quota.slack - quota.rate then since = max(since, now + wait) end
-  end
-  return { after, now, since, returned }, wait
-end
+local function token_bucket()
+  return {
+    unused = function(quota) return { 0, now, now, 0 } end,
 
-function token_bucket.give_back(quota, state, charge, units)
-  local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
-  if max(charge.slot, charge.at) < since or charge.at > now then return state end
-  local stop = charge.place - returned - quota.rate * (now - charge.at)
-  if stop >= left - max(quota.slack, min(quota.rate, charge.cost / 2)) then -- it is the newest
-    if charge.slot > now and units < charge.cost then since = max(since, charge.slot) end -- what is left keeps its slot
-    left = min(left, stop)
-    return { left - min(units, left), now, since, returned }
-  end
-  if left > quota.burst + quota.slack then return state end -- slots are booked behind it, and keep their times
-  local back = min(units, left, max(charge.cost - quota.rate * (now - charge.slot), stop))
-  if back <= 0 then return state end
-  return { left - back, now, since, returned + back }
-end
+    moved_back = function(quota, state)
+      return { state[1], now, state[3] - (state[2] - now), state[4] }
+    end,
 
-function token_bucket.debit(quota, state, slot, units)
-  local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
-  if left <= 0 then since, returned = now, 0 end
-  return { left + units, now, since, returned }
-end
+    changed = function(quota, state) return { min(state[1], quota.burst), state[2], now, 0 } end,
 
-function token_bucket.available(quota, state)
-  local left = drained_bucket(quota, state[1], now - state[2])
-  return left > quota.burst and 0 or max(floor(quota.burst - left + quota.slack + quota.rate * FITS_US), 0)
-end
+    take = function(quota, state, cost, max_wait, min_wait, after)
+      local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
+      if left <= 0 then since, returned = now, 0 end
+      local burst, used, wait = quota.burst, left + cost, 0
+      if used > burst then
+        if cost > burst then
+          wait = max_wait <= 0 and NEVER or time_until(quota, left, quota.slack)
+        else
+          wait = time_until(quota, left, burst - cost + quota.slack)
+        end
+        if wait > max_wait or wait == NEVER then return wait end
+      end
+      if min_wait > wait then wait = min_wait end
+      if wait > 0 then -- as much as has drained by the slot to what is used then
+        local at_slot = drained_bucket(quota, left, wait) + cost
+        used = at_slot + wait * quota.rate
+        if at_slot < burst - quota.slack - quota.rate then since = max(since, now + wait) end
+      end
+      after[1], after[2], after[3], after[4] = used, now, since, returned
+      return wait
+    end,
 
-function token_bucket.reset_us(quota, state)
-  return time_until(quota, drained_bucket(quota, state[1], now - state[2]), 0)
+    give_back = function(quota, state, charge, units)
+      local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
+      if max(charge.slot, charge.at) < since or charge.at > now then return state end
+      local stop = charge.place - returned - quota.rate * (now - charge.at)
+      if stop >= left - max(quota.slack, min(quota.rate, charge.cost / 2)) then -- it is the newest
+        if charge.slot > now and units < charge.cost then since = max(since, charge.slot) end -- the rest keeps its slot
+        left = min(left, stop)
+        return { left - min(units, left), now, since, returned }
+      end
+      if left > quota.burst + quota.slack then return state end -- slots are booked behind it, and keep their times
+      local back = min(units, left, max(charge.cost - quota.rate * (now - charge.slot), stop))
+      if back <= 0 then return state end
+      return { left - back, now, since, returned + back }
+    end,
+
+    debit = function(quota, state, slot, units)
+      local left, since, returned = drained_bucket(quota, state[1], now - state[2]), state[3], state[4]
+      if left <= 0 then since, returned = now, 0 end
+      return { left + units, now, since, returned }
+    end,
+
+    available = function(quota, state)
+      local left = drained_bucket(quota, state[1], now - state[2])
+      return left > quota.burst and 0 or max(floor(quota.burst - left + quota.slack + quota.rate * FITS_US), 0)
+    end,
+
+    reset_us = function(quota, state) return time_until(quota, state[1], 0) end, -- a state that is written is of now
+
+    pack = function(quota, state)
+      return pack('<BI4dddd', TOKEN_BUCKET, quota.stamp, state[1], state[2], state[3], state[4])
+    end,
+
+    unpack = function(quota, value)
+      if #value ~= 37 then return nil end
+      local most, kind, stamp, used, at, since, returned = LARGEST, unpack('<BI4dddd', value)
+      if kind == TOKEN_BUCKET and used >= 0 and used <= most and at >= 0 and at <= most and since >= -most
+        and since <= most and returned >= 0 and returned <= most then
+        return stamp, { used, at, since, returned }, at
+      end
+    end,
+  }
 end
 
 -- fixed_window.py: a state is { used, at }
 
-local fixed_window = {}
+local function fixed_window()
+  local function start_of(quota, time) return floor(time / quota.period) * quota.period end
 
-local function start_of(quota, time)
-  return floor(time / quota.period) * quota.period
-end
-
-function fixed_window.unused(quota)
-  return { 0, start_of(quota, now) }
-end
-
-function fixed_window.moved_back(quota, state)
-  return { state[1], start_of(quota, now) }
-end
-
-function fixed_window.changed(quota, state)
-  return { min(state[1], quota.limit), state[2] }
-end
-
-local function drained_windows(quota, state)
-  local start = start_of(quota, now)
-  if start <= state[2] then return state[1], state[2] end
-  local used = state[1] - (start - state[2]) / quota.period * quota.limit
-  return used > 0 and used or 0, start
-end
-
-function fixed_window.take(quota, state, cost, max_wait, min_wait)
-  local used, at = drained_windows(quota, state)
-  local limit, period = quota.limit, quota.period
-  if cost > limit + quota.slack then return nil, NEVER end
-  local window = max(ceil(used / limit) - 1, 0)
-  if used - window * limit + cost > limit + quota.slack then
-    window = window + 1
-    used = window * limit
+  local function drained_windows(quota, state)
+    local start = start_of(quota, now)
+    if start <= state[2] then return state[1], state[2] end
+    local used = state[1] - (start - state[2]) / quota.period * quota.limit
+    return used > 0 and used or 0, start
   end
-  local later = min_wait > 0 and (start_of(quota, now + min_wait) - at) / period or 0
-  if later > window then
-    window = later
-    used = window * limit
-  end
-  local wait = window > later and at + window * period - now or min_wait
-  if wait > max_wait or wait >= NEVER_US then return nil, wait >= NEVER_US and NEVER or wait end
-  return { used + cost, at }, wait
-end
 
-function fixed_window.give_back(quota, state, charge, units)
-  local used, at = drained_windows(quota, state)
-  local stop = charge.place - (at - charge.at) / quota.period * quota.limit
-  local is_newest = stop >= used - quota.slack
-  local is_current = start_of(quota, charge.slot) == at and used <= quota.limit + quota.slack
-  if charge.slot < at or not (is_newest or is_current) then return state end
-  return { used - min(units, used), at }
-end
+  return {
+    unused = function(quota) return { 0, start_of(quota, now) } end,
 
-function fixed_window.debit(quota, state, slot, units)
-  local used, at = drained_windows(quota, state)
-  return { used + units, at }
-end
+    moved_back = function(quota, state) return { state[1], start_of(quota, now) } end,
 
-function fixed_window.available(quota, state)
-  return max(floor(quota.limit - drained_windows(quota, state) + quota.slack), 0)
-end
+    changed = function(quota, state) return { min(state[1], quota.limit), state[2] } end,
 
-function fixed_window.reset_us(quota, state)
-  local used, at = drained_windows(quota, state)
-  if used <= 0 then return 0 end
-  return at + ceil(used / quota.limit) * quota.period - now
+    take = function(quota, state, cost, max_wait, min_wait, after)
+      local used, at = drained_windows(quota, state)
+      local limit, period = quota.limit, quota.period
+      if cost > limit + quota.slack then return NEVER end
+      local window = max(ceil(used / limit) - 1, 0)
+      if used - window * limit + cost > limit + quota.slack then
+        window = window + 1
+        used = window * limit
+      end
+      local later = min_wait > 0 and (start_of(quota, now + min_wait) - at) / period or 0
+      if later > window then
+        window = later
+        used = window * limit
+      end
+      local wait = window > later and at + window * period - now or min_wait
+      if wait > max_wait or wait >= NEVER_US then return wait >= NEVER_US and NEVER or wait end
+      after[1], after[2] = used + cost, at
+      return wait
+    end,
+
+    give_back = function(quota, state, charge, units)
+      local used, at = drained_windows(quota, state)
+      local stop = charge.place - (at - charge.at) / quota.period * quota.limit
+      local is_newest = stop >= used - quota.slack
+      local is_current = start_of(quota, charge.slot) == at and used <= quota.limit + quota.slack
+      if charge.slot < at or not (is_newest or is_current) then return state end
+      return { used - min(units, used), at }
+    end,
+
+    debit = function(quota, state, slot, units)
+      local used, at = drained_windows(quota, state)
+      return { used + units, at }
+    end,
+
+    available = function(quota, state)
+      return max(floor(quota.limit - drained_windows(quota, state) + quota.slack), 0)
+    end,
+
+    reset_us = function(quota, state)
+      local used, at = drained_windows(quota, state)
+      if used <= 0 then return 0 end
+      return at + ceil(used / quota.limit) * quota.period - now
+    end,
+
+    pack = function(quota, state) return pack('<BI4dd', FIXED_WINDOW, quota.stamp, state[1], state[2]) end,
+
+    unpack = function(quota, value)
+      if #value ~= 21 then return nil end
+      local kind, stamp, used, at = unpack('<BI4dd', value)
+      local is_valid = kind == FIXED_WINDOW and used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
+      if is_valid and start_of(quota, at) == at then return stamp, { used, at }, at end
+    end,
+  }
 end
 
 -- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
 
-local function append(parts, number, value)
-  local n = #parts
-  parts[n + 1], parts[n + 2] = number, value
-end
-
-local function filtered(parts, is_kept)
-  local kept = {}
-  for i = 1, #parts, 2 do
-    if is_kept(parts[i], parts[i + 1]) then append(kept, parts[i], parts[i + 1]) end
+local function with_parts()
+  local function append(parts, number, value)
+    local n = #parts
+    parts[n + 1], parts[n + 2] = number, value
   end
-  return kept
-end
 
-local function moved(state, numbers_by, values_by)
-  local parts = {}
-  for i = 1, #state[2], 2 do append(parts, state[2][i] - numbers_by, state[2][i + 1] - values_by) end
-  return { now, parts }
-end
-
-local function added(parts, number, value)
-  local after = {}
-  for i = 1, #parts, 2 do
-    if parts[i] < number then append(after, parts[i], parts[i + 1]) end
-    if parts[i] == number then value = value + parts[i + 1] end
-  end
-  append(after, number, value)
-  for i = 1, #parts, 2 do
-    if parts[i] > number then append(after, parts[i], parts[i + 1]) end
-  end
-  return after
-end
-
--- rolling_window.py: the parts are of a period, and their units
-
-local rolling_window = {}
-
-local function index_of(quota, time)
-  return floor(time / quota.period)
-end
-
-function rolling_window.unused(quota)
-  return { now, {} }
-end
-
-function rolling_window.moved_back(quota, state)
-  return moved(state, index_of(quota, state[1]) - index_of(quota, now), 0)
-end
-
-function rolling_window.changed(quota, state)
-  local parts, left, current = state[2], quota.limit, index_of(quota, now)
-  for i = #parts - 1, 1, -2 do
-    parts[i + 1] = parts[i] <= current and min(parts[i + 1], left) or 0
-    left = left - parts[i + 1]
-  end
-  return { state[1], filtered(parts, function(_, units) return units > 0 end) }
-end
-
-local function drained_parts(quota, state)
-  local parts, first = state[2], index_of(quota, now) - quota.burst
-  if #parts == 0 or parts[1] >= first then return parts end
-  return filtered(parts, function(index) return index >= first end)
-end
-
-local function first_fit(quota, parts, most, earliest)
-  local total, index = 0, earliest
-  for i = 2, #parts, 2 do total = total + parts[i] end
-  for i = 1, #parts, 2 do
-    if parts[i] + quota.burst >= index then
-      if total <= most then return index end
-      index = parts[i] + quota.burst + 1
+  local function filtered(parts, is_kept)
+    local kept = {}
+    for i = 1, #parts, 2 do
+      if is_kept(parts[i], parts[i + 1]) then append(kept, parts[i], parts[i + 1]) end
     end
-    total = total - parts[i + 1]
+    return kept
   end
-  return index
+
+  local function moved(state, numbers_by, values_by)
+    local parts = {}
+    for i = 1, #state[2], 2 do append(parts, state[2][i] - numbers_by, state[2][i + 1] - values_by) end
+    return { now, parts }
+  end
+
+  local function added(parts, number, value)
+    local after = {}
+    for i = 1, #parts, 2 do
+      if parts[i] < number then append(after, parts[i], parts[i + 1]) end
+      if parts[i] == number then value = value + parts[i + 1] end
+    end
+    append(after, number, value)
+    for i = 1, #parts, 2 do
+      if parts[i] > number then append(after, parts[i], parts[i + 1]) end
+    end
+    return after
+  end
+
+  local function pack_parts(quota, state)
+    local texts = { pack('<BI4d', quota.kind, quota.stamp, state[1]) }
+    for i = 1, #state[2], 2 do texts[#texts + 1] = pack('<dd', state[2][i], state[2][i + 1]) end
+    return table.concat(texts)
+  end
+
+  local function unpack_parts(quota, value)
+    local count, parts, before = (#value - 13) / 16, {}, -huge
+    if count < 0 or count > MOST_PARTS or count ~= floor(count) then return nil end
+    local kind, stamp, at, place = unpack('<BI4d', value)
+    if not (kind == quota.kind and at >= 0 and at <= LARGEST) then return nil end
+    for i = 1, count do
+      local index, units
+      index, units, place = unpack('<dd', value, place)
+      if not (before < index and index <= LARGEST and index == floor(index) and units > 0 and units <= LARGEST) then
+        return nil
+      end
+      parts[2 * i - 1], parts[2 * i], before = index, units, index
+    end
+    return stamp, { at, parts }, at
+  end
+
+  -- rolling_window.py: the parts are of a period, and their units
+
+  local rolling_window = { pack = pack_parts, unpack = unpack_parts }
+
+  local function index_of(quota, time) return floor(time / quota.period) end
+
+  function rolling_window.unused(quota)
+    return { now, {} }
+  end
+
+  function rolling_window.moved_back(quota, state)
+    return moved(state, index_of(quota, state[1]) - index_of(quota, now), 0)
+  end
+
+  function rolling_window.changed(quota, state)
+    local parts, left, current = state[2], quota.limit, index_of(quota, now)
+    for i = #parts - 1, 1, -2 do
+      parts[i + 1] = parts[i] <= current and min(parts[i + 1], left) or 0
+      left = left - parts[i + 1]
+    end
+    return { state[1], filtered(parts, function(_, units) return units > 0 end) }
+  end
+
+  local function drained_parts(quota, state)
+    local parts, first = state[2], index_of(quota, now) - quota.burst
+    if #parts == 0 or parts[1] >= first then return parts end
+    return filtered(parts, function(index) return index >= first end)
+  end
+
+  local function first_fit(quota, parts, most, earliest)
+    local total, index = 0, earliest
+    for i = 2, #parts, 2 do total = total + parts[i] end
+    for i = 1, #parts, 2 do
+      if parts[i] + quota.burst >= index then
+        if total <= most then return index end
+        index = parts[i] + quota.burst + 1
+      end
+      total = total - parts[i + 1]
+    end
+    return index
+  end
+
+  function rolling_window.take(quota, state, cost, max_wait, min_wait, after)
+    if cost > quota.limit + quota.slack then return NEVER end
+    local parts, earliest = drained_parts(quota, state), index_of(quota, now + min_wait)
+    local n = #parts
+    local last = n > 0 and parts[n - 1] > earliest and parts[n - 1] or earliest
+    local index = first_fit(quota, parts, quota.limit - cost + quota.slack, last)
+    local wait = index > earliest and index * quota.period - now or min_wait
+    if wait > max_wait or wait >= NEVER_US then return wait >= NEVER_US and NEVER or wait end
+    local booked = {}
+    for i = 1, n do booked[i] = parts[i] end
+    if n > 0 and parts[n - 1] == index then
+      booked[n] = parts[n] + cost
+    else
+      booked[n + 1], booked[n + 2] = index, cost
+    end
+    after[1], after[2] = now, booked
+    return wait
+  end
+
+  function rolling_window.give_back(quota, state, charge, units)
+    local own, kept, parts = index_of(quota, charge.slot), {}, drained_parts(quota, state)
+    for i = 1, #parts, 2 do
+      local left = parts[i] == own and parts[i + 1] - units or parts[i + 1]
+      if left > quota.slack then append(kept, parts[i], left) end
+    end
+    return { now, kept }
+  end
+
+  function rolling_window.debit(quota, state, slot, units)
+    local current, own = index_of(quota, now), index_of(quota, slot)
+    return { now, added(drained_parts(quota, state), own >= current - quota.burst and own or current, units) }
+  end
+
+  function rolling_window.available(quota, state)
+    local parts, total = drained_parts(quota, state), 0
+    for i = 2, #parts, 2 do total = total + parts[i] end
+    if #parts > 0 and parts[#parts - 1] > index_of(quota, now) then return 0 end
+    return max(floor(quota.limit - total + quota.slack), 0)
+  end
+
+  function rolling_window.reset_us(quota, state)
+    local parts = drained_parts(quota, state)
+    return #parts > 0 and (parts[#parts - 1] + quota.burst + 1) * quota.period - now or 0
+  end
+
+  -- in_flight.py: the parts are leases: their ids, and their ends
+
+  local in_flight = { pack = pack_parts, unpack = unpack_parts, unused = rolling_window.unused }
+
+  function in_flight.changed(_, state) return state end
+
+  function in_flight.moved_back(quota, state)
+    return moved(state, 0, state[1] - now)
+  end
+
+  local function living(state, but) -- without the lease `but`, if there is one
+    return filtered(state[2], function(lease, stop) return stop > now and lease ~= but end)
+  end
+
+  function in_flight.take(quota, state, cost, max_wait, min_wait, after)
+    local leases, wait, most = living(state), min_wait, 2 * quota.limit
+    local n = #leases
+    if n >= most then
+      if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return max_wait + quota.burst end
+      wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
+    end
+    append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
+    after[1], after[2] = now, leases
+    return wait
+  end
+
+  function in_flight.give_back(quota, state, charge)
+    return { now, living(state, charge.place) }
+  end
+
+  function in_flight.debit(quota, state, slot, units)
+    local others, count = living(state, slot), #living(state)
+    local is_full = count >= 2 * (quota.limit + MAX_WAITING)
+    if #others == count and (units > 1 or is_full) then return state end
+    return { now, added(others, slot, now + quota.period - (units == 1 and HELD_US or 0)) }
+  end
+
+  function in_flight.available(quota, state)
+    return max(quota.limit - #living(state) / 2, 0)
+  end
+
+  function in_flight.reset_us(quota, state)
+    local last = now
+    for i = 2, #state[2], 2 do last = max(last, state[2][i]) end
+    return last - now
+  end
+
+  return rolling_window, in_flight
 end
 
-function rolling_window.take(quota, state, cost, max_wait, min_wait)
-  if cost > quota.limit + quota.slack then return nil, NEVER end
-  local parts, earliest = drained_parts(quota, state), index_of(quota, now + min_wait)
-  local n = #parts
-  local last = n > 0 and parts[n - 1] > earliest and parts[n - 1] or earliest
-  local index = first_fit(quota, parts, quota.limit - cost + quota.slack, last)
-  local wait = index > earliest and index * quota.period - now or min_wait
-  if wait > max_wait or wait >= NEVER_US then return nil, wait >= NEVER_US and NEVER or wait end
-  local after = {}
-  for i = 1, n do after[i] = parts[i] end
-  if n > 0 and parts[n - 1] == index then
-    after[n] = parts[n] + cost
+local ALGORITHMS = {} -- of formats from 20 on
+
+local function make(kind) -- Lua makes all functions anew in each call, so those that no quota of it needs are left out
+  if kind == TOKEN_BUCKET then
+    ALGORITHMS[1] = token_bucket()
+  elseif kind == FIXED_WINDOW then
+    ALGORITHMS[2] = fixed_window()
   else
-    after[n + 1], after[n + 2] = index, cost
+    ALGORITHMS[3], ALGORITHMS[4] = with_parts()
   end
-  return { now, after }, wait
 end
 
-function rolling_window.give_back(quota, state, charge, units)
-  local own, kept, parts = index_of(quota, charge.slot), {}, drained_parts(quota, state)
-  for i = 1, #parts, 2 do
-    local left = parts[i] == own and parts[i + 1] - units or parts[i + 1]
-    if left > quota.slack then append(kept, parts[i], left) end
-  end
-  return { now, kept }
-end
+-- take.py: of the charges of the take at hand; with new tables for each take, it would cost a quarter more
 
-function rolling_window.debit(quota, state, slot, units)
-  local current, own = index_of(quota, now), index_of(quota, slot)
-  return { now, added(drained_parts(quota, state), own >= current - quota.burst and own or current, units) }
-end
+local own, costs, values, states, after = {}, {}, {}, {}, {}
 
-function rolling_window.available(quota, state)
-  local parts, total = drained_parts(quota, state), 0
-  for i = 2, #parts, 2 do total = total + parts[i] end
-  if #parts > 0 and parts[#parts - 1] > index_of(quota, now) then return 0 end
-  return max(floor(quota.limit - total + quota.slack), 0)
-end
-
-function rolling_window.reset_us(quota, state)
-  local parts = drained_parts(quota, state)
-  return #parts > 0 and (parts[#parts - 1] + quota.burst + 1) * quota.period - now or 0
-end
-
--- in_flight.py: the parts are leases: their ids, and their ends
-
-local in_flight = { unused = rolling_window.unused, changed = function(_, state) return state end }
-
-function in_flight.moved_back(quota, state)
-  return moved(state, 0, state[1] - now)
-end
-
-local function living(state, but) -- without the lease `but`, if there is one
-  return filtered(state[2], function(lease, stop) return stop > now and lease ~= but end)
-end
-
-function in_flight.take(quota, state, cost, max_wait, min_wait)
-  local leases, wait, most = living(state), min_wait, 2 * quota.limit
-  local n = #leases
-  if n >= most then
-    if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return nil, max_wait + quota.burst end
-    wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
-  end
-  append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
-  return { now, leases }, wait
-end
-
-function in_flight.give_back(quota, state, charge)
-  return { now, living(state, charge.place) }
-end
-
-function in_flight.debit(quota, state, slot, units)
-  local others, count = living(state, slot), #living(state)
-  local is_full = count >= 2 * (quota.limit + MAX_WAITING)
-  if #others == count and (units > 1 or is_full) then return state end
-  return { now, added(others, slot, now + quota.period - (units == 1 and HELD_US or 0)) }
-end
-
-function in_flight.available(quota, state)
-  return max(quota.limit - #living(state) / 2, 0)
-end
-
-function in_flight.reset_us(quota, state)
-  local last = now
-  for i = 2, #state[2], 2 do last = max(last, state[2][i]) end
-  return last - now
-end
-
-local ALGORITHMS = { token_bucket, fixed_window, rolling_window, in_flight } -- of formats from 20 on
-
--- take.py: charges are their quotas and their costs; the states after them go into `after`
-
-local function take_each(count, quotas, costs, states, max_wait, min_wait, after)
+local function take_each(count, max_wait, min_wait)
   local longest = min_wait
   for i = 1, count do
-    local quota, wait = quotas[i]
-    after[i], wait = quota.algorithm.take(quota, states[i], costs[i], max_wait, min_wait)
+    after[i] = after[i] or {}
+    local wait = own[i].algorithm.take(own[i], states[i], costs[i], max_wait, min_wait, after[i])
     if wait > longest then longest = wait end
   end
   return longest
 end
 
-local function decide(count, quotas, costs, states, max_wait, after)
-  local longest = take_each(count, quotas, costs, states, max_wait, 0, after)
+local function decide(count, max_wait)
+  local longest = take_each(count, max_wait, 0)
   if longest > max_wait or longest == NEVER then return longest, false end
-  local is_later = longest > 0 and count > 1 and take_each(count, quotas, costs, states, NEVER, longest, after) > longest
+  local is_later = longest > 0 and count > 1 and take_each(count, NEVER, longest) > longest
   return is_later and NEVER or longest, not is_later
 end
 
-local function most_at_once(count, quotas, costs, states)
+local function most_at_once(count)
   local most = costs[1]
-  for i = 1, count do
-    most = min(most, quotas[i].algorithm.available(quotas[i], states[i]))
-  end
+  for i = 1, count do most = min(most, own[i].algorithm.available(own[i], states[i])) end
   return max(most, min(costs[1], 1))
 end
 
@@ -401,91 +449,52 @@ end
 
 -- Stored values
 
-local function pack_state(quota, state)
-  if quota.kind == TOKEN_BUCKET then
-    return pack('<BI4dddd', TOKEN_BUCKET, quota.stamp, state[1], state[2], state[3], state[4])
-  end
-  if quota.kind == FIXED_WINDOW then return pack('<BI4dd', FIXED_WINDOW, quota.stamp, state[1], state[2]) end
-  local texts = { pack('<BI4d', quota.kind, quota.stamp, state[1]) }
-  for i = 1, #state[2], 2 do texts[#texts + 1] = pack('<dd', state[2][i], state[2][i + 1]) end
-  return table.concat(texts)
-end
-
-local function unpack_parts(value, count)
-  local parts, before = {}, -huge
-  if count > MOST_PARTS then return nil end
-  for i = 1, count do
-    local index, units = unpack('<dd', value, 14 + (i - 1) * 16)
-    if not (before < index and index <= LARGEST and index == floor(index) and units > 0 and units <= LARGEST) then
-      return nil
-    end
-    parts[2 * i - 1], parts[2 * i], before = index, units, index
-  end
-  return parts
-end
-
-local function unpack_state(quota, value)
-  if byte(value) ~= quota.kind then return nil end
-  if quota.kind == TOKEN_BUCKET and #value == 37 then
-    local _, stamp, used, at, since, returned = unpack('<BI4dddd', value)
-    local is_valid = used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
-      and since >= -LARGEST and since <= LARGEST and returned >= 0 and returned <= LARGEST
-    if is_valid then return stamp, { used, at, since, returned }, at end
-  elseif quota.kind == FIXED_WINDOW and #value == 21 then
-    local _, stamp, used, at = unpack('<BI4dd', value)
-    local is_valid = used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
-    if is_valid and start_of(quota, at) == at then return stamp, { used, at }, at end
-  elseif quota.kind >= ROLLING_WINDOW and #value >= 13 and (#value - 13) % 16 == 0 then
-    local _, stamp, at = unpack('<BI4d', value)
-    local parts = at >= 0 and at <= LARGEST and unpack_parts(value, (#value - 13) / 16)
-    if parts then return stamp, { at, parts }, at end
-  end
-  return nil
-end
-
 local function read(quota, value)
-  local algorithm, stamp, state, at = quota.algorithm
-  if value then stamp, state, at = unpack_state(quota, value) end
-  if not stamp then return algorithm.unused(quota), false end
+  local algorithm = quota.algorithm
+  local stamp, state, at = algorithm.unpack(quota, value)
+  if not stamp then return algorithm.unused(quota) end
   if stamp ~= quota.stamp then state = algorithm.changed(quota, state) end
-  if at <= now then return state, false end
+  if at <= now then return state end
   return algorithm.moved_back(quota, state), true
 end
 
 -- The calls of Redis, the arguments and the reply
 
-local function get(key)
-  local value = pcall_redis('GETRANGE', key, '0', MOST_READ)
-  if type(value) ~= 'table' then return value ~= '' and value end
-  if string.find(value.err, 'WRONGTYPE', 1, true) then return false end -- it counts as never used
+local function get(key) -- '' for none
+  local value = pcall_redis('GETRANGE', key, '0', LAST_READ)
+  if not value.err then return value end -- a text has no fields
+  if string.find(value.err, 'WRONGTYPE', 1, true) then return '' end -- it counts as never used
   error(value.err, 0)
 end
 
-local keys, quotas, actions, at_byte, at_key = KEYS, {}, ARGV[2], 1, 0
-local least_ttl_ms, operation_ttl_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
+local keys, quotas, actions, at_key = KEYS, {}, ARGV[1], 0
+local mark_of_call, own_us, least_ttl_ms, operation_ttl_ms, number_of_quotas, at_byte = unpack('<c8dddH', actions)
 
-for i = 1, #ARGV[1] / 53 do
-  local kind, stamp, limit, period, burst, rate, slow_rate, slack = unpack('<BI4dddddd', ARGV[1], (i - 1) * 53 + 1)
+for i = 1, number_of_quotas do
+  local kind, stamp, limit, period, burst, rate, slow_rate, slack
+  kind, stamp, limit, period, burst, rate, slow_rate, slack, at_byte = unpack('<BI4dddddd', actions, at_byte)
+  if not ALGORITHMS[kind - 19] then make(kind) end
   quotas[i] = {
     kind = kind, stamp = stamp, limit = limit, period = period, burst = burst, rate = rate, slow_rate = slow_rate,
     slack = slack, floor = slow_rate < rate and burst - 1 or 0, algorithm = ALGORITHMS[kind - 19],
   }
 end
 
-local time = ARGV[3] == '' and call('TIME') or { 0, ARGV[3] }
-now = time[1] * 1000000 + time[2]
-
-local texts, lengths = {}, {} -- of times to live, as Redis takes long to write a number, and of the lengths of values
+local time = call('TIME')
+local server_us = time[1] * 1000000 + time[2]
+local server_ms = floor(server_us / 1000)
+now = own_us < 0 and server_us or own_us
 
 local function write(quota, key, state)
-  local value = pack_state(quota, state)
-  local ttl_ms = min(max(ceil(quota.algorithm.reset_us(quota, state) / 1000), least_ttl_ms), LONGEST_TTL_MS)
-  if not texts[ttl_ms] then texts[ttl_ms] = format('%d', ttl_ms) end
-  call('SET', key, value, 'PX', texts[ttl_ms])
+  local algorithm = quota.algorithm
+  local value, ttl_ms = algorithm.pack(quota, state), ceil(algorithm.reset_us(quota, state) / 1000)
+  if ttl_ms < least_ttl_ms then ttl_ms = least_ttl_ms end
+  if ttl_ms > LONGEST_TTL_MS then ttl_ms = LONGEST_TTL_MS end
+  call('SET', key, value, 'PXAT', server_ms + ttl_ms) -- Redis would make this of PX, and takes longer for that
   return value
 end
 
-local reply, size = { ARGV[6], pack('<d', now) }, 2
+local reply, size, lengths = { mark_of_call, pack('<d', now) }, 2, {} -- of values, packed
 
 local function answer(text)
   size = size + 1
@@ -493,11 +502,10 @@ local function answer(text)
 end
 
 local function answer_value(value)
-  local length = value and #value or 0
-  if length > LONGEST_VALUE then value, length = '', 0 end -- it counts as never used
-  if not lengths[length] then lengths[length] = pack('<H', length) end
-  reply[size + 1], reply[size + 2] = lengths[length], value or ''
+  local length = lengths[#value] or pack('<H', #value)
+  lengths[#value] = length
   size = size + 2
+  reply[size - 1], reply[size] = length, value
 end
 
 local ALLOWED = pack('<Bdd', 1, 0, 0)
@@ -511,49 +519,36 @@ local function is_answer(text, count) -- anything else counts as no answer
   return at == #text + 1 and byte(text) == 2
 end
 
--- Of the take at hand: with new tables for each take, it would cost a quarter more.
-local own, costs, values, states, ahead, after = {}, {}, {}, {}, {}, {}
-
 local function take()
-  local count, flags, max_wait, id
-  count, flags, max_wait, at_byte = unpack('<BBd', actions, at_byte)
-  local first_key, granted = at_key, 0
-  for i = 1, count do
-    local number
-    number, costs[i], at_byte = unpack('<Hd', actions, at_byte)
-    own[i] = quotas[number]
-  end
-  at_key = at_key + count
-  local operation = flags % 4 >= 2
-  if operation then
-    id, at_byte = unpack('<d', actions, at_byte)
-    at_key = at_key + 1
+  local count, flags, max_wait, id, place = unpack('<BBdd', actions, at_byte)
+  local first_key, is_operation, granted = at_key, flags % 4 >= 2, 0
+  at_byte, at_key = place + 10 * count, first_key + count + (is_operation and 1 or 0)
+  if is_operation then
     local before = get(keys[at_key])
-    if before and is_answer(before, count) then return answer(before) end
+    if is_answer(before, count) then return answer(before) end
   end
   for i = 1, count do
-    values[i] = get(keys[first_key + i])
-    states[i], ahead[i] = read(own[i], values[i])
+    local key, number, is_ahead = keys[first_key + i]
+    number, costs[i], place = unpack('<Hd', actions, place)
+    own[i], values[i] = quotas[number], get(key)
+    states[i], is_ahead = read(own[i], values[i])
+    if is_ahead and flags < 4 then values[i] = write(own[i], key, states[i]) end -- or time would stand still
   end
   if flags % 2 == 1 then
-    granted = most_at_once(count, own, costs, states)
+    granted = most_at_once(count)
     for i = 1, count do costs[i] = granted end
   end
-  local wait, is_allowed = decide(count, own, costs, states, max_wait, after)
-  for i = 1, flags < 4 and count or 0 do
-    if is_allowed and costs[i] > 0 then
-      values[i] = write(own[i], keys[first_key + i], after[i])
-    elseif ahead[i] then -- or time would stand still until the clock has caught up
-      values[i] = write(own[i], keys[first_key + i], states[i])
-    end
-  end
+  local wait, is_allowed = decide(count, max_wait)
   local is_plain = is_allowed and wait == 0 and granted == 0
-  answer(is_plain and ALLOWED or pack('<Bdd', is_allowed and 1 or 0, wait, granted))
-  local first = size + 1
-  for i = 1, count do answer_value(values[i]) end
-  if operation and is_allowed and flags < 4 then
+  local first_value, is_written = size + 2, is_allowed and flags < 4
+  size = size + 1
+  reply[size] = is_plain and ALLOWED or pack('<Bdd', is_allowed and 1 or 0, wait, granted)
+  for i = 1, count do
+    answer_value(is_written and costs[i] > 0 and write(own[i], keys[first_key + i], after[i]) or values[i])
+  end
+  if is_operation and is_written then
     local head = pack('<Bdddd', 2, wait, granted, now, id)
-    call('SET', keys[at_key], head .. table.concat(reply, '', first, size), 'PX', operation_ttl_ms)
+    call('SET', keys[at_key], head .. table.concat(reply, '', first_value, size), 'PX', operation_ttl_ms)
   end
 end
 
@@ -564,8 +559,7 @@ local function settlement()
   local quota, bucket, mark = quotas[number], keys[at_key + 1], keys[at_key + 2]
   at_key = at_key + 2 + undone
   local value, marked = get(bucket), get(mark)
-  if not marked and until_us > 0 and now >= until_us then marked = '' end
-  if marked then
+  if marked ~= '' or until_us > 0 and now >= until_us then
     answer(pack('<Bd', token > 0 and marked == format('%.0f', token) and 1 or 0, now))
     return answer_value(value)
   end
@@ -581,16 +575,21 @@ local function settlement()
   answer_value(value)
 end
 
-local ACTIONS = { take, settlement }
+local ACTIONS, before = { take, settlement }
 
-while at_byte <= #actions do
-  local before = size
-  at_byte = at_byte + 1
-  local is_done, problem = pcall(ACTIONS[byte(actions, at_byte - 1)])
-  if not is_done then -- this action has failed; the others go on
+local function carry_out()
+  while at_byte <= #actions do
+    before, at_byte = size, at_byte + 1
+    ACTIONS[byte(actions, at_byte - 1)]()
+  end
+end
+
+repeat
+  local is_done, problem = pcall(carry_out)
+  if not is_done then -- an action has failed; those behind it go on
     size = before
     answer('\9')
     answer_value(type(problem) == 'table' and problem.err or tostring(problem))
   end
-end
+until is_done
 return table.concat(reply, '', 1, size)

@@ -35,8 +35,11 @@ REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
 PEEK_ID = 0
 
 _KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22, InFlight: 23}
+# The mark of a call, the time, and the least times to live of a bucket and of an operation.
+HEAD = struct.Struct("<8s3d")
+_COUNT = struct.Struct("<H")
 _QUOTA = struct.Struct("<BI6d")
-_TAKE = struct.Struct("<BBBd")
+_TAKE = struct.Struct("<BBBdd")
 _CHARGE = struct.Struct("<Hd")
 _SETTLEMENT = struct.Struct("<BH7dB")
 _TAKEN = struct.Struct("<Bdd")
@@ -68,8 +71,8 @@ def charges_of(action: Action) -> Sequence[Charge]:
     return action.take.charges if isinstance(action, NumberedTake) else (action.charge,)
 
 
-def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, bytes]:
-    """The keys, the quotas and the actions of one call of the script."""
+def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes]:
+    """The keys of one call of the script, and what follows the head of its argument."""
     keys: list[bytes] = []
     numbers: dict[int, int] = {}
     quotas: list[bytes] = []
@@ -83,12 +86,10 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, 
             keys.append(f"{prefix}:{charge.bucket}".encode())
         if isinstance(action, NumberedTake):
             take = action.take
-            flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None)
-            flags += PEEK * (action.id == PEEK_ID)
-            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us))
+            flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None) + PEEK * (not action.id)
+            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
             parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
             if take.operation is not None:
-                parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}".encode())
             continue
         keys.append(f"{prefix}:{action.text}".encode())
@@ -97,7 +98,7 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes, 
         number = numbers[id(action.charge.quota)]
         flags = UNDONE * (action.undone is not None) + FORGOTTEN * (action.id == 0)
         parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, action.token, action.until_us, flags))
-    return keys, b"".join(quotas), b"".join(parts)
+    return keys, b"".join([_COUNT.pack(len(quotas)), *quotas, *parts])
 
 
 def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]:
@@ -123,8 +124,9 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
                     now, own_id = _REPEATED.unpack_from(reply, at)
                     at, own_id, asked_us = at + _REPEATED.size, int(own_id), called_us
                 for charge in take.charges:
-                    value, at = _value(reply, at)
-                    stored.append(read(charge.quota, value, now))
+                    start = at + _COUNT.size
+                    at = start + (reply[at] | reply[at + 1] << 8)
+                    stored.append(read(charge.quota, reply[start:at] or None, now))
                 if granted:
                     take = granting(take, granted)
                 if verdict == REFUSED or action.id == PEEK_ID:
@@ -139,17 +141,15 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
                 answers.append(Settled(is_first == 1, now, read(action.charge.quota, value, now)))
     except (struct.error, IndexError, TypeError) as error:
         raise StoreUnavailable(f"Redis answered {reply!r:.100}, which makes no sense") from error
-    if at != len(reply):
-        raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is too long")
+    if at != len(reply):  # or the last value is cut
+        raise StoreUnavailable(f"Redis answered {reply!r:.100}, which is too long or too short")
     return answers
 
 
 def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
     """The value at a place of the reply, ``None`` for an empty one, and the place behind it."""
-    start = at + 2
+    start = at + _COUNT.size
     end = start + (reply[at] | reply[at + 1] << 8)
-    if end > len(reply):
-        raise IndexError(end)
     return reply[start:end] or None, end
 
 
