@@ -218,7 +218,7 @@ def _derive(quota: Quota, numbers: tuple[float, ...], **own: object) -> None:
 
 
 def _slack_of(units: float) -> float:
-    return max(1e-9, units * 1e-12)
+    return min(max(1e-9, units * 1e-12), 0.5)
 
 
 def whole_us(seconds: float) -> float:

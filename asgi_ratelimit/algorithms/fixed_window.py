@@ -130,7 +130,7 @@ def available(quota: FixedWindow, state: FixedWindowState, now: float) -> tuple[
     used, _ = drained(quota, state, now)
     units = max(int(quota.limit - used + quota.slack), 0)
     if units + 1.0 > quota.limit:
-        return units, 0.0
+        return int(quota.limit), 0.0
     return units, take(quota, state, now, units + 1.0, NEVER, 0.0)[1]
 
 

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from ..quotas import RollingWindow
 from . import NEVER, NEVER_US, ROLLING_WINDOW, Booked, has_parts, pack_parts, unpack_parts
 
+# The most parts that are taken from: fewer than a value may have, because debits add some.
+MOST_BOOKED = 2000
+
 # The number of a part since the Unix epoch, and its units.
 Part = tuple[float, float]
 
@@ -96,7 +99,7 @@ def take(
 ) -> tuple[RollingWindowState | None, float]:
     """The state after ``cost`` units are taken at the earliest moment from ``min_wait`` on, and the wait until then.
 
-    ``None`` if the wait is longer than ``max_wait``, or if the cost is above the limit.
+    ``None`` if the wait is longer than ``max_wait``, if the cost is above the limit, or if too many parts are in use.
     """
     if cost > quota.limit + quota.slack:
         return None, NEVER
@@ -109,6 +112,8 @@ def take(
         return None, NEVER if wait >= NEVER_US else wait
     if parts and parts[-1][0] == index:
         return RollingWindowState(now, (*parts[:-1], (index, parts[-1][1] + cost))), wait
+    if len(parts) >= MOST_BOOKED:
+        return None, NEVER
     return RollingWindowState(now, (*parts, (index, cost))), wait
 
 
@@ -153,7 +158,7 @@ def available(quota: RollingWindow, state: RollingWindowState, now: float) -> tu
     if free < 0 or (parts and parts[-1][0] > current):
         free = 0
     if free + 1.0 > quota.limit:
-        return free, 0.0
+        return int(quota.limit), 0.0
     return free, take(quota, state, now, free + 1.0, NEVER, 0.0)[1]
 
 

@@ -77,15 +77,18 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
     return read_own(quota, value if is_valid else None, now)
 
 
-def read_own(quota: Quota, value: bytes | None, now: float) -> State:
-    """The same for a value that ``pack`` has made in this process, which is not checked."""
+def read_own(quota: Quota, value: bytes | None, now: float, *, is_as_stored: bool = False) -> State:
+    """The same for a value that ``pack`` has made in this process, which is not checked.
+
+    ``is_as_stored`` reads it as it is, even if it was stored under other numbers than those of the quota.
+    """
     algorithm = ALGORITHMS[type(quota)]
     state: State
     if value is None:
         state = algorithm.unused(quota, now)
     else:
         stamp, at, state = algorithm.unpack(value)
-        if stamp != quota.stamp:
+        if stamp != quota.stamp and not is_as_stored:
             state = algorithm.changed(quota, state, now)
         if at > now:
             state = algorithm.moved_back(quota, state, now)
@@ -157,16 +160,22 @@ def place_of(quota: Quota, state: State) -> float:
     return place
 
 
-def settle(quota: Quota, state: State, now: float, charge: Booked, actual: float) -> State:
-    """The state after a charge came to ``actual`` units: the rest comes back, or what is missing is debited."""
+def settle(quota: Quota, state: State, now: float, charge: Booked, actual: float, is_changed: bool = False) -> State:
+    """The state after a charge came to ``actual`` units: the rest comes back, or what is missing is debited.
+
+    If the state was stored under other numbers than those of the quota, nothing comes back from more than the quota
+    grants: that is what others have used under those numbers.
+    """
     algorithm, units = ALGORITHMS[type(quota)], charge.cost - actual
+    settled = known = state
     if units > 0.0:
-        settled: State = algorithm.give_back(quota, state, now, charge, units)
+        if is_changed and type(quota) in (TokenBucket, FixedWindow):
+            known = algorithm.changed(quota, state, now)
+        if known[0] == state[0]:
+            settled = algorithm.give_back(quota, known, now, charge, units)
     elif units < 0.0:
         settled = algorithm.debit(quota, state, now, charge.slot, -units)
-    else:
-        settled = state
-    return settled
+    return state if settled is known else settled
 
 
 def available(quota: Quota, state: State, now: float) -> tuple[int, float]:

@@ -43,9 +43,12 @@ def unused(quota: TokenBucket, now: float) -> TokenBucketState:
 
 
 def moved_back(quota: TokenBucket, state: TokenBucketState, now: float) -> TokenBucketState:
-    """The state after the clock went back: time has stood still, so nothing has drained."""
-    used, at, since, returned = state
-    return TokenBucketState(used, now, since - (at - now), returned)
+    """The state after the clock went back: time has stood still, so nothing has drained.
+
+    Earlier charges give nothing back, because their times are no longer those of the bucket.
+    """
+    used, at, _, returned = state
+    return TokenBucketState(used, now, at + used / quota.rate + 1.0, returned)
 
 
 def changed(quota: TokenBucket, state: TokenBucketState, now: float) -> TokenBucketState:
@@ -177,9 +180,9 @@ def available(quota: TokenBucket, state: TokenBucketState, now: float) -> tuple[
     """The whole units that can be taken now, and the microseconds until one more can be: 0 if all can."""
     used, at, _, _ = state
     left, burst = used if now <= at else drained(quota, used, now - at), quota.burst
-    units = int(burst - left + quota.slack + quota.rate * FITS_US) if left <= burst else 0
+    units = int(burst - left + quota.slack + quota.slow_rate * FITS_US) if left <= burst else 0
     if units + 1.0 > burst:
-        return units, 0.0
+        return int(burst), 0.0
     return units, time_until(quota, left, burst - units - 1.0 + quota.slack)
 
 

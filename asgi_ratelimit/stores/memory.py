@@ -126,7 +126,7 @@ class MemoryStore:
             now = float(self._now_ns() // 1000)
             if take.operation is not None and (earlier := self._taken.find(operation_text(take), now)) is not None:
                 return replace(repeated(earlier, take, now), id=0)
-            states = [read_own(charge.quota, self._values.get(charge.bucket), now) for charge in take.charges]
+            states = [self._state_of(charge, now) for charge in take.charges]
             asked = granting(take, most_at_once(take.charges, states, now)) if take.best_effort else take
             wait_us, after = decide(asked.charges, states, now, take.max_wait_us)
             return Decision(asked, after is not None, wait_us, states, now)
@@ -177,7 +177,7 @@ class MemoryStore:
         for charge, state in zip(take.charges, after or states):
             is_taken = after is not None and charge.cost
             if is_taken or is_ahead(charge.quota, values.get(charge.bucket), now):  # or time would stand still
-                self._write(charge, state, now)
+                self._write(charge.bucket, charge.quota, state, now)
         if after is None:
             return Decision(take, False, wait_us, states, now)
         return Decision(take, True, wait_us, after, now, next(self._ids))
@@ -195,30 +195,36 @@ class MemoryStore:
 
     def _settle(self, settlement: Settlement, now: float) -> Settled:
         charge, token = settlement.charge, settlement.token
-        state = read_own(charge.quota, self._values.get(charge.bucket), now)
+        value = self._values.get(charge.bucket)
+        quota = charge.quota if value is None else self._quotas[stamp_of(value)]  # it may have changed meanwhile
+        state = read_own(charge.quota, value, now, is_as_stored=True)
         text = settlement.text if settlement.id else ""
         earlier = self._settled.find(text, now) if text else None
         if earlier is not None or 0.0 < settlement.until_us <= now:
-            return Settled(token > 0 and earlier == token, now, state)
+            return Settled(token > 0 and earlier == token, now, self._state_of(charge, now))
         if text:
             self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
         if settlement.undone is not None:
             self._taken.pop(operation_text(settlement.undone), None)
-        after = settle(charge.quota, state, now, settlement.booked, settlement.actual)
+        is_changed = quota.stamp != charge.quota.stamp
+        after = settle(charge.quota, state, now, settlement.booked, settlement.actual, is_changed)
         if after is not state:
-            self._write(charge, after, now)
-        return Settled(True, now, after)
+            self._write(charge.bucket, quota, after, now)
+        return Settled(True, now, self._state_of(charge, now))
 
-    def _write(self, charge: Charge, state: State, now: float) -> None:
-        values, quota = self._values, charge.quota
-        if len(values) >= self._max_keys and charge.bucket not in values:
+    def _state_of(self, charge: Charge, now: float) -> State:
+        return read_own(charge.quota, self._values.get(charge.bucket), now)
+
+    def _write(self, bucket: str, quota: Quota, state: State, now: float) -> None:
+        values = self._values
+        if len(values) >= self._max_keys and bucket not in values:
             self._make_room(now)
         if quota.stamp not in self._quotas:
             if len(self._quotas) > 2 * len(values) + 1000:  # a function may return another one in each request
                 stamps = set(map(stamp_of, values.values()))
                 self._quotas = {stamp: each for stamp, each in self._quotas.items() if stamp in stamps}
             self._quotas[quota.stamp] = quota
-        values[charge.bucket] = ALGORITHMS[type(quota)].pack(quota, state)
+        values[bucket] = ALGORITHMS[type(quota)].pack(quota, state)
 
     def _make_room(self, now: float) -> None:
         """Remove the least used of a few buckets; one that refuses only if all of many do."""

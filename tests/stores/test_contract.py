@@ -271,3 +271,54 @@ async def test_a_clock_that_goes_back_grants_nothing_and_locks_nobody_out(
     assert after[0] == before[0] == 0.3
     clock.advance(1.2)
     assert [(await take(store, charge)).allowed for charge in charges] == [True] * 3
+
+
+async def test_a_refund_after_the_clock_went_back_takes_nothing_from_others(store: Store, clock: SteppedClock) -> None:
+    """A bucket no longer knows the times of what was charged before."""
+    quota = TokenBucket(60, 60, burst=10)
+    first = await take(store, Charge(quota, "key", 10))
+    clock.advance(-5)
+    assert not await take(store, Charge(quota, "key", 10))
+    clock.advance(5)
+    assert await take(store, Charge(quota, "key", 5))
+    await settle(store, first, [0])
+    assert (await peek(store, Charge(quota, "key"))).remaining == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "back"),
+    [
+        (TokenBucket(10, 60), TokenBucket(1000, 60), 0),
+        (FixedWindow(10, 60), FixedWindow(1000, 60), 0),
+        (RollingWindow(10, 60), RollingWindow(1000, 60), 5),
+    ],
+)
+async def test_what_calls_under_earlier_numbers_settle(
+    store: Store, clock: SteppedClock, old: Quota, new: Quota, back: int
+) -> None:
+    """They never give back what others have taken since, and owe what they debit."""
+    calls = [await take(store, Charge(old, "key")) for _ in range(10)]
+    await take(store, Charge(new, "key", new.most - 10))
+    for call in calls[:5]:
+        await settle(store, call, [0])
+    assert (await peek(store, Charge(new, "key"))).remaining == back
+    for call in calls[5:]:
+        await settle(store, call, [2])
+    assert (await peek(store, Charge(new, "key"))).remaining == 0
+
+
+@pytest.mark.parametrize(
+    "quota", [TokenBucket(1e6, burst=10.9999), TokenBucket(2.0**40, 2.5, burst=1), FixedWindow(2**40, 9)]
+)
+async def test_no_more_is_left_than_fits_at_once(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """A best effort is granted that much of an unused bucket."""
+    assert (await peek(store, Charge(quota, "key"))).remaining == int(quota.most)
+    assert (await store.take([Take((Charge(quota, "key", 2.0**41),), best_effort=True)]))[0].granted == int(quota.most)
+
+
+async def test_a_window_books_a_bounded_number_of_parts(store: Store, clock: SteppedClock) -> None:
+    """No state is larger than what is read again: more is refused."""
+    charge = Charge(RollingWindow(1, 1, 1), "key")
+    decisions = [await take(store, charge, max_wait=math.inf) for _ in range(2002)]
+    assert [decision.allowed for decision in decisions].index(False) == 2000
+    assert decisions[-1].retry_after == math.inf

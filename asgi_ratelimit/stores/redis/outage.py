@@ -97,6 +97,11 @@ class OutageLedger:
                 identity, booked = getrandbits(52) if entry is None else entry.id, Booked(now_us, now_us, 0.0, 0.0)
                 self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
 
+    def is_waiting(self, settlement: Settlement) -> bool:
+        """Whether a settlement of the same charge of the same decision waits for Redis."""
+        with self._lock:
+            return settlement.text in self._sent
+
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until Redis is back."""
         with self._lock:

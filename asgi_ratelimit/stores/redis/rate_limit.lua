@@ -28,7 +28,7 @@ local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, m
 local byte, format, call, pcall_redis = string.byte, string.format, redis.call, redis.pcall
 
 local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
-local LARGEST, MOST_PARTS = 2 ^ 63, 2048
+local LARGEST, MOST_PARTS, MOST_BOOKED = 2 ^ 63, 2048, 2000
 local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
 local LONGEST_TTL_MS, LAST_READ = 2 ^ 42, '65534' -- values are shorter, and the reply has two bytes for a length
 local LOOK_US, HELD_US, MAX_WAITING = 100000, 0.5, 100
@@ -62,9 +62,7 @@ local function token_bucket()
   return {
     unused = function(quota) return { 0, now, now, 0 } end,
 
-    moved_back = function(quota, state)
-      return { state[1], now, state[3] - (state[2] - now), state[4] }
-    end,
+    moved_back = function(quota, state) return { state[1], now, state[2] + state[1] / quota.rate + 1, state[4] } end,
 
     changed = function(quota, state) return { min(state[1], quota.burst), state[2], now, 0 } end,
 
@@ -112,14 +110,14 @@ local function token_bucket()
     end,
 
     available = function(quota, state)
-      local left = drained_bucket(quota, state[1], now - state[2])
-      return left > quota.burst and 0 or max(floor(quota.burst - left + quota.slack + quota.rate * FITS_US), 0)
+      local burst, left = quota.burst, drained_bucket(quota, state[1], now - state[2])
+      return left > burst and 0 or floor(min(burst - left + quota.slack + quota.slow_rate * FITS_US, burst))
     end,
 
     reset_us = function(quota, state) return time_until(quota, state[1], 0) end, -- a state that is written is of now
 
-    pack = function(quota, state)
-      return pack('<BI4dddd', TOKEN_BUCKET, quota.stamp, state[1], state[2], state[3], state[4])
+    pack = function(_, state, stamp)
+      return pack('<BI4dddd', TOKEN_BUCKET, stamp, state[1], state[2], state[3], state[4])
     end,
 
     unpack = function(quota, value)
@@ -187,7 +185,7 @@ local function fixed_window()
     end,
 
     available = function(quota, state)
-      return max(floor(quota.limit - drained_windows(quota, state) + quota.slack), 0)
+      return max(floor(min(quota.limit - drained_windows(quota, state) + quota.slack, quota.limit)), 0)
     end,
 
     reset_us = function(quota, state)
@@ -196,7 +194,7 @@ local function fixed_window()
       return at + ceil(used / quota.limit) * quota.period - now
     end,
 
-    pack = function(quota, state) return pack('<BI4dd', FIXED_WINDOW, quota.stamp, state[1], state[2]) end,
+    pack = function(_, state, stamp) return pack('<BI4dd', FIXED_WINDOW, stamp, state[1], state[2]) end,
 
     unpack = function(quota, value)
       if #value ~= 21 then return nil end
@@ -242,8 +240,8 @@ local function with_parts()
     return after
   end
 
-  local function pack_parts(quota, state)
-    local texts = { pack('<BI4d', quota.kind, quota.stamp, state[1]) }
+  local function pack_parts(quota, state, stamp)
+    local texts = { pack('<BI4d', quota.kind, stamp, state[1]) }
     for i = 1, #state[2], 2 do texts[#texts + 1] = pack('<dd', state[2][i], state[2][i + 1]) end
     return table.concat(texts)
   end
@@ -318,6 +316,8 @@ local function with_parts()
     for i = 1, n do booked[i] = parts[i] end
     if n > 0 and parts[n - 1] == index then
       booked[n] = parts[n] + cost
+    elseif n >= 2 * MOST_BOOKED then
+      return NEVER
     else
       booked[n + 1], booked[n + 2] = index, cost
     end
@@ -343,7 +343,7 @@ local function with_parts()
     local parts, total = drained_parts(quota, state), 0
     for i = 2, #parts, 2 do total = total + parts[i] end
     if #parts > 0 and parts[#parts - 1] > index_of(quota, now) then return 0 end
-    return max(floor(quota.limit - total + quota.slack), 0)
+    return max(floor(min(quota.limit - total + quota.slack, quota.limit)), 0)
   end
 
   function rolling_window.reset_us(quota, state)
@@ -440,22 +440,24 @@ local function most_at_once(count)
   return max(most, min(costs[1], 1))
 end
 
-local function settle(quota, state, charge, actual)
-  local units = charge.cost - actual
-  if units > 0 then return quota.algorithm.give_back(quota, state, charge, units) end
-  if units < 0 then return quota.algorithm.debit(quota, state, charge.slot, -units) end
-  return state
+local function settle(quota, state, charge, actual, is_changed)
+  local algorithm, units, known = quota.algorithm, charge.cost - actual, state
+  if units < 0 then return algorithm.debit(quota, state, charge.slot, -units) end
+  if units > 0 and is_changed and quota.kind < ROLLING_WINDOW then known = algorithm.changed(quota, state) end
+  if units == 0 or known[1] ~= state[1] then return state end
+  local settled = algorithm.give_back(quota, known, charge, units)
+  return settled == known and state or settled
 end
 
 -- Stored values
 
-local function read(quota, value)
+local function read(quota, value, is_as_stored)
   local algorithm = quota.algorithm
   local stamp, state, at = algorithm.unpack(quota, value)
-  if not stamp then return algorithm.unused(quota) end
-  if stamp ~= quota.stamp then state = algorithm.changed(quota, state) end
-  if at <= now then return state end
-  return algorithm.moved_back(quota, state), true
+  if not stamp then return algorithm.unused(quota), false, quota.stamp end
+  if stamp ~= quota.stamp and not is_as_stored then state = algorithm.changed(quota, state) end
+  if at <= now then return state, false, stamp end
+  return algorithm.moved_back(quota, state), true, stamp
 end
 
 -- The calls of Redis, the arguments and the reply
@@ -485,9 +487,10 @@ local server_us = time[1] * 1000000 + time[2]
 local server_ms = floor(server_us / 1000)
 now = own_us < 0 and server_us or own_us
 
-local function write(quota, key, state)
+local function write(quota, key, state, stamp)
   local algorithm = quota.algorithm
-  local value, ttl_ms = algorithm.pack(quota, state), ceil(algorithm.reset_us(quota, state) / 1000)
+  local value, ttl_ms = algorithm.pack(quota, state, stamp or quota.stamp), ceil(algorithm.reset_us(quota, state) / 1000)
+  if stamp and stamp ~= quota.stamp then ttl_ms = max(ttl_ms, call('PTTL', key)) end -- what other numbers need
   if ttl_ms < least_ttl_ms then ttl_ms = least_ttl_ms end
   if ttl_ms > LONGEST_TTL_MS then ttl_ms = LONGEST_TTL_MS end
   call('SET', key, value, 'PXAT', server_ms + ttl_ms) -- Redis would make this of PX, and takes longer for that
@@ -568,9 +571,9 @@ local function settlement()
     call('SET', mark, format('%.0f', token), 'PX', format('%d', ttl_ms))
   end
   if undone == 1 then call('DEL', keys[at_key]) end
-  local state = read(quota, value)
-  local settled = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual)
-  if settled ~= state then value = write(quota, bucket, settled) end
+  local state, _, stamp = read(quota, value, true)
+  local settled = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual, stamp ~= quota.stamp)
+  if settled ~= state then value = write(quota, bucket, settled, stamp) end
   answer(pack('<Bd', 1, now))
   answer_value(value)
 end

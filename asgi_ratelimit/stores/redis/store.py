@@ -196,6 +196,9 @@ class RedisStore:
             if not settlement.token:
                 return await outage.settle(settlement)
             actual = settlement.booked.cost  # Redis keeps the mark, and this process what was charged
+        now = float((self.clock or SystemClock()).now_us())
+        if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
+            return Settled(False, now, unused(settlement.charge.quota, now))
         nodes = self._open()
         sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
         try:
@@ -206,7 +209,6 @@ class RedisStore:
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
             outage.ledger.postpone(sent)
-            now = float((self.clock or SystemClock()).now_us())
             return Settled(True, now, unused(settlement.charge.quota, now))
         return settled
 

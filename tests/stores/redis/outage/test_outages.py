@@ -99,6 +99,25 @@ async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: s
         await until_served(limiter)
 
 
+async def test_a_second_settlement_does_not_overtake_one_that_waits(server: RedisServer) -> None:
+    """Of any of its quotas: the first one counts, once Redis is back."""
+    async with limiter_on(server.url, "9/day fixed; 9/week") as limiter:
+        decision = await limiter.rate_limit("key", 1)
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            await limiter.settle(decision, 5)
+            client.config_set("maxmemory", "0")
+        left: list[float] = []
+        for _ in range(1_000):
+            await limiter.settle(decision, 0)
+            with suppress(StoreUnavailable):
+                left = [state.remaining for state in (await limiter.peek("key")).states]
+            if left == [4, 4]:
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail(f"{left} are left")
+
+
 async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) -> None:
     """The outage ledger does not charge it afterwards, from whichever event loop."""
     async with limiter_on(server.url, "5/hour") as limiter:
