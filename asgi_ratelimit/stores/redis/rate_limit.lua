@@ -24,14 +24,11 @@
 -- Times and waits are in microseconds. A refusal writes nothing.
 
 local unpack, pack = struct.unpack, struct.pack
-local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-local byte, format, call, pcall_redis = string.byte, string.format, redis.call, redis.pcall
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local byte, call, pcall_redis = string.byte, redis.call, redis.pcall
 
-local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, IN_FLIGHT = 20, 21, 22, 23
-local LARGEST, MOST_PARTS, MOST_BOOKED = 2 ^ 63, 2048, 2000
-local NEVER, NEVER_US, FITS_US, NOISE_US = huge, 2 ^ 52, 2e-4, 1e-4
-local LONGEST_TTL_MS, LAST_READ = 2 ^ 42, '65534' -- values are shorter, and the reply has two bytes for a length
-local LOOK_US, HELD_US, MAX_WAITING = 100000, 0.5, 100
+local TOKEN_BUCKET, FIXED_WINDOW, LARGEST, LONGEST_TTL_MS = 20, 21, 2 ^ 63, 2 ^ 42
+local NEVER, NEVER_US, FITS_US, NOISE_US = math.huge, 2 ^ 52, 2e-4, 1e-4
 
 local now
 
@@ -208,6 +205,8 @@ end
 -- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
 
 local function with_parts()
+  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MAX_WAITING = 2048, 2000, 100000, 0.5, 100
+
   local function append(parts, number, value)
     local n = #parts
     parts[n + 1], parts[n + 2] = number, value
@@ -247,7 +246,7 @@ local function with_parts()
   end
 
   local function unpack_parts(quota, value)
-    local count, parts, before = (#value - 13) / 16, {}, -huge
+    local count, parts, before = (#value - 13) / 16, {}, -NEVER
     if count < 0 or count > MOST_PARTS or count ~= floor(count) then return nil end
     local kind, stamp, at, place = unpack('<BI4d', value)
     if not (kind == quota.kind and at >= 0 and at <= LARGEST) then return nil end
@@ -443,7 +442,7 @@ end
 local function settle(quota, state, charge, actual, is_changed)
   local algorithm, units, known = quota.algorithm, charge.cost - actual, state
   if units < 0 then return algorithm.debit(quota, state, charge.slot, -units) end
-  if units > 0 and is_changed and quota.kind < ROLLING_WINDOW then known = algorithm.changed(quota, state) end
+  if units > 0 and is_changed and quota.kind <= FIXED_WINDOW then known = algorithm.changed(quota, state) end
   if units == 0 or known[1] ~= state[1] then return state end
   local settled = algorithm.give_back(quota, known, charge, units)
   return settled == known and state or settled
@@ -463,7 +462,7 @@ end
 -- The calls of Redis, the arguments and the reply
 
 local function get(key) -- '' for none
-  local value = pcall_redis('GETRANGE', key, '0', LAST_READ)
+  local value = pcall_redis('GETRANGE', key, '0', '65534') -- ours are shorter; the reply has two bytes for a length
   if not value.err then return value end -- a text has no fields
   if string.find(value.err, 'WRONGTYPE', 1, true) then return '' end -- it counts as never used
   error(value.err, 0)
@@ -489,7 +488,8 @@ now = own_us < 0 and server_us or own_us
 
 local function write(quota, key, state, stamp)
   local algorithm = quota.algorithm
-  local value, ttl_ms = algorithm.pack(quota, state, stamp or quota.stamp), ceil(algorithm.reset_us(quota, state) / 1000)
+  local value = algorithm.pack(quota, state, stamp or quota.stamp)
+  local ttl_ms = ceil(algorithm.reset_us(quota, state) / 1000)
   if stamp and stamp ~= quota.stamp then ttl_ms = max(ttl_ms, call('PTTL', key)) end -- what other numbers need
   if ttl_ms < least_ttl_ms then ttl_ms = least_ttl_ms end
   if ttl_ms > LONGEST_TTL_MS then ttl_ms = LONGEST_TTL_MS end
@@ -563,16 +563,17 @@ local function settlement()
   at_key = at_key + 2 + undone
   local value, marked = get(bucket), get(mark)
   if marked ~= '' or until_us > 0 and now >= until_us then
-    answer(pack('<Bd', token > 0 and marked == format('%.0f', token) and 1 or 0, now))
+    answer(pack('<Bd', token > 0 and marked == string.format('%.0f', token) and 1 or 0, now))
     return answer_value(value)
   end
   if flags < 2 then
     local ttl_ms = min(max(ceil((until_us - now) / 1000), operation_ttl_ms), LONGEST_TTL_MS)
-    call('SET', mark, format('%.0f', token), 'PX', format('%d', ttl_ms))
+    call('SET', mark, string.format('%.0f', token), 'PX', string.format('%d', ttl_ms))
   end
   if undone == 1 then call('DEL', keys[at_key]) end
   local state, _, stamp = read(quota, value, true)
-  local settled = settle(quota, state, { at = at, slot = slot, place = place, cost = cost }, actual, stamp ~= quota.stamp)
+  local charge = { at = at, slot = slot, place = place, cost = cost }
+  local settled = settle(quota, state, charge, actual, stamp ~= quota.stamp)
   if settled ~= state then value = write(quota, bucket, settled, stamp) end
   answer(pack('<Bd', 1, now))
   answer_value(value)
