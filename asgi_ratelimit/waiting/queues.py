@@ -117,8 +117,6 @@ class Queue:
 class Waiter(WakeUp):
     """A caller in a queue, and the step of its sleep. ``order`` is by priority, and then as the callers came."""
 
-    __slots__ = ("deadline_us", "order", "queue")
-
     def __init__(self, queue: Queue, clock: Clock | None, order: tuple[float, int]) -> None:
         super().__init__(clock)
         self.queue, self.order, self.deadline_us = queue, order, math.inf
@@ -138,11 +136,11 @@ class Waiter(WakeUp):
 class Queues:
     """Queues by key, each with so many ``places`` at first. Without places, all slots are booked ones.
 
-    ``leaves_us(decision)`` says when about the next call may leave behind that of a slot.
+    ``leaves_us(decision, now_us)`` says when about the next call may leave behind that of a slot, which is about to.
     Thread-safe; its lock is held for a few instructions, never during a wait.
     """
 
-    def __init__(self, places: int = 0, leaves_us: Callable[[Any], float] = lambda _: 0.0) -> None:
+    def __init__(self, places: int = 0, leaves_us: Callable[[Any, float], float] = lambda *_: 0.0) -> None:
         self.places, self._leaves_us = places, leaves_us
         self.reset()
         reset_in_child(self)
@@ -189,7 +187,7 @@ class Queues:
             if slot is not None:
                 insort(queue.slots, slot, key=ORDER)
             first = queue.waiters[0]
-            if first is waiter or first.is_dead or queue.slots[:1] == [slot]:
+            if first is waiter or first.is_dead or (slot is not None and slot is queue.slots[0]):
                 self._changed(queue)
             return waiter
 
@@ -232,12 +230,12 @@ class Queues:
                 return None
             while slots and now_us > slots[0].until_us and now_us > queue.ready_us + LATE_US:
                 self.unused.append(slots.pop(0))
-            if not slots or now_us < slots[0].at_us or now_us < min(queue.ready_us, waiter.deadline_us):
+            if not slots or now_us < slots[0].at_us or (now_us < queue.ready_us and now_us < waiter.deadline_us):
                 waiter.wake_at(queue.next_us())
                 return None
             del waiters[0]
             slot = slots.pop(0)
-            queue.ready_us = self._leaves_us(slot.decision) if now_us > slot.at_us + TOGETHER_US else 0.0
+            queue.ready_us = self._leaves_us(slot.decision, now_us)
             self._changed(queue)
             return slot
 
