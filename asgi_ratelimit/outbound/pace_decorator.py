@@ -120,8 +120,7 @@ class _Starts:
     """The callers of one event loop that begin to wait, and those that wait for their turn to begin."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._begun = 0
+        self._loop, self._begun = asyncio.get_running_loop(), 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def turn(self) -> asyncio.Future[None] | None:

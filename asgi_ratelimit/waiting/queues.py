@@ -74,8 +74,7 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
     end if it is short beside the time that the store takes to answer: its slots would always be over by then, and a
     caller would book forever.
     """
-    wait_us, until_us = decision.wait_us, math.inf
-    at_us = now_us + wait_us
+    wait_us, at_us, until_us = decision.wait_us, now_us + decision.wait_us, math.inf
     for charge in decision.take.charges:
         quota = charge.quota
         if isinstance(quota, FixedWindow):

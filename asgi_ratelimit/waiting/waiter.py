@@ -145,12 +145,9 @@ class SlotWaiter:
 
         A decision that is not allowed is the refusal of a slot that is too far away.
         """
-        now_us, left = self.now_us(), take.max_wait
-        if deadline_us is None:
-            deadline_us = now_us + take.max_wait_us
-        else:
-            left = max(deadline_us - now_us, 0.0) / SECOND_US
-        shared = take.charges[-1].key
+        now_us, shared = self.now_us(), take.charges[-1].key
+        left = take.max_wait if deadline_us is None else max(deadline_us - now_us, 0.0) / SECOND_US
+        deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
         if len(take.charges) > 1 and any(charge.key != shared for charge in take.charges):
             return self._wait_with_own_keys(take, priority, deadline_us)
         return self._book_and_sleep(take, left, priority, deadline_us)
