@@ -90,12 +90,13 @@ def pace(
         priority_of = from_call(priority, call, "priority")
 
         def acquire(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[Any]:
-            first = checked_priority(priority_of(args, kwargs))
+            first = checked_priority(priority_of(args, kwargs)) if callable(priority) else priority
             take = Take(limiter.charges(key_of(args, kwargs), cost_of(args, kwargs)), max_wait)
-            return limiter.admitted(take, lambda take: waiter.wait(take, first))
+            return limiter.admitted(take, functools.partial(waiter.wait, priority=first))
 
         async def paced_async(*args: Any, **kwargs: Any) -> Any:
-            await turn_to_begin()
+            if (turn := turn_to_begin()) is not None:
+                await turn
             await run_async(acquire(args, kwargs))
             return await call(*args, **kwargs)
 
@@ -119,18 +120,18 @@ class _Starts:
     """The callers of one event loop that begin to wait, and those that wait for their turn to begin."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._begun = 0
+        self._loop, self._begun = asyncio.get_running_loop(), 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def turn(self) -> None:
-        """Return in this iteration, or in a later one."""
+    def turn(self) -> asyncio.Future[None] | None:
+        """``None`` in this iteration, or what is done in a later one."""
         if not self._begun:
             self._loop.call_soon(self._begin_others)
         self._begun += 1
-        if self._begun > AT_ONCE:
-            self._waiting.append(self._loop.create_future())
-            await self._waiting[-1]
+        if self._begun <= AT_ONCE:
+            return None
+        self._waiting.append(self._loop.create_future())
+        return self._waiting[-1]
 
     def _begin_others(self) -> None:
         self._begun = 0
@@ -146,14 +147,15 @@ class _Starts:
 _starts: ByLoop[_Starts] = ByLoop()
 
 
-async def turn_to_begin() -> None:
-    """Return when a caller may begin to wait. Thousands that come at once begin in several iterations of their loop.
+def turn_to_begin() -> asyncio.Future[None] | None:
+    """``None`` if a caller may begin to wait, or else what is done when it may.
 
-    Otherwise, all of them would book before anything else runs.
+    Thousands that come at once begin in several iterations of their loop: otherwise, all of them would book before
+    anything else runs.
     """
     loop = asyncio._get_running_loop()
-    if loop is not None:  # without asyncio, what comes next says what to do
-        await (_starts.get(loop) or _starts.of_running(_Starts)).turn()
+    # Without asyncio, what comes next says what to do.
+    return None if loop is None else (_starts.get(loop) or _starts.of_running(_Starts)).turn()
 
 
 def is_coroutine_function(function: object) -> bool:

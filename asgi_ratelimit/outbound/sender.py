@@ -13,7 +13,7 @@ from ..quotas import SECOND_US, InFlight
 from ..stores import settle
 from ..waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
-from ..waiting.waiter import PaceTimeout, too_late
+from ..waiting.waiter import PaceTimeout, pace_timeout, too_late
 from .exchange import Discard, Send, watched
 from .pauses import Pauses
 from .refusals import THROTTLED, Refusals
@@ -126,7 +126,10 @@ class Sender:
         """Wait for a slot; or, if costs are settled, until a take fits."""
         take = self._pauses.take(self._refusals.slowed(paced.take))
         if self._settler is None:
-            return (yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us))
+            decision = yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us)
+            if not decision.allowed:
+                raise pace_timeout(take, decision)
+            return decision
         decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)
         self._waiter.units.blocks[id(take)] = take
         paced.spent = take

@@ -49,7 +49,8 @@ class WrappingTransport(_Transport):
         """Send a request when it may go."""
         if True not in self._served:
             self._check_client(request, is_async=True)
-        await turn_to_begin()
+        if (turn := turn_to_begin()) is not None:
+            await turn
         return await run_async(self._send(request))
 
     def close(self) -> None:

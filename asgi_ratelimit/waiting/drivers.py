@@ -12,8 +12,8 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from threading import Event, get_ident
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
+from threading import Event
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
 from ..clock import Clock, time_of, wait_for
@@ -55,7 +55,7 @@ async def run_async(flow: Flow[T]) -> T:
         try:
             step = resume(result)
         except StopIteration as done:
-            return cast("T", done.value)
+            return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
         try:
             resume, result = flow.send, await step.in_task()
         except BaseException as error:  # noqa: BLE001  # the flow handles it
@@ -70,7 +70,7 @@ def run_sync(flow: Flow[T]) -> T:
         try:
             step = resume(result)
         except StopIteration as done:
-            return cast("T", done.value)
+            return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
         try:
             resume, result = flow.send, step.in_thread()
         except BaseException as error:  # noqa: BLE001  # the flow handles it
@@ -149,30 +149,29 @@ class WakeUp:
     A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
     """
 
-    __slots__ = ("__weakref__", "_changed", "_clock", "_now", "_sleeping", "_thread", "_timer", "at_us", "loop")
+    # For a task that sleeps, what it awaits, and its timer, if it has one.
+    _sleeping: asyncio.Future[None] | None = None
+    _timer: asyncio.TimerHandle | None = None
+    # What wakes a thread that sleeps.
+    _changed: Event | None = None
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self._clock = clock
         self._now = time_of(clock)
-        self._thread = get_ident()
-        # The event loop of its task, if it has one; then ``_sleeping`` and ``_timer`` are those of the sleep.
+        # The event loop of its task, if it has one.
         self.loop: Any = asyncio._get_running_loop()
-        self._sleeping: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        # What wakes a thread that sleeps.
-        self._changed: Event | None = None
 
     def set(self, at_us: float) -> None:
         """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
         self.at_us = at_us
         if self._changed is not None:
             self._changed.set()
-        elif self._sleeping is not None and not self.loop.is_closed():  # else it checks the time before it sleeps
-            if get_ident() == self._thread:
+        elif self._sleeping is not None:  # else it checks the time before it sleeps
+            if asyncio._get_running_loop() is self.loop:
                 self._look()
             else:
-                with contextlib.suppress(RuntimeError):  # the loop was closed just now, so nobody waits any longer
+                with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits any longer
                     self.loop.call_soon_threadsafe(self._look)
 
     @property

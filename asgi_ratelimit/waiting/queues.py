@@ -36,11 +36,11 @@ ORDER = attrgetter("order")
 # How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it.
 LATE_US = 100_000.0
 
-# A call may leave as if this time had already passed: late by two milliseconds is on time, and delays nobody.
-# Timers of event loops, which round up to whole milliseconds, are no more exact than that: each call would be late,
-# and the rate would drop. So an interval may have more calls, by as many as the quota admits in that time. The slots
-# of the store keep their distances.
-TOGETHER_US = 2_000.0
+# A call may leave as if this time had already passed: late by a millisecond is on time, and delays nobody. Timers of
+# event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and the rate
+# would drop. So an interval may have more calls, by as many as the quota admits in that time: a service that allows
+# for two milliseconds has one left for the way. The slots of the store keep their distances.
+TOGETHER_US = 1_000.0
 
 
 def key_of(take: Take) -> Any:
@@ -74,8 +74,7 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
     end if it is short beside the time that the store takes to answer: its slots would always be over by then, and a
     caller would book forever.
     """
-    wait_us, until_us = decision.wait_us, math.inf
-    at_us = now_us + wait_us
+    wait_us, at_us, until_us = decision.wait_us, now_us + decision.wait_us, math.inf
     for charge in decision.take.charges:
         quota = charge.quota
         if isinstance(quota, FixedWindow):
@@ -117,8 +116,6 @@ class Queue:
 class Waiter(WakeUp):
     """A caller in a queue, and the step of its sleep. ``order`` is by priority, and then as the callers came."""
 
-    __slots__ = ("deadline_us", "order", "queue")
-
     def __init__(self, queue: Queue, clock: Clock | None, order: tuple[float, int]) -> None:
         super().__init__(clock)
         self.queue, self.order, self.deadline_us = queue, order, math.inf
@@ -138,11 +135,11 @@ class Waiter(WakeUp):
 class Queues:
     """Queues by key, each with so many ``places`` at first. Without places, all slots are booked ones.
 
-    ``leaves_us(decision)`` says when about the next call may leave behind that of a slot.
+    ``leaves_us(decision, now_us)`` says when about the next call may leave behind that of a slot, which is about to.
     Thread-safe; its lock is held for a few instructions, never during a wait.
     """
 
-    def __init__(self, places: int = 0, leaves_us: Callable[[Any], float] = lambda _: 0.0) -> None:
+    def __init__(self, places: int = 0, leaves_us: Callable[[Any, float], float] = lambda *_: 0.0) -> None:
         self.places, self._leaves_us = places, leaves_us
         self.reset()
         reset_in_child(self)
@@ -189,7 +186,7 @@ class Queues:
             if slot is not None:
                 insort(queue.slots, slot, key=ORDER)
             first = queue.waiters[0]
-            if first is waiter or first.is_dead or queue.slots[:1] == [slot]:
+            if first is waiter or first.is_dead or (slot is not None and slot is queue.slots[0]):
                 self._changed(queue)
             return waiter
 
@@ -232,12 +229,12 @@ class Queues:
                 return None
             while slots and now_us > slots[0].until_us and now_us > queue.ready_us + LATE_US:
                 self.unused.append(slots.pop(0))
-            if not slots or now_us < slots[0].at_us or now_us < min(queue.ready_us, waiter.deadline_us):
+            if not slots or now_us < slots[0].at_us or (now_us < queue.ready_us and now_us < waiter.deadline_us):
                 waiter.wake_at(queue.next_us())
                 return None
             del waiters[0]
             slot = slots.pop(0)
-            queue.ready_us = self._leaves_us(slot.decision) if now_us > slot.at_us + TOGETHER_US else 0.0
+            queue.ready_us = self._leaves_us(slot.decision, now_us)
             self._changed(queue)
             return slot
 

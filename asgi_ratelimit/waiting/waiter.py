@@ -130,6 +130,8 @@ class SlotWaiter:
         is that of a caller that has already spent a part of its longest wait.
         """
         decision = yield from self.wait_for_slot(take, priority, deadline_us)
+        if not decision.allowed:
+            raise pace_timeout(take, decision)
         try:
             if not decision.repeated:  # a call under an operation that another one has booked does not count
                 yield from self.depart(decision.take.charges)
@@ -139,16 +141,16 @@ class SlotWaiter:
         return decision
 
     def wait_for_slot(self, take: Take, priority: float = 0.0, deadline_us: float | None = None) -> Flow[Decision]:
-        """As ``wait``, for a caller that lets the call ``depart`` itself, or passes the slot on, when it has come."""
+        """As ``wait``, for a caller that lets the call ``depart`` itself, or passes the slot on, when it has come.
+
+        A decision that is not allowed is the refusal of a slot that is too far away.
+        """
         now_us, shared = self.now_us(), take.charges[-1].key
         left = take.max_wait if deadline_us is None else max(deadline_us - now_us, 0.0) / SECOND_US
         deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
         if len(take.charges) > 1 and any(charge.key != shared for charge in take.charges):
-            return (yield from self._wait_with_own_keys(take, priority, deadline_us))
-        decision = yield from self._book_and_sleep(take, left, priority, deadline_us)
-        if not decision.allowed:
-            raise pace_timeout(take, decision)
-        return decision
+            return self._wait_with_own_keys(take, priority, deadline_us)
+        return self._book_and_sleep(take, left, priority, deadline_us)
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
@@ -375,14 +377,15 @@ class CallSpacing:
                 if isinstance(state, TokenBucketState) and units < state.used:
                     self._states[bucket] = *quotas, state._replace(used=state.used - units)  # type: ignore[assignment]
 
-    def leaves_us(self, decision: Decision) -> float:
+    def leaves_us(self, decision: Decision, now_us: float) -> float:
         """When about another call may leave behind the one of this slot, which is about to."""
         next_us = 0.0
         for charge in decision.take.charges:
             _, quota, state = self._states.get(charge.bucket, NEVER_LEFT)
             if isinstance(quota, TokenBucket) and isinstance(state, TokenBucketState) and charge.cost:
-                units = state.used + charge.cost + min(charge.cost - quota.burst, 0.0)
-                next_us = max(next_us, state.at + units / quota.rate - AT_ONCE_US / 2.0)
+                units = charge.cost + min(charge.cost - quota.burst, 0.0)
+                drained_us = max(state.at + state.used / quota.rate, now_us)
+                next_us = max(next_us, drained_us + units / quota.rate - AT_ONCE_US / 2.0)
         return next_us
 
     def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
@@ -391,13 +394,13 @@ class CallSpacing:
         ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
         delays those behind it only for a while.
         """
-        taken = {}
+        states, taken = self._states, []
         with self._lock:
             for charge in charges:
-                own, at_us = charge.quota, now_us
+                own, bucket, at_us = charge.quota, charge.bucket, now_us
                 if type(own) is FixedWindow or not charge.cost:  # a condition costs nothing
                     continue
-                last, quota, state = self._states.get(charge.bucket, NEVER_LEFT)
+                last, quota, state = states.get(bucket, NEVER_LEFT)
                 if last is not own:
                     before, quota = quota, _metered(own, margin, self._is_real)
                     state = state if before == quota else None
@@ -406,13 +409,13 @@ class CallSpacing:
                 state = state or unused(own, at_us)
                 after, wait_us = ALGORITHMS[type(own)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
                 if wait_us > 0.0:
-                    return cast("float", max(wait_us, AT_ONCE_US))
-                taken[charge.bucket] = own, quota, after
-            for bucket, left in taken.items():
-                self._states[bucket] = left
-                self._states.move_to_end(bucket)
-                if len(self._states) > MOST_BUCKETS:
-                    self._states.popitem(last=False)
+                    return max(float(wait_us), AT_ONCE_US)
+                taken.append((bucket, (own, quota, after)))
+            for bucket, left in taken:
+                states[bucket] = left
+                states.move_to_end(bucket)
+                if len(states) > MOST_BUCKETS:
+                    states.popitem(last=False)
         return 0.0
 
 
