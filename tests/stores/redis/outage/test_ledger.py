@@ -26,7 +26,8 @@ class Fleet:
         self.clock = SteppedClock()
         self.store = MemoryStore(clock=self.clock)
         self.outages = [Outage("local", replicas, self.clock, 600.0) for _ in range(replicas)]
-        self.granted: list[tuple[float, float]] = []
+        self.granted: list[tuple[float, float, float]] = []
+        self.out = 0.0
 
     @property
     def outage(self) -> Outage:
@@ -55,15 +56,15 @@ class Fleet:
         return run_in_place(self.store.peek(Take((charge,)))).remaining
 
     def require_promise(self, burst: float, rate: float) -> None:
-        """In no interval more than the burst, and what comes back in it."""
-        for at, (began, _) in enumerate(self.granted):
+        """In no interval more than the burst, and what comes back in it, twice while the store is out."""
+        for at, (began, out_before, _) in enumerate(self.granted):
             units = 0.0
-            for ended, granted in self.granted[at:]:
+            for ended, out, granted in self.granted[at:]:
                 units += granted
-                assert units <= burst + (ended - began) * rate + 1e-6
+                assert units <= burst + (ended - began + out - out_before) * rate + 1e-6
 
     def _noted(self, granted: float) -> float:
-        self.granted.append((self.clock.now, granted))
+        self.granted.append((self.clock.now, self.out, granted))
         return granted
 
 
@@ -129,6 +130,7 @@ def test_outages_are_no_second_quota(steps: list[str | int | float], replicas: i
     for step in steps:
         if isinstance(step, float):
             fleet.clock.advance(step)
+            fleet.out += step * is_out
         elif isinstance(step, int):
             process = (process + 1) % replicas
             charge = Charge(quota, "key", step)
