@@ -173,18 +173,3 @@ def test_a_fixed_window_takes_back_what_is_of_now() -> None:
     assert bucket.units == 0
     bucket.settle(slots[2], 0)
     assert bucket.take(5, MAX)[0] == 60.0
-
-
-def test_a_rolling_window_takes_back_all() -> None:
-    """Whatever is booked behind it, until the part of its slot no longer counts."""
-    bucket = Bucket(ROLLING)
-    charges = [bucket.book(4), bucket.book(4)]
-    slot = bucket.book(6)
-    assert slot.slot == START + 70 * S
-    bucket.at(30.0)
-    bucket.settle(charges[0], 1)
-    bucket.settle(slot, 0)
-    assert bucket.units == 5
-    bucket.at(70.0)
-    bucket.settle(charges[1], 0)
-    assert bucket.units == 10
