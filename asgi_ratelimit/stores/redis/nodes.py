@@ -124,7 +124,7 @@ class Node(GroupCommit[Action, Answer]):
 
     async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""
-        since_us, outage = monotonic_us(), self.context.outage
+        since, outage = self._loop.time(), self.context.outage
         entries: list[Action] = []
         if outage.ledger:
             own = set(map(id, actions))
@@ -142,11 +142,11 @@ class Node(GroupCommit[Action, Answer]):
             return answers[len(entries) :]
         finally:
             if self.context.observers:
-                self._report(len(actions), monotonic_us() - since_us, error)
+                self._report(len(actions), self._loop.time() - since, error)
 
-    def _report(self, size: int, took_us: float, error: Exception | None) -> None:
+    def _report(self, size: int, seconds: float, error: Exception | None) -> None:
         outage = self.context.outage
-        call = StoreCall(self.context.prefix, size, took_us / SECOND_US, error, bool(outage.nodes), len(outage.ledger))
+        call = StoreCall(self.context.prefix, size, seconds, error, bool(outage.nodes), len(outage.ledger))
         for observer in self.context.observers.values():
             try:
                 observer.store_called(call)
@@ -156,7 +156,7 @@ class Node(GroupCommit[Action, Answer]):
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions that one call of the script carries out; a ``StoreError`` for each if it fails."""
         context, mark = self.context, getrandbits(64).to_bytes(8, "little")
-        own_clock, sent_us = context.clock, context.denials.now_us()
+        own_clock, sent_ns = context.clock, context.denials.now_ns()
         now, least_ttl_ms = (-1.0, 1) if own_clock is None else (int(own_clock.now_us()), OWN_CLOCK_TTL_MS)
         keys, packed = encode(context.prefix, actions)
         argument = HEAD.pack(mark, now, least_ttl_ms, context.operation_ttl_ms) + packed
@@ -175,7 +175,7 @@ class Node(GroupCommit[Action, Answer]):
             if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
             elif type(answer) is Decisions and not answer[0].allowed:
-                context.denials.note(answer[0], sent_us)
+                context.denials.note(answer[0], sent_ns)
             elif context.denials.by_bucket and not (type(action) is NumberedTake and action.id == PEEK_ID):
                 context.denials.forget(charges_of(action))
         return answers
@@ -295,7 +295,7 @@ class ClusterNodes:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""
         if numbered.take.best_effort:
             raise ConfigurationError("best_effort on a cluster needs one key for all quotas: take from each by itself")
-        take, sent_us = replace(numbered.take, max_wait=0.0), self._context.denials.now_us()
+        take, sent_ns = replace(numbered.take, max_wait=0.0), self._context.denials.now_ns()
         decisions: list[Decision] = []
         with suppress(StoreError):  # the node has logged it
             for part in _parts_of(take):
@@ -308,15 +308,15 @@ class ClusterNodes:
         await self._give_back(decisions)
         with suppress(StoreError):
             if decisions and not decisions[-1].allowed:
-                return Decisions((await self._refused(take, decisions[-1].wait_us, sent_us),))
+                return Decisions((await self._refused(take, decisions[-1].wait_us, sent_ns),))
         return Decisions((self._context.outage.decide(numbered.take),))
 
-    async def _refused(self, take: Take, wait_us: float, sent_us: float) -> Decision:
+    async def _refused(self, take: Take, wait_us: float, sent_ns: int) -> Decision:
         """The refusal of a take, with the longest wait of all parts, now that nothing of it is taken."""
         parts = await self._peek(take)
         longest_us, latest_us = max(wait_us, *[each.wait_us for each in parts]), max(each.now_us for each in parts)
         refused = replace(_joined(take, parts, 0), allowed=False, wait_us=longest_us)
-        self._context.denials.note(replace(refused, now_us=latest_us), sent_us)  # no node's time is behind that
+        self._context.denials.note(replace(refused, now_us=latest_us), sent_ns)  # no node's time is behind that
         return refused
 
     async def _peek(self, take: Take) -> list[Decision]:

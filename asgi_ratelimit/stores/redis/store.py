@@ -16,7 +16,7 @@ from weakref import WeakSet
 from ...algorithms.take import unused
 from ...background import ByLoop, keep, see_all_through
 from ...buckets import escaped
-from ...clock import Clock, SystemClock, monotonic_us
+from ...clock import Clock, SystemClock, monotonic_ns, ns_of
 from ...decision import Charge, Decision, OnError, Take
 from ...errors import ConfigurationError, StoreError, shows_use
 from ...quotas import InFlight
@@ -67,7 +67,7 @@ class RedisStore:
         self.clock = clock
         """The clock that replaces the server's; ``None`` if there is none."""
         server = server_of(url_or_client, timeout)
-        denials = Denials(clock.now_us if clock else monotonic_us)
+        denials = Denials(ns_of(clock) if clock else monotonic_ns)
         operation_ttl_ms = math.ceil(checked_operation_ttl(operation_ttl) / 1000)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
         self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_ms, denials, outage)
