@@ -173,9 +173,9 @@ class _Reader:
     def _built(self, build: Callable[..., Any], table: Any, valid: Collection[str], **usual: Any) -> Any:
         """The result for the arguments in a table, each of which is tried alone first, beside usual ones."""
         arguments: dict[str, Any] = {}
-        if "tier" in table and "quota" in table:
-            raise ConfigurationError("a tier takes the place of a quota: remove one of them")
         copied = self._table(table)
+        if "tier" in copied and "quota" in copied:
+            raise ConfigurationError("a tier takes the place of a quota: remove one of them")
         _require_keys(copied, valid)
         for key, value in copied.items():
             name = "quota" if key == "tier" else key
@@ -304,26 +304,28 @@ class LimitsFile(Repeating):
 
     async def run(self) -> float:
         """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""
-        before = self._seen
+        before, error = self._seen, None
         try:
             self._seen = self._read()
-        except ConfigurationError as error:
-            self._seen = str(error)
+        except ConfigurationError as unreadable:
+            self._seen, error = str(unreadable), unreadable
         if self._seen != before:
             return SETTLED_AFTER
         if self._seen != self._applied:
             self._applied = self._seen
-            self._reload()
+            self._reload(error)
         return EVERY
 
-    def _reload(self) -> None:
+    def _reload(self, unreadable: ConfigurationError | None) -> None:
         """Apply and log the changes, or log what is wrong, once for each version of the file."""
         subscriber = self._owner()
         if subscriber is None:
             return
         before = subscriber.limit_texts()
         try:
-            subscriber.options_changed(options_in(self._read(), str(self._path), self._of_program))
+            if unreadable is not None:
+                raise unreadable
+            subscriber.options_changed(options_in(self._applied, str(self._path), self._of_program))
         except Exception as error:  # noqa: BLE001  # it may import modules of the program
             logger.error("%s changes nothing: %s", self._path, error)
             return

@@ -150,8 +150,7 @@ def _beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
         return refusal
     waits = [state.retry_after for state in refusal.states]
     mosts = [0.0 if isinstance(state.quota, InFlight) else most for state, most in zip(refusal.states, max_delays)]
-    excesses = [seconds - most for seconds, most in zip(waits, mosts)]
-    place = excesses.index(max(excesses))
+    place = max(range(len(waits)), key=lambda each: waits[each] - mosts[each])
     wait_us = max(waits[place] * SECOND_US, 1.0)
     take = replace(refusal.take, max_wait=min(mosts[place], (wait_us - 1.0) / SECOND_US))
     return replace(refusal, take=take, wait_us=wait_us)

@@ -96,13 +96,14 @@ class RateLimited(RateLimitError, HTTPException):
         handlers: tuple[dict[Any, Any], dict[Any, Any]] = scope.get("starlette.exception_handlers") or ({}, {})
         by_class, by_status = handlers
         is_usual = _handler_of(by_class, by_status if self.status_code == 429 else None) in (None, _handle)
-        if is_usual or scope["type"] == "websocket":
-            by_class.setdefault(RateLimited, _handle)
+        error = self if scope["type"] == "http" else RefusedHandshake(self._limits, self.decision, self._on_limited)
+        if is_usual or error is not self:
+            by_class.setdefault(type(error), _handle)
         elif self._limits.server_send is not None:
             self._limits.server_send = adding(self._retry_after, self._limits.server_send)
         if is_usual and in_any_case:
-            self._limits.answer_with(lambda: self(scope, _NOTHING, self._limits.send))
-        return self
+            self._limits.answer_with(lambda: error(scope, _NOTHING, self._limits.send))
+        return error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, as an ASGI app."""
@@ -114,6 +115,10 @@ class RateLimited(RateLimitError, HTTPException):
             await LimitUnavailable().answer(scope, send)
         else:
             await limits.answer(self.decision, (scope, receive, send), limits.enforcer, self._on_limited)
+
+
+class RefusedHandshake(RateLimited):
+    """A refused WebSocket, which the handlers of an app do not answer."""
 
 
 # What an app may have a handler for that also answers refusals, in the order in which frameworks look for one

@@ -151,10 +151,8 @@ class Plan:
 
     def max_delays(self, take: Take) -> list[float]:
         """The seconds that a request may wait for each charge of its enforced take; nobody waits for a block to end."""
-        return [
-            0.0 if isinstance(charge, BlockCheck) else self._max_delays.get(charge.name or "", 0.0)
-            for charge in take.charges
-        ]
+        delays = self._max_delays
+        return [0.0 if isinstance(each, BlockCheck) else delays.get(each.name or "", 0.0) for each in take.charges]
 
     def _new_takes(self, keys: tuple[str | None, ...], rows: tuple[_Row, ...]) -> tuple[Take, ...]:
         """The enforced take of these keys and rows, if there is one, and one for each rule in shadow."""

@@ -192,10 +192,10 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
         yield "a-cors-middleware-inside-of-the-limit", _CORS_INSIDE
     evaded: dict[str, CompiledRule] = {}
     for route in routes:
-        matching = [rule for rule in table.charging if _may_match(rule, route)]
+        matching = [rule for rule in table.charging if not rule.shadow and _may_match(rule, route)]
         limits = next(([rule] for rule in matching if rule.is_final), matching)
         limits += [rule for each in route.dependencies for rule in getattr(each, "rules", ())]
-        if limits and all(map(_is_evaded, limits)):
+        if limits and all(_can_be_invented(one.key) or (one.is_final and isinstance(one.key, user)) for one in limits):
             evaded.setdefault(limits[0].name, limits[0])
     for name, rule in evaded.items():
         problem = f"nothing limits clients who invent {rule.key!r}, as of {name!r}, or leave it out if they can"
@@ -247,14 +247,10 @@ def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
     return any(map(rule.pattern.match, paths)) or _compiled(route.path)[0].match(of_rule) is not None
 
 
-def _is_evaded(rule: CompiledRule) -> bool:
-    return _can_be_invented(rule.key) or (rule.is_final and isinstance(rule.key, user))
-
-
 def _can_be_invented(key: KeyFunction) -> bool:
     """Whether a client can have a new key for each request, by a header or a cookie."""
-    scheme = getattr(getattr(key, "dependency", None), "dependency", None)  # of FastAPI's, which checks nothing
-    is_scheme = type(scheme).__module__.startswith("fastapi.security.")
+    returned = type(getattr(getattr(key, "dependency", None), "dependency", None))  # a scheme of FastAPI checks nothing
+    is_scheme = returned.__module__.startswith("fastapi.security.")
     return is_scheme or isinstance(key, (header, cookie)) or any(map(_can_be_invented, getattr(key, "parts", ())))
 
 

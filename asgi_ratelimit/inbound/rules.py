@@ -113,8 +113,9 @@ class Rule:
             object.__setattr__(self, name, user_functions.repeatable(getattr(self, name)))
         is_for_some = self.key is not None and self.messages is None
         if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after or is_for_some):
-            right = f'Rule({self.path!r}, "10/s", cost=3); allow= is for some clients'
-            raise ConfigurationError(f"{self!r} exempts, and charges nothing: {right}")
+            raise ConfigurationError(
+                f'{self!r} exempts, and charges nothing: Rule({self.path!r}, "10/s", cost=3), allow='
+            )
         _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:
@@ -267,9 +268,6 @@ class CompiledRule:
         """Quotas whose requests in flight tell who is refused to come back after this rule's ``retry_after``."""
         if self.retry_after is None:
             return quotas
-        if not has_places(quotas):
-            problem = f"retry_after={self.retry_after!r} is for a quota of requests at once; a rate knows its own"
-            raise ConfigurationError(f'{problem}: Rule("/export", "5 at once", retry_after=10)')
         each = [replace(q, retry_after=self.retry_after) if isinstance(q, InFlight) else q for q in quotas]
         return tuple(each)
 
@@ -290,7 +288,11 @@ class CompiledRule:
     def limiting(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None, **more: Any) -> CompiledRule:
         """A rule with this quota, this penalty and these values, and else with those of this one."""
         checked_penalty(penalty, quota)
-        return replace(self, quota=user_functions.checked_quotas(quota), penalty=penalty, key_watch=KeyWatch(), **more)
+        quotas, retry_after = user_functions.checked_quotas(quota), more.get("retry_after")
+        if retry_after is not None and not (callable(quotas) or has_places(quotas)):
+            problem = f"retry_after={retry_after!r} is for a quota of requests at once; a rate knows its own"
+            raise ConfigurationError(f'{problem}: Rule("/export", "5 at once", retry_after=10)')
+        return replace(self, quota=quotas, penalty=penalty, key_watch=KeyWatch(), **more)
 
     def compiled_rule(self, rule: Rule, name: str, root: str, instead: CompiledRule | None) -> CompiledRule:
         """A rule of the user's under this name, for an app that sets this root path by itself.

@@ -110,9 +110,6 @@ def signature_of(function: Callable[..., object]) -> Signature:
     return _ANY
 
 
-_OF_VALUES = ("builtins", "datetime", "decimal", "uuid")  # the modules of types that FastAPI reads from a request
-
-
 def _is_for_fastapi(function: Any) -> bool:
     """Whether this is a security scheme, or has a parameter that only FastAPI fills: ``Header()``, or ``plan: str``.
 
@@ -124,7 +121,7 @@ def _is_for_fastapi(function: Any) -> bool:
         return True
     parameters = [*signature_of(function).parameters.values()]
     first = parameters[0].annotation if parameters else Any
-    if isinstance(first, type) and first.__module__ in _OF_VALUES and not issubclass(Request, first):
+    if isinstance(first, type) and first.__module__ in ("builtins", "uuid") and not issubclass(Request, first):
         return True
     marks = [mark for each in parameters for mark in (each.default, *getattr(each.annotation, "__metadata__", ()))]
     return any(type(mark).__module__ == "fastapi.params" for mark in marks)

@@ -46,7 +46,7 @@ def as_store(store: Store | str | None) -> Store:
         return open_store(store)
     if isinstance(store, type):
         raise ConfigurationError(f"store={store.__name__} lacks its call: store={store.__name__}()")
-    for name in ("take", "peek", "settle", "reset", "aclose", "in_process", "documents"):
+    for name in ("take", "peek", "settle", "reset", "aclose", "observe", "in_process", "documents", "clock"):
         if not hasattr(store, name):
             kind = f"a {type(store).__module__}.{type(store).__qualname__}"  # not itself, which may have a password
             right = 'store=MemoryStore(), store=RedisStore(client) or store="redis://localhost"'

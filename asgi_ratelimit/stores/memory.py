@@ -8,7 +8,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 from random import getrandbits
 from typing import TypeVar
 
@@ -246,7 +246,6 @@ class MemoryStore:
                 if bucket in self._values:
                     yield bucket
             self._hand = iter(list(self._values))
-        yield from islice(self._values, 1)
 
     def _use(self, bucket: str, now: float) -> float:
         """The part of its quota that a bucket has in use."""

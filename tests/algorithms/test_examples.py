@@ -156,20 +156,3 @@ def test_what_has_not_drained_of_an_older_charge_comes_back() -> None:
     bucket.at(3.0)
     bucket.settle(older, 0)
     assert bucket.units == 6
-
-
-def test_a_fixed_window_takes_back_what_is_of_now() -> None:
-    """While it lasts, and nothing is booked ahead: an older charge, too."""
-    bucket = Bucket(FIXED)
-    charges = [bucket.book(4) for _ in range(2)]
-    bucket.settle(charges[0], 1)
-    assert bucket.units == 5
-    bucket.at(60.0)
-    bucket.book(3)
-    bucket.settle(charges[1], 0)
-    assert bucket.units == 7
-    slots = [bucket.book(7), bucket.book(5), bucket.book(5)]  # the last two in the window at 120
-    bucket.settle(slots[0], 0)
-    assert bucket.units == 0
-    bucket.settle(slots[2], 0)
-    assert bucket.take(5, MAX)[0] == 60.0

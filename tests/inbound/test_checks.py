@@ -318,10 +318,11 @@ ONLY, BESIDE = "default /", "default"
         ({"key": cookie("a"), "rules": [Rule("/", "9/s", key=header("b"))]}, BESIDE),
         ({"key": header("a"), "rules": [Rule("/", "9/s", key=client_ip())]}, BESIDE),
         ({"key": header("a"), "rules": [Rule("/{any:path}", "9/s", key=client_ip())]}, None),
+        ({"key": header("a"), "rules": [Rule("/{any:path}", "9/s", key=client_ip(), shadow=True)]}, BESIDE),
         ({"key": user()}, None),
         ({"key": lambda connection: "a"}, None),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 async def test_a_key_that_clients_leave_out(
     options: dict[str, Any], name: str | None, caplog: pytest.LogCaptureFixture

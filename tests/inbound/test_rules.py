@@ -247,7 +247,12 @@ WRONG: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (("/", "1/s"), {"max_delay": -1}, ConfigurationError, "max_delay must be seconds from 0 to 400 days"),
     (("/", "1/s"), {"retry_after": 3}, ConfigurationError, "a rate knows its own"),
     (("/", None), {"retry_after": 3}, ConfigurationError, "exempts, and charges nothing"),
-    (("/", None), {"key": header("x-internal")}, ConfigurationError, "allow= is for some clients"),
+    (
+        ("/", None),
+        {"key": header("x-internal")},
+        ConfigurationError,
+        "exempts, and charges nothing: Rule('/', \"10/s\", cost=3), allow=",
+    ),
     (("/", "5 at once"), {"retry_after": 0}, ValueError, "retry_after must be"),
     (("/", "5/s"), {"messages": "5 at once"}, ConfigurationError, "messages have a rate"),
     (("/", "1/s"), {"shadow": "false"}, ConfigurationError, "shadow must be True or False, not 'false'"),

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.hooks import Event
+from tests.support.asgi import ask, http, ok
 from tests.support.overriding import until, until_async
 
 pytestmark = pytest.mark.anyio
@@ -94,6 +95,16 @@ async def test_off_and_shadow_of_each_kind_of_rule() -> None:
                 assert word == "off" or not shadows[-1].allowed
         await overrides.set("health", "1/hour")
         assert [(await client.get("/health")).status_code for _ in range(2)] == [200, 429]
+
+
+async def test_an_override_of_a_limit_with_a_time_to_retry() -> None:
+    """What is off has none, and a rate knows its own."""
+    store = MemoryStore()
+    rule = Rule("/", "1 at once", retry_after=9, name="export")
+    for word, policy in (("off", None), ("3/hour", '"at-once";q=3;w=3600')):
+        await Overrides(store).set("export", word)
+        app = RateLimitMiddleware(ok, rules=[rule], store=store)
+        assert (await ask(app, http())).headers.get("ratelimit-policy") == policy
 
 
 async def test_a_dependency_changes_and_comes_back(shared: Shared) -> None:

@@ -264,7 +264,7 @@ def _learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBu
                 name=bucket.name,
                 limit=known(bucket.limit),
                 remaining=bucket.remaining,
-                under_way=pioneer.unanswered if pioneer else 0,
+                under_way=bucket.under_way,
                 waiting=sum(len(route.queue) for route in bucket.waiting),
                 next_release=(bucket.ready_at(now_us) - now_us) / SECOND_US,
                 paused_for=bucket.paused_us(now_us) / SECOND_US,

@@ -115,7 +115,7 @@ def test_a_file_that_is_being_written(path: Path, monkeypatch: pytest.MonkeyPatc
 
     class Subscriber:
         options_changed = staticmethod(applied.append)
-        limit_texts = staticmethod(dict)
+        limit_texts = staticmethod(lambda: dict.fromkeys([str(path.write_text('quota = "9/s"'))], ""))  # a later save
 
     path.write_text('quota = "1/s"')
     file, subscriber = LimitsFile(path, USUAL), Subscriber()

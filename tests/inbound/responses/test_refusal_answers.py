@@ -215,7 +215,10 @@ async def test_a_handler_of_the_app_answers_what_the_middleware_refuses(
 @pytest.mark.parametrize("own", [None, "3600"])
 @pytest.mark.parametrize("handled", [RateLimited, 429, HTTPException])
 async def test_a_handlers_answer_to_a_refusal_in_the_app_says_when_to_come_back(handled: Any, own: str | None) -> None:
-    """As to one of the middleware, also where the handler leaves the header out; its own is the only one."""
+    """As to one of the middleware, also where the handler leaves the header out; its own is the only one.
+
+    So it does after a handshake was refused, too.
+    """
 
     def answer(request: Request, error: RateLimited) -> Response:
         return JSONResponse({}, 420, headers={"Retry-After": own} if own else None)
@@ -227,6 +230,8 @@ async def test_a_handlers_answer_to_a_refusal_in_the_app_says_when_to_come_back(
     app.add_middleware(RateLimitMiddleware, quota="100/minute", store=MemoryStore(clock=SteppedClock()))
     app.add_api_route("/dependency", lambda: "fine", dependencies=[Depends(RateLimit("1/minute"))])
     app.add_api_route("/charge", charge)
+    app.add_api_websocket_route("/socket", lambda websocket: None, dependencies=[Depends(RateLimit("1/hour", cost=2))])
+    await ask(app, websocket("/socket"))
     await ask(app, http("/dependency"))
     for path, wait in (("/dependency", "60"), ("/charge", "2")):
         peer = await ask(app, http(path))
