@@ -154,7 +154,7 @@ class InFlight(_Derived):
     def __post_init__(self) -> None:
         _require(self, "limit", 1, MAX_PARTS, f"a whole number from 1 to {MAX_PARTS}", int)
         _require(self, "retry_after", 1e-6, MAX_PERIOD, "seconds from 0.000001 to 400 days")
-        weight = ROLLING_WEIGHT + math.ceil((self.limit + MAX_WAITING) / BUCKETS_OF_ONE)
+        weight = ROLLING_WEIGHT + math.ceil((self.limit + MOST_QUEUED) / BUCKETS_OF_ONE)
         retry_us = whole_us(self.retry_after)
         _derive(self, (3, self.limit, LEASE_US), weight=weight, kind="i:", slack=0.0, retry_us=retry_us)
 
@@ -171,7 +171,7 @@ def has_places(quotas: Iterable[Quota]) -> bool:
 LEASE_US = 30.0 * SECOND_US
 
 # The most callers that wait in the store for a place of one bucket.
-MAX_WAITING = 100
+MOST_QUEUED = 100
 
 # The most parts of a rolling window.
 MAX_PARTS = 1000

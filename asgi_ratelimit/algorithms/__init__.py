@@ -2,8 +2,8 @@
 
 Each kind of quota has a module, and all of these modules have the same functions. ``take`` decides the charges of a
 request as one. No ``await``, no clock, no lock, no logging in this package.
-``stores/redis/rate_limit.lua`` has the same functions under the same names in the same order, with the same operations
-on doubles, so that both give bit-identical answers.
+``stores/redis/rate_limit.lua`` has those that decide under the same names, with the same operations on doubles, so that
+both give bit-identical answers.
 
 Times are whole microseconds as floats, and units are floats. A state is a ``NamedTuple`` that stands for a moment and
 is never changed. Every kind is a queue: slots are booked in order, so what fits at one moment fits at any later one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..quotas import MAX_WAITING, InFlight
+from ..quotas import MOST_QUEUED, InFlight
 from . import IN_FLIGHT, Booked, has_parts, pack_parts, unpack_parts
 
 # The id of a lease, a whole number, and the time when it ends.
@@ -80,7 +80,7 @@ def take(
     """
     leases, wait = living(state, now), min_wait
     if len(leases) >= quota.limit:
-        if max_wait <= 0.0 or len(leases) >= quota.limit + MAX_WAITING:
+        if max_wait <= 0.0 or len(leases) >= quota.limit + MOST_QUEUED:
             return None, max_wait + quota.retry_us
         wait = min_wait or min(max_wait, LOOK_US)
     lease = max(now, leases[-1][0] + 1.0) if leases else now
@@ -105,7 +105,7 @@ def debit(quota: InFlight, state: InFlightState, now: float, slot: float, units:
     """
     leases = living(state, now)
     others = [each for each in leases if each[0] != slot]
-    if len(others) == len(leases) and (units > 1.0 or len(others) >= quota.limit + MAX_WAITING):
+    if len(others) == len(leases) and (units > 1.0 or len(others) >= quota.limit + MOST_QUEUED):
         return state
     end = now + quota.period_us - (HELD_US if units == 1.0 else 0.0)
     return InFlightState(now, tuple(sorted([*others, (slot, end)])))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..quotas import RollingWindow
 from . import NEVER, NEVER_US, ROLLING_WINDOW, Booked, has_parts, pack_parts, unpack_parts
 
-# The most parts that are taken from: fewer than a value may have, because debits add some.
+# The most parts that takes may make: fewer than a value may have, because debits add some.
 MOST_BOOKED = 2000
 
 # The number of a part since the Unix epoch, and its units.
@@ -125,7 +125,7 @@ def place_of(quota: RollingWindow, state: RollingWindowState) -> float:
 def give_back(
     quota: RollingWindow, state: RollingWindowState, now: float, charge: Booked, units: float
 ) -> RollingWindowState:
-    """The state after ``units`` of a charge come back to the part of its slot, always exactly."""
+    """The state after ``units`` of a charge come back to the part of its slot, as far as they are there."""
     own, kept = index_of(quota, charge.slot), []
     for index, count in drained(quota, state, now):
         left = count - units if index == own else count

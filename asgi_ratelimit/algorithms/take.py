@@ -45,8 +45,8 @@ def decide(
     """The wait of a request in microseconds, and the states after it; ``None`` if it is refused.
 
     Each charge says how long it would have to wait, and the longest wait decides: if it is within ``max_wait``, every
-    charge books at that moment, else none does. What fits at one moment fits at any later one, so one look at each
-    charge is enough. A charge of nothing waits like the others, and leaves its state as it is.
+    charge books at that moment, else none does. What fits at one moment fits at any later one, so two looks at each
+    charge are enough. A charge of nothing waits like the others, and leaves its state as it is.
     """
     longest, after = 0.0, []
     for charge, state in zip(charges, states):

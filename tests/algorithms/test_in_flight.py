@@ -20,7 +20,7 @@ from asgi_ratelimit.algorithms.take import (
     settle,
     unused,
 )
-from asgi_ratelimit.quotas import LEASE_US, MAX_WAITING, InFlight, TokenBucket
+from asgi_ratelimit.quotas import LEASE_US, MOST_QUEUED, InFlight, TokenBucket
 from tests.algorithms.charged import Charged
 
 NOW, LATER = 1_800_000_000_000_000.0, 5_000_000.0
@@ -77,7 +77,7 @@ def test_who_may_wait_stands_behind_those_who_hold_and_nobody_overtakes_it() -> 
 
 def test_the_queue_has_an_end() -> None:
     """So no state grows without bound; a caller that waits tries again."""
-    state = state_of(*range(QUOTA.limit + MAX_WAITING))
+    state = state_of(*range(QUOTA.limit + MOST_QUEUED))
     assert decide([Charged(QUOTA, 1.0)], [state], NOW, 1e6) == (1_300_000.0, None)
     assert decide([Charged(QUOTA, 1.0)], [state], NOW, math.inf) == (math.inf, None)
 

@@ -1,5 +1,5 @@
 -- Decides takes and settlements over buckets, many in one call. The arithmetic is that of asgi_ratelimit/algorithms:
--- the same functions, under the same names, in the same order, with the same operations on doubles.
+-- functions of the same names, with the same operations on doubles.
 --
 -- KEYS     for each take: the key of each charge's bucket, then that of its operation, if it has one;
 --          for each settlement: the key of the bucket, that of its mark, then that of the operation that is undone, if
@@ -205,7 +205,7 @@ end
 -- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
 
 local function with_parts()
-  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MAX_WAITING = 2048, 2000, 100000, 0.5, 100
+  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MOST_QUEUED = 2048, 2000, 100000, 0.5, 100
 
   local function append(parts, number, value)
     local n = #parts
@@ -368,7 +368,7 @@ local function with_parts()
     local leases, wait, most = living(state), min_wait, 2 * quota.limit
     local n = #leases
     if n >= most then
-      if max_wait <= 0 or n >= most + 2 * MAX_WAITING then return max_wait + quota.burst end
+      if max_wait <= 0 or n >= most + 2 * MOST_QUEUED then return max_wait + quota.burst end
       wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
     end
     append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
@@ -382,7 +382,7 @@ local function with_parts()
 
   function in_flight.debit(quota, state, slot, units)
     local others, count = living(state, slot), #living(state)
-    local is_full = count >= 2 * (quota.limit + MAX_WAITING)
+    local is_full = count >= 2 * (quota.limit + MOST_QUEUED)
     if #others == count and (units > 1 or is_full) then return state end
     return { now, added(others, slot, now + quota.period - (units == 1 and HELD_US or 0)) }
   end

@@ -28,8 +28,8 @@ BEST_EFFORT, OPERATION, PEEK = 1, 2, 4
 # The flags of a settlement: an operation is undone, and nothing is remembered of the settlement itself.
 UNDONE, FORGOTTEN = 1, 2
 
-# The verdicts of a reply.
-REFUSED, ALLOWED, REPEATED, FAILED = 0, 1, 2, 9
+# The verdicts of a reply; 1 is an allowed take.
+REFUSED, REPEATED, FAILED = 0, 2, 9
 
 # The id of a peek, which charges nothing.
 PEEK_ID = 0
