@@ -195,7 +195,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     named = inspect.unwrap(function)
     if isinstance(named, functools.partial):
         named = named.func
-    if hasattr(named, "__qualname__"):
+    if hasattr(named, "__qualname__") and hasattr(named, "__module__"):  # a method of a built-in type has no module
         return f"{named.__module__}.{named.__qualname__}"
     raise ConfigurationError(f'{function!r} has no name for its buckets: pace(..., name="api")')
 
@@ -217,7 +217,7 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: {name: part(args, kwargs) for name, part in parts.items()}
     if not callable(given):
         return lambda args, kwargs: given
-    signature = inspect.signature(function)
+    signature = _signature(function, what)
     names = _parameters(given, signature, what)
     places = [(name, list(signature.parameters).index(name)) for name in names]
     is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())
@@ -232,10 +232,21 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
     return resolve
 
 
+def _signature(function: Callable[..., Any], what: str) -> inspect.Signature:
+    """The signature of a function; ``ConfigurationError`` if it is built in and does not tell it."""
+    try:
+        return inspect.signature(function)
+    except ValueError as error:
+        right = f"call it in a function of your own, such as def call(account), with {what}=lambda account: account.id"
+        raise ConfigurationError(
+            f"{what} depends on arguments, but {function!r} does not name its own: {right}"
+        ) from error
+
+
 def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:
     """The names of the parameters of ``given``, all of which a call has as arguments."""
     names = []
-    for parameter in inspect.signature(given).parameters.values():
+    for parameter in _signature(given, what).parameters.values():
         named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if named and parameter.name in signature.parameters:
             names.append(parameter.name)
