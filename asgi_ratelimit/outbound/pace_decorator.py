@@ -217,7 +217,13 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: {name: part(args, kwargs) for name, part in parts.items()}
     if not callable(given):
         return lambda args, kwargs: given
-    signature = _signature(function, what)
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # it is built in
+        right = f"def call(account): ..., with {what}=lambda account: account.id"
+        raise ConfigurationError(
+            f"{what} needs the arguments of {function!r}, which has no names for them: {right}"
+        ) from error
     names = _parameters(given, signature, what)
     places = [(name, list(signature.parameters).index(name)) for name in names]
     is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())
@@ -232,21 +238,10 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
     return resolve
 
 
-def _signature(function: Callable[..., Any], what: str) -> inspect.Signature:
-    """The signature of a function; ``ConfigurationError`` if it is built in and does not tell it."""
-    try:
-        return inspect.signature(function)
-    except ValueError as error:
-        right = f"call it in a function of your own, such as def call(account), with {what}=lambda account: account.id"
-        raise ConfigurationError(
-            f"{what} depends on arguments, but {function!r} does not name its own: {right}"
-        ) from error
-
-
 def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:
     """The names of the parameters of ``given``, all of which a call has as arguments."""
     names = []
-    for parameter in _signature(given, what).parameters.values():
+    for parameter in inspect.signature(given).parameters.values():
         named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if named and parameter.name in signature.parameters:
             names.append(parameter.name)

@@ -73,7 +73,7 @@ def test_objects_that_are_called_like_functions(store: CountingStore, clock: Ste
     for unnamed in (Called(), dict.get):
         with pytest.raises(ConfigurationError, match="no name"):
             pace("10/s")(unnamed)
-    with pytest.raises(ConfigurationError, match="built-in function max> does not name"):
+    with pytest.raises(ConfigurationError, match="built-in function max>, which has no names"):
         pace("10/s", key=lambda account: account)(max)
 
 

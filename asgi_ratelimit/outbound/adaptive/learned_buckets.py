@@ -98,9 +98,13 @@ class Bucket:
     held_until_us: float = 0.0
     booked_until_us: float = 0.0
     asking: float = math.inf
-    # How all processes charge it in a store, if they do, and the rate that is charged until the change to it is done.
+    # How all processes charge it in a store, if they do; the latest rate that others know; and the one of this window
+    # that is charged until the change to that is done.
     rate: Rate | None = None
+    shared_rate: Rate | None = None
     charged: Rate | None = None
+    # Whether only the rest of a window was seen.
+    is_part: bool = False
 
     @property
     def remaining(self) -> float | None:
@@ -167,7 +171,8 @@ class PioneerBucket(Bucket):
     @property
     def is_unknown(self) -> bool:
         """Whether one request of all processes goes first; after a pause, one of each process does."""
-        return self.is_probed and self.limit == math.inf and self.epoch == 1
+        is_first = self.limit == math.inf and self.epoch == 1
+        return self.is_probed and (is_first or (self.is_part and self.shared_rate is not None))
 
     def paused_us(self, now_us: float) -> float:
         return max(self.paused_until_us - now_us, 0.0)
@@ -291,8 +296,6 @@ class ReportedBucket(PioneerBucket):
     measured: float = 0.0
     # The units that were left according to the latest answer.
     reported: float = math.inf
-    # The latest rate that other processes know.
-    shared_rate: Rate | None = None
     # The end of the latest window of which all processes know that nothing is left.
     spent_until_us: float = 0.0
     available: float = math.inf
@@ -310,10 +313,6 @@ class ReportedBucket(PioneerBucket):
     @property
     def remaining(self) -> float | None:
         return None if self.is_probed else known(max(self.available, 0.0))
-
-    @property
-    def is_unknown(self) -> bool:
-        return super().is_unknown or (self.is_probed and self.is_part and self.shared_rate is not None)
 
     @property
     def least(self) -> float:
@@ -370,10 +369,10 @@ class ReportedBucket(PioneerBucket):
         if epoch == self.epoch and self.reset_is_assumed and not self.unanswered:
             self.reset_at_us = min(self.reset_at_us, now_us + RETRY_US)
 
-    def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float, ends_us: float) -> None:
+    def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float, ahead_us: float) -> None:
         """Go on with what another process has learned of this bucket; the store knows how much is left.
 
-        A window that was met part-way ends at ``ends_us``.
+        The time of the Unix epoch is by ``ahead_us`` ahead of the time here.
         """
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
@@ -387,7 +386,7 @@ class ReportedBucket(PioneerBucket):
         period_us = rate.period * SECOND_US
         self.burst, self.is_part = max(self.burst, rate.limit), rate.until > 0.0
         if self.is_part and self.reset_at_us == math.inf:
-            self._set_reset(ends_us)
+            self._set_reset(rate.until * SECOND_US - ahead_us)
         if rate.refills:
             self._measure(rate.measured, period_us / limit)
         else:

@@ -315,18 +315,14 @@ class Model:
         return paused
 
     def adopt(self, call: Call, record: Record, now_us: float, ahead_us: float) -> None:
-        """Go on with what another process has learned of the route of a request, as if an answer had reported it.
-
-        The time of the Unix epoch is by ``ahead_us`` ahead of that of the model.
-        """
+        """Go on with what another process has learned of the route of a request, as if an answer had reported it."""
         host, route = call.host, call.route
         self._recognise(host, record.profile)
         buckets: dict[ReportedBucket, None] = {}
         for limit in record.limits:
             bucket = self._bucket(host, limit.name, now_us)
             before = bucket.limit
-            ends_us = limit.rate.until * SECOND_US - ahead_us if limit.rate else math.inf
-            bucket.adopt(limit.limit, limit.cost, limit.rate, now_us, ends_us)
+            bucket.adopt(limit.limit, limit.cost, limit.rate, now_us, ahead_us)
             self._limit_changed(host, bucket, before, now_us)
             buckets[bucket] = None
         if record.is_of_all:

@@ -73,9 +73,6 @@ PARTS = 60
 # The most learned buckets that a take charges, those with the least left; more are too many for one take.
 MOST_LIMITS = 4
 
-# What the name of a document about a bucket begins with; that of one about a route or section is its name.
-_BUCKET = "bucket "
-
 FORMAT = 5
 CACHED = 4096
 
@@ -195,16 +192,15 @@ class Admission:
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
         """Whether the store has room for a request, now or soon; if not, it waits in the model again."""
-        for _, bucket, _ in needs:
-            is_met = isinstance(bucket, ReportedBucket) and bucket.is_part and bucket.rate is not None
-            if is_met and bucket.charged is None and not bucket.is_probed and call.polls < MOST_POLLS:
-                with self._locked as model:  # its answer is being published; others may know another rest
-                    call.polls += 1
-                    bucket.held_until_us = self._now_us() + PUBLISHING_US
-                    model.again(call, self._now_us())
-                return False
-        if any(need.purpose == "pioneer" for need in needs) and (yield from self._read(call)):
+        # The rest of a window is being published, unless that has failed; others may know another one.
+        units = [need.bucket for need in needs if need.purpose == "units" and call.polls < MOST_POLLS]
+        unshared = [bucket for bucket in units if bucket.is_part and bucket.charged is None]
+        is_pioneer = any(need.purpose == "pioneer" for need in needs)
+        if unshared or (is_pioneer and (yield from self._read(call))):
             with self._locked as model:
+                for bucket in unshared:
+                    bucket.held_until_us = self._now_us() + PUBLISHING_US
+                call.polls += len(unshared)
                 model.again(call, self._now_us())
             return False
         decision = yield from self._decide(call, needs)
@@ -317,11 +313,11 @@ class Admission:
         section.read_us = self._now_us()
         with contextlib.suppress(StoreError):
             written = yield from self._record(host, section.name)
-            shared = tuple([LearnedLimit(each.name, each.limit, each.cost, each.shared_rate) for each in route.buckets])
-            record, newer = written or Record(host.profile.name, shared, False), []
+            shared, newer = _limits(route.buckets), []
+            record = written or Record(host.profile.name, shared, False)
             for limit in record.limits:
-                of_bucket = yield from self._record(host, _BUCKET + limit.name)
-                newer.append(of_bucket.limits[0] if of_bucket else limit)
+                of_bucket = yield from self._record(host, f"bucket {limit.name}")
+                newer.append(of_bucket.limits[0] if of_bucket and of_bucket.limits else limit)
             record, time_us = Record(record.profile, tuple(newer), record.is_of_all), self._clock.now_us()
             is_new = record != section.record and (written is not None or record.limits != shared)
             if is_new and not any(limit.rate and 0.0 < limit.rate.until * SECOND_US <= time_us for limit in newer):
@@ -372,11 +368,10 @@ class Admission:
         old, rate, used = bucket.shared_rate, bucket.rate, bucket.burst - bucket.reported
         if rate is not None and bucket.is_part and not rate.until:
             now_us = self._now_us()
-            left_us = bucket.reset_at_us - now_us if bucket.reset_at_us < math.inf else 0.0
-            rate = rate._replace(until=(self._clock.now_us() + left_us) / SECOND_US)
+            rate = rate._replace(until=(self._clock.now_us() + bucket.more_at(now_us) - now_us) / SECOND_US)
         bucket.rate = bucket.shared_rate = rate
         is_same = old is not None and rate is not None and old.period == rate.period  # the same bucket of the store
-        if is_same and old is not None and not old.until:
+        if is_same and bucket.charged is not None:
             return
         if old is not None and not old.refills and not is_same:
             left = yield from self._fill(host, bucket, old, old.limit)
@@ -403,7 +398,7 @@ class Admission:
             section.record, section.recorded_us = record, now_us
             written = {section.name: record}
             for limit in _limits(route.buckets if age_s >= RECORDED_S / 2 else changed):
-                written[_BUCKET + limit.name] = Record(record.profile, (limit,), False)
+                written[f"bucket {limit.name}"] = Record(record.profile, (limit,), False)
             assert self._documents is not None
             for name, each in written.items():
                 content = json.dumps([FORMAT, *each]).encode()
@@ -464,7 +459,7 @@ def _document(host: Host, name: str) -> str:
 
 
 def _limits(buckets: Sequence[ReportedBucket]) -> tuple[LearnedLimit, ...]:
-    return tuple([LearnedLimit(each.name, each.limit, each.cost, each.rate) for each in buckets])
+    return tuple([LearnedLimit(each.name, each.limit, each.cost, each.shared_rate) for each in buckets])
 
 
 def decoded(content: bytes) -> Record | None:
