@@ -31,6 +31,9 @@ LEAST = 1e-6
 # No unit is taken to come back in less time, whatever a server says.
 SHORTEST_UNIT_US = 1e-6
 
+# The least rest of a window that is charged.
+SHORTEST_REST_US = 1_000.0
+
 # How much an answer counts in the moving average of what a request takes.
 COST_WEIGHT = 0.1
 
@@ -447,6 +450,8 @@ class ReportedBucket(PioneerBucket):
         self.is_next_unit = report.reset_means == "next unit"
         self.burst = max(self.burst, min((report.remaining or 0.0) + 1.0, limit)) if self.is_next_unit else limit
         window_us = (report.window or report.reset_after or 0.0) * SECOND_US
+        if report.reset_after is not None and report.reset_means == "window end":
+            window_us = max(window_us, SHORTEST_REST_US)  # the window has ended while its answer was under way
         if self.is_probed and self.ended_us > -math.inf:
             is_whole = self.used_us - self.ended_us <= window_us * SOON
             self.is_part &= not (is_whole or abs(window_us - self.window_us) <= window_us * EQUAL)
