@@ -73,8 +73,7 @@ class Fleet:
 
         async def main() -> None:
             clients = [self.client(Server(answer, self.latency, seed), **options) for seed in range(self.processes)]
-            of_all = [f"/channels/{channel}/messages" for channel in range(channels)]
-            own = [[path] for path in paths] or [of_all] * self.processes
+            own = [[each] for each in paths] or [[f"/channels/{n}/messages" for n in range(channels)]] * self.processes
             places = [(client, path) for client, each in zip(clients, own) for path in each for _ in range(callers)]
             await asyncio.gather(*[call(*place) for place in places])
 
