@@ -13,11 +13,15 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ..profiles.costs import decoded
+from ..quotas import SECOND_US
 from ..waiting.drivers import Flow, run_async, run_sync
 
 # The most bytes of a body that are read for the limits that stand in it, as they come, compressed or not, and whatever
 # they say of their number. A larger body says nothing of limits.
 SMALL_BODY = 65_536
+
+# A body of which more comes after so long is passed on, as one that trickles.
+SLOW_BODY_US = 1 * SECOND_US
 
 # The least bytes of a body that are kept to settle its request, half from its beginning and half from its end.
 MAX_BODY = 1_048_576
@@ -77,23 +81,28 @@ class Discard:
 
 @dataclass(slots=True)
 class ReadBody:
-    """Read the body of an answer; the result is the value of its JSON. The caller can read the body again."""
+    """Read the body of an answer; the result is the value of its JSON. The caller can read the body again.
+
+    A part that comes more than a second after the beginning is the last one that is read, so that an answer that
+    trickles is passed on.
+    """
 
     response: Any
+    now_us: Callable[[], float]
 
     async def in_task(self) -> Any:
-        body, rest = bytearray(), aiter(self.response.stream)
+        body, rest, end_us = bytearray(), aiter(self.response.stream), self.now_us() + SLOW_BODY_US
         async for part in rest:
             body += part
-            if len(body) > SMALL_BODY:
+            if len(body) > SMALL_BODY or self.now_us() > end_us:
                 break
         return self._keep(bytes(body), rest)
 
     def in_thread(self) -> Any:
-        body, rest = bytearray(), iter(self.response.stream)
+        body, rest, end_us = bytearray(), iter(self.response.stream), self.now_us() + SLOW_BODY_US
         for part in rest:
             body += part
-            if len(body) > SMALL_BODY:
+            if len(body) > SMALL_BODY or self.now_us() > end_us:
                 break
         return self._keep(bytes(body), rest)
 

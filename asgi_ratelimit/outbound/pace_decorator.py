@@ -197,7 +197,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     named = inspect.unwrap(function)
     if isinstance(named, functools.partial):
         named = named.func
-    if hasattr(named, "__qualname__"):
+    if hasattr(named, "__qualname__") and hasattr(named, "__module__"):  # a method of a built-in type has no module
         return f"{named.__module__}.{named.__qualname__}"
     raise ConfigurationError(f'{function!r} has no name for its buckets: pace(..., name="api")')
 
@@ -219,7 +219,13 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: {name: part(args, kwargs) for name, part in parts.items()}
     if not callable(given):
         return lambda args, kwargs: given
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # it is built in
+        right = f"def call(account): ..., with {what}=lambda account: account.id"
+        raise ConfigurationError(
+            f"{what} needs the arguments of {function!r}, which has no names for them: {right}"
+        ) from error
     names = _parameters(given, signature, what)
     places = [(name, list(signature.parameters).index(name)) for name in names]
     is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())

@@ -70,8 +70,11 @@ def test_objects_that_are_called_like_functions(store: CountingStore, clock: Ste
 
     assert clock.run(main()) == [0.0, 0.1]
     assert [partial(), partial()] == [5.1, 5.2]
-    with pytest.raises(ConfigurationError, match="no name"):
-        pace("10/s")(Called())
+    for unnamed in (Called(), dict.get):
+        with pytest.raises(ConfigurationError, match="no name"):
+            pace("10/s")(unnamed)
+    with pytest.raises(ConfigurationError, match="built-in function max>, which has no names"):
+        pace("10/s", key=lambda account: account)(max)
 
 
 @pytest.mark.parametrize(

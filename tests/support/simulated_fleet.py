@@ -60,17 +60,21 @@ class Fleet:
         self.transports.append(transport)
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 
-    def run(self, answer: Answer, channels: int, callers: int, seconds: float, **options: Any) -> None:
-        """In each process, so many callers of each channel send requests until so many seconds are over."""
+    def run(self, answer: Answer, channels: int, callers: int, seconds: float, *paths: str, **options: Any) -> None:
+        """In each process, so many callers of each channel send requests until so many seconds are over.
+
+        Instead of channels, each process may have a path of its own.
+        """
         end = self.clock.now + seconds
 
-        async def call(client: httpx.AsyncClient, channel: int) -> None:
+        async def call(client: httpx.AsyncClient, path: str) -> None:
             while self.clock.now < end:
-                self.statuses[(await client.get(f"/channels/{channel}/messages")).status_code] += 1
+                self.statuses[(await client.get(path)).status_code] += 1
 
         async def main() -> None:
             clients = [self.client(Server(answer, self.latency, seed), **options) for seed in range(self.processes)]
-            places = [(client, channel) for client in clients for channel in range(channels) for _ in range(callers)]
+            own = [[each] for each in paths] or [[f"/channels/{n}/messages" for n in range(channels)]] * self.processes
+            places = [(client, path) for client, each in zip(clients, own) for path in each for _ in range(callers)]
             await asyncio.gather(*[call(*place) for place in places])
 
         self.clock.run(main())

@@ -31,6 +31,9 @@ LEAST = 1e-6
 # No unit is taken to come back in less time, whatever a server says.
 SHORTEST_UNIT_US = 1e-6
 
+# The least rest of a window that is charged.
+SHORTEST_REST_US = 1_000.0
+
 # How much an answer counts in the moving average of what a request takes.
 COST_WEIGHT = 0.1
 
@@ -46,6 +49,9 @@ EXACT = 0.02
 # A time that was measured by so many times as many units as another one counts instead of it.
 MORE = 1.25
 
+# A window is seen from its beginning by a request that is sent no later than this part of it.
+SOON = 0.25
+
 # A period that differs by no more than this part is the same one.
 EQUAL = 0.05
 
@@ -55,12 +61,15 @@ class Rate(NamedTuple):
 
     With ``refills``, units come back one by one; otherwise all at the end of a window. How long that takes was
     ``measured`` by the return of so many units: servers round its end, and the more units, the less that matters.
+    ``until`` is 0 if ``period`` is known. Else it is only the rest of the window that was met first, which ends then,
+    in seconds of the Unix epoch.
     """
 
     limit: float
     period: float
     refills: bool
     measured: float = 0.0
+    until: float = 0.0
 
 
 @dataclass(eq=False, repr=False)
@@ -92,8 +101,13 @@ class Bucket:
     held_until_us: float = 0.0
     booked_ahead_us: float = 0.0
     asking: float = math.inf
-    # How all processes charge it in a store, if they do.
+    # How all processes charge it in a store, if they do; the latest rate that others know; and the one of this window
+    # that is charged until the change to that is done.
     rate: Rate | None = None
+    shared_rate: Rate | None = None
+    charged: Rate | None = None
+    # Whether only the rest of a window was seen.
+    is_part: bool = False
 
     @property
     def remaining(self) -> float | None:
@@ -156,6 +170,12 @@ class PioneerBucket(Bucket):
     refusals: int = 0
     # How many answers to pioneers, one after another, have not reported this bucket.
     misses: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether one request of all processes goes first; after a pause, one of each process does."""
+        is_first = self.limit == math.inf and self.epoch == 1
+        return self.is_probed and (is_first or (self.is_part and self.shared_rate is not None))
 
     def paused_us(self, now_us: float) -> float:
         return max(self.paused_until_us - now_us, 0.0)
@@ -256,8 +276,10 @@ class ReportedBucket(PioneerBucket):
     may be late, and in any order, so within an epoch the least units and the latest end that one of them says count.
     So nothing is refused by a server whose windows move on with each request, either.
 
-    ``window_us`` is the length of the longest window that an answer has reported. With ``is_next_unit``, answers say
-    when the next unit comes back, and not when all are back.
+    ``window_us`` is the length of the longest window that an answer has reported. Without a period in answers, that of
+    a window that was met part-way is only its rest. So while ``is_part``, and processes share the bucket, a pioneer of
+    all of them begins the next window, after ``ended_us``: what is left of that then is its length. With
+    ``is_next_unit``, answers say when the next unit comes back, and not when all are back.
     """
 
     cost: float = 1.0
@@ -267,6 +289,8 @@ class ReportedBucket(PioneerBucket):
     counted: tuple[float, float, int, int] = (math.inf, 0.0, 1, 0)
     refill: float = 0.0
     window_us: float = 0.0
+    is_part: bool = True
+    ended_us: float = -math.inf
     is_next_unit: bool = False
     # The most units that are available at once, as far as answers have shown. That may be less than the limit.
     burst: float = 0.0
@@ -275,8 +299,6 @@ class ReportedBucket(PioneerBucket):
     measured: float = 0.0
     # The units that were left according to the latest answer.
     reported: float = math.inf
-    # The latest rate that other processes know.
-    shared_rate: Rate | None = None
     # The end of the latest window of which all processes know that nothing is left.
     spent_until_us: float = 0.0
     available: float = math.inf
@@ -350,19 +372,24 @@ class ReportedBucket(PioneerBucket):
         if epoch == self.epoch and self.reset_is_assumed and not self.unanswered:
             self.reset_at_us = min(self.reset_at_us, now_us + RETRY_US)
 
-    def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float) -> None:
-        """Go on with what another process has learned of this bucket; the store knows how much is left."""
+    def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float, ahead_us: float) -> None:
+        """Go on with what another process has learned of this bucket; the store knows how much is left.
+
+        The time of the Unix epoch is by ``ahead_us`` ahead of the time here.
+        """
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
             self.limit, self.cost = limit, cost
             self.refill = self.unit_us = self.measured = self.burst = 0.0
         if rate != self.rate:
             self.held_until_us = 0.0
-        self.rate = self.shared_rate = rate
+        self.rate = self.shared_rate = self.charged = rate
         if rate is None:
             return
         period_us = rate.period * SECOND_US
-        self.burst = max(self.burst, rate.limit)
+        self.burst, self.is_part = max(self.burst, rate.limit), rate.until > 0.0
+        if self.is_part and self.reset_at_us == math.inf:
+            self._set_reset(rate.until * SECOND_US - ahead_us)
         if rate.refills:
             self._measure(rate.measured, period_us / limit)
         else:
@@ -382,23 +409,30 @@ class ReportedBucket(PioneerBucket):
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
             return
+        was_probed = self.is_probed
         self._learn_size(report, now_us)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
-        self.rate = self._learned_rate() or self.rate
+        self.rate = self._learned_rate(is_new=was_probed) or self.rate
 
-    def _learned_rate(self) -> Rate | None:
-        """The rate to charge from now on: the shared one, unless answers have shown another or a longer period."""
+    def _learned_rate(self, *, is_new: bool = False) -> Rate | None:
+        """The rate to charge from now on: the shared one, unless answers have shown another or a longer period.
+
+        Of a window that was met part-way, all processes know the same rest, until another one ``is_new``.
+        """
         period_us = self.limit / self.refill if self.refill else self.window_us
         is_limit = not self.is_probed and not self.is_estimated and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
         rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0, self.measured)
         shared = self.shared_rate
-        if shared is None or (rate.limit, rate.refills) != (shared.limit, shared.refills):
+        is_longer = shared is not None and rate.period > shared.period * (1.0 + EQUAL)
+        if shared is not None and self.is_part and not is_new and not is_longer:
+            return shared._replace(limit=rate.limit)
+        if shared is None or shared.until or (rate.limit, rate.refills) != (shared.limit, shared.refills):
             return rate
         is_shorter = rate.period < shared.period * (1.0 - EQUAL) and rate.measured >= shared.measured * MORE > 0.0
-        return rate if is_shorter or rate.period > shared.period * (1.0 + EQUAL) else shared
+        return rate if is_shorter or is_longer else shared
 
     def _learn_size(self, report: ServerLimit, now_us: float) -> None:
         limit = math.inf if report.limit is None else report.limit
@@ -415,8 +449,14 @@ class ReportedBucket(PioneerBucket):
             self.cost = 1.0 if report.unit == "requests" else 0.0
         self.is_next_unit = report.reset_means == "next unit"
         self.burst = max(self.burst, min((report.remaining or 0.0) + 1.0, limit)) if self.is_next_unit else limit
-        window = report.window or (0.0 if self.is_next_unit else report.reset_after) or 0.0
-        self.window_us = max(self.window_us, window * SECOND_US)
+        window_us = (report.window or report.reset_after or 0.0) * SECOND_US
+        if report.reset_after is not None and report.reset_means == "window end":
+            window_us = max(window_us, SHORTEST_REST_US)  # the window has ended while its answer was under way
+        if self.is_probed and self.ended_us > -math.inf:
+            is_whole = self.used_us - self.ended_us <= window_us * SOON
+            self.is_part &= not (is_whole or abs(window_us - self.window_us) <= window_us * EQUAL)
+        self.is_part &= not (report.window or report.refill)
+        self.window_us = max(self.window_us, window_us)
         if not LEAST <= limit < math.inf:
             return
         if report.refill:
@@ -435,7 +475,7 @@ class ReportedBucket(PioneerBucket):
             self.measured, self.unit_us = units, unit_us
         elif units * MORE >= self.measured:
             self.unit_us = max(self.unit_us, unit_us)
-        self.refill = 1.0 / self.unit_us
+        self.refill, self.is_part = 1.0 / self.unit_us, False
 
     def _learn_cost(self, left: float, now_us: float) -> None:
         """Learn what a request takes of a unit of which it takes many, such as tokens, by what answers have left.
@@ -529,8 +569,13 @@ class ReportedBucket(PioneerBucket):
         return math.ceil((self.least - self.available) / self.refill)
 
     def _reset(self, now_us: float) -> None:
-        """Begin the next window; a pioneer goes first if it is not known how many units it has."""
-        if self.is_next_unit and not self.reset_is_assumed and self.available >= self.least:
+        """Begin the next window; a pioneer goes first if it is not known how many units it has, or how long it is."""
+        is_met = self.is_part and self.shared_rate is not None and not self.reset_is_assumed
+        is_busy = self.waiting or self.unsent or self.under_way or self.window_us < LOOK_US
+        if is_met and is_busy:
+            self.ended_us, self.charged = self.reset_at_us, None
+            self.probe(now_us)
+        elif self.is_next_unit and not self.reset_is_assumed and self.available >= self.least:
             self._set_reset(math.inf)
         elif self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
             self.probe(now_us)

@@ -314,7 +314,7 @@ class Model:
                 late.wake(now_us)
         return paused
 
-    def adopt(self, call: Call, record: Record, now_us: float) -> None:
+    def adopt(self, call: Call, record: Record, now_us: float, ahead_us: float) -> None:
         """Go on with what another process has learned of the route of a request, as if an answer had reported it."""
         host, route = call.host, call.route
         self._recognise(host, record.profile)
@@ -322,7 +322,7 @@ class Model:
         for limit in record.limits:
             bucket = self._bucket(host, limit.name, now_us)
             before = bucket.limit
-            bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)
+            bucket.adopt(limit.limit, limit.cost, limit.rate, now_us, ahead_us)
             self._limit_changed(host, bucket, before, now_us)
             buckets[bucket] = None
         if record.is_of_all:

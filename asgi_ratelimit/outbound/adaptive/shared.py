@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 
 from ...background import reset_in_child
 from ...buckets import as_bytes, digest
+from ...clock import SystemClock
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import RateLimitError, StoreError
 from ...limiter.limiter import Limiter
@@ -30,7 +31,7 @@ from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..pauses import PAUSE, Pauses, take_all
 from .learned_buckets import Bucket, PioneerBucket, Rate, ReportedBucket
-from .model import Call, LearnedLimit, Model, Record, probed
+from .model import Call, Host, LearnedLimit, Model, Record, probed
 
 # The name of the limiter whose buckets hold declared quotas, learned buckets and pauses.
 NAME = "adaptive"
@@ -54,6 +55,9 @@ LONGEST_S = 86_400.0
 # time.
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
 
+# How long, and how often, a request waits for this process to publish a new rate, which may fail.
+PUBLISHING_US, MOST_POLLS = 5_000.0, 10
+
 # How often a process looks again at an exhausted bucket, because its charge may have changed.
 LOOK_EVERY_US = 1 * SECOND_US
 
@@ -69,7 +73,7 @@ PARTS = 60
 # The most learned buckets that a take charges, those with the least left; more are too many for one take.
 MOST_LIMITS = 4
 
-FORMAT = 4
+FORMAT = 5
 CACHED = 4096
 
 
@@ -117,6 +121,8 @@ class Admission:
         self._slots = slots
         self._store = slots.store
         self._now_us = slots.now_us
+        # The time of day, by which processes tell each other when a window ends.
+        self._clock = slots.clock or SystemClock()
         self._quotas = () if limiter is None else limiter.quotas
         self._on_error: OnError | None = None if self._quotas else "local"
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
@@ -171,10 +177,11 @@ class Admission:
         if self._documents is not None:  # for a hidden limit, each process searches by itself
             reported = [bucket for bucket in buckets if isinstance(bucket, ReportedBucket)]
             for each in sorted(reported, key=lambda each: each.available / max(each.limit, 1.0))[:MOST_LIMITS]:
-                if each.rate is not None and each.cost > 0.0:
-                    yield Need(learned_charge(host.name, each.name, each.rate, each.cost), each, "units")
+                rate = each.charged or each.rate
+                if rate is not None and each.cost > 0.0 and not each.is_unknown:
+                    yield Need(learned_charge(host.name, each.name, rate, each.cost), each, "units")
             for bucket in buckets:
-                if bucket.is_probed and bucket.limit == math.inf and bucket.epoch == 1:  # not after a pause
+                if bucket.is_unknown:
                     yield Need(_pioneer_charge(host.name, bucket.name), bucket, "pioneer")
 
     def _pauses_of(self, call: Call) -> Iterator[Need]:
@@ -185,9 +192,15 @@ class Admission:
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
         """Whether the store has room for a request, now or soon; if not, it waits in the model again."""
-        is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
-        if is_unknown and (yield from self._read(call)):
+        # The rest of a window is being published, unless that has failed; others may know another one.
+        units = [need.bucket for need in needs if need.purpose == "units" and call.polls < MOST_POLLS]
+        unshared = [bucket for bucket in units if bucket.is_part and bucket.charged is None]
+        is_pioneer = any(need.purpose == "pioneer" for need in needs)
+        if unshared or (is_pioneer and (yield from self._read(call))):
             with self._locked as model:
+                for bucket in unshared:
+                    bucket.held_until_us = self._now_us() + PUBLISHING_US
+                call.polls += len(unshared)
                 model.again(call, self._now_us())
             return False
         decision = yield from self._decide(call, needs)
@@ -292,18 +305,36 @@ class Admission:
         return must_read
 
     def _read(self, call: Call) -> Flow[bool]:
-        """Whether another process has learned more about a request's route; then that is adopted."""
-        section = call.route.section
+        """Whether another process has learned more about a request's route; then that is adopted.
+
+        Other routes may use the same buckets, so each bucket has a document of its own, which is newer.
+        """
+        host, route, section = call.host, call.route, call.route.section
         section.read_us = self._now_us()
         with contextlib.suppress(StoreError):
-            if self._documents is not None:
-                content: bytes | None = yield CallStore(self._store, self._documents.read(_document(call)))
-                record = decoded(content or b"")
-                if record is not None and record != section.record:
-                    with self._locked as model:
-                        model.adopt(call, record, self._now_us())
-                    return True
+            written = yield from self._record(host, section.name)
+            shared, newer = _limits(route.buckets), []
+            record = written or Record(host.profile.name, shared, False)
+            for limit in record.limits:
+                of_bucket = yield from self._record(host, f"bucket {limit.name}")
+                newer.append(of_bucket.limits[0] if of_bucket and of_bucket.limits else limit)
+            record, time_us = Record(record.profile, tuple(newer), record.is_of_all), self._clock.now_us()
+            is_new = record != section.record and (written is not None or record.limits != shared)
+            if is_new and not any(limit.rate and 0.0 < limit.rate.until * SECOND_US <= time_us for limit in newer):
+                with self._locked as model:
+                    now_us = self._now_us()
+                    model.adopt(call, record, now_us, time_us - now_us)
+                if written is None:  # nobody knows yet that this section uses these buckets
+                    section.recorded_us = -math.inf
+                return True
         return False
+
+    def _record(self, host: Host, name: str) -> Flow[Record | None]:
+        """The record about a section or a bucket, if there is one."""
+        if self._documents is None:
+            return None
+        content: bytes | None = yield CallStore(self._store, self._documents.read(_document(host, name)))
+        return decoded(content or b"")
 
     def _publish(self, call: Call) -> Flow[None]:
         """Write what the answer to a request has shown; a window of which nothing is left pauses its bucket."""
@@ -312,8 +343,13 @@ class Admission:
             yield from self._read(call)
         changed = _changed(buckets)
         for bucket in changed:
-            yield from self._change(host, bucket)
-        yield from self._write(call, 0.0 if changed else 1.0)
+            try:
+                yield from self._change(host, bucket)
+            finally:
+                bucket.charged = bucket.shared_rate
+        for bucket in buckets:
+            bucket.charged = bucket.charged or bucket.shared_rate
+        yield from self._write(call, changed)
         with self._locked:
             now_us = self._now_us()
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
@@ -329,12 +365,17 @@ class Admission:
         A window of another length is another bucket of the store, which knows of no request yet. So the old one is
         filled: processes that still charge it are refused, and read of the new one. What was used is taken from that.
         """
-        old, used = bucket.shared_rate, bucket.burst - bucket.reported
-        rate = bucket.shared_rate = bucket.rate
-        if old is not None and rate is not None and old.period == rate.period:
-            return  # it is the same bucket of the store
-        if old is not None and not old.refills:
-            used = max(used, old.limit - (yield from self._fill(host, bucket, old, old.limit)))
+        old, rate, used = bucket.shared_rate, bucket.rate, bucket.burst - bucket.reported
+        if rate is not None and bucket.is_part and not rate.until:
+            now_us = self._now_us()
+            rate = rate._replace(until=(self._clock.now_us() + bucket.more_at(now_us) - now_us) / SECOND_US)
+        bucket.rate = bucket.shared_rate = rate
+        is_same = old is not None and rate is not None and old.period == rate.period  # the same bucket of the store
+        if is_same and bucket.charged is not None:
+            return
+        if old is not None and not old.refills and not is_same:
+            left = yield from self._fill(host, bucket, old, old.limit)
+            used = used if bucket.charged is None else max(used, old.limit - left)  # what was used of this window
         if rate is not None and (old is None or not old.refills):
             yield from self._fill(host, bucket, rate, used)
 
@@ -347,17 +388,21 @@ class Admission:
         decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
         return decisions[0].granted
 
-    def _write(self, call: Call, least_s: float) -> Flow[None]:
-        """Write the document about the route of a request, if it is old, or says something new after ``least_s``."""
+    def _write(self, call: Call, changed: Sequence[ReportedBucket]) -> Flow[None]:
+        """Write what is known about a route and its changed buckets, or all, if it is old, or new after a second."""
         host, route, section, now_us = call.host, call.route, call.route.section, self._now_us()
-        limits = tuple([LearnedLimit(each.name, each.limit, each.cost, each.rate) for each in route.buckets])
+        limits = _limits(route.buckets)
         record = Record(host.profile.name, limits, bool(limits) and host.shared == route.buckets)
         age_s = (now_us - section.recorded_us) / SECOND_US
-        if route.is_known and age_s >= (least_s if record != section.record else RECORDED_S / 2):
+        if route.is_known and (changed or age_s >= (1.0 if record != section.record else RECORDED_S / 2)):
             section.record, section.recorded_us = record, now_us
+            written = {section.name: record}
+            for limit in _limits(route.buckets if age_s >= RECORDED_S / 2 else changed):
+                written[f"bucket {limit.name}"] = Record(record.profile, (limit,), False)
             assert self._documents is not None
-            content = json.dumps([FORMAT, *record]).encode()
-            yield CallStore(self._store, self._documents.write(_document(call), content, seconds=RECORDED_S))
+            for name, each in written.items():
+                content = json.dumps([FORMAT, *each]).encode()
+                yield CallStore(self._store, self._documents.write(_document(host, name), content, seconds=RECORDED_S))
 
 
 def _changed(buckets: Sequence[ReportedBucket]) -> list[ReportedBucket]:
@@ -382,7 +427,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     A window of a server begins at any time, so a rolling window stands for it, which is a little longer. If units come
     back one by one, one of them is left unused, so that requests that overtake others on their way are not refused.
     """
-    limit, period, refills, _ = rate
+    limit, period, refills, *_ = rate
     name = f"learned-{_hash(bucket)}"
     quota: Quota
     if refills:
@@ -408,10 +453,13 @@ def _hash(bucket: str) -> str:
     return digest(as_bytes(bucket))[:16]
 
 
-def _document(call: Call) -> str:
-    """The name of the document about the route of a request, or about all routes that begin alike."""
-    host = call.host.name
-    return f"adaptive {host[:64]} {digest(as_bytes(f'{host} {call.route.section.name}'))}"
+def _document(host: Host, name: str) -> str:
+    """The name of the document about a section of a host, which is one route or all that begin alike, or a bucket."""
+    return f"adaptive {host.name[:64]} {digest(as_bytes(f'{host.name} {name}'))}"
+
+
+def _limits(buckets: Sequence[ReportedBucket]) -> tuple[LearnedLimit, ...]:
+    return tuple([LearnedLimit(each.name, each.limit, each.cost, each.shared_rate) for each in buckets])
 
 
 def decoded(content: bytes) -> Record | None:
@@ -428,10 +476,10 @@ def decoded(content: bytes) -> Record | None:
 def _read(name: str, limit: float, cost: float, rate: Sequence[float] | None) -> LearnedLimit:
     known = None
     if rate is not None:
-        most, period, refills, measured = rate
-        known = Rate(float(most), float(period), bool(refills), float(measured))
+        most, period, refills, measured, until = rate
+        known = Rate(float(most), float(period), bool(refills), float(measured), float(until))
         learned_charge("", name, known, float(cost))  # raises for numbers that cannot be
-        if not (1.0 <= limit < math.inf and 0.0 <= known.measured <= limit):
+        if not (1.0 <= limit < math.inf and 0.0 <= known.measured <= limit and 0.0 <= known.until < math.inf):
             raise ValueError("a limit that is charged is a number of units, and measured by no more than that")
     if not (limit >= 0.0 and 0.0 <= cost < math.inf):  # true for NaN, too
         raise ValueError("a limit and a cost are numbers from 0 up")

@@ -175,7 +175,7 @@ class AdaptiveTransport(WrappingTransport):
         try:
             response = yield Send(self._transport, request)
             try:
-                body = (yield ReadBody(response)) if self._may_report_in_body(response) else None
+                body = (yield ReadBody(response, self._now_us)) if self._may_report_in_body(response) else None
             except Exception as error:  # noqa: BLE001  # each client has its own
                 failure = error
             status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore, QuotaError
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.adaptive_clients import Caller
 
 REPO, SEARCH = "/repos/one/issues", "/search/code"
@@ -65,6 +66,24 @@ def test_a_chunked_body(size: int) -> None:
     content, paused_for = asyncio.run(main())
     assert content == text
     assert (paused_for > 50.0) == (not size)
+
+
+def test_a_body_that_trickles() -> None:
+    """It is passed on after a second, and the caller gets the rest as it comes."""
+    clock, headers = SteppedClock(), {"content-type": "application/json"}
+
+    async def parts() -> Any:
+        for _ in range(100):
+            yield b"[1]"
+            await asyncio.sleep(0.4)
+
+    async def main(started: float) -> tuple[float, bytes]:
+        service = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=parts()))
+        transport = AdaptiveTransport(service, profile="shopify", store=MemoryStore(clock=clock))
+        async with httpx.AsyncClient(transport=transport) as client, client.stream("GET", "http://a.example") as answer:
+            return clock.now - started, await answer.aread()
+
+    assert clock.run(main(clock.now)) == (pytest.approx(1.2), b"[1]" * 100)
 
 
 def test_a_refusal_whose_body_breaks_off() -> None:

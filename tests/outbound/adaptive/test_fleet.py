@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -25,7 +27,7 @@ from tests.support.simulated_fleet import Fleet, Server
 LONG = pytest.mark.long
 
 # Seconds in which a fleet learns how the buckets of a server reset; only then it uses all that is permitted.
-LEARNED_AFTER = 2.0
+LEARNED_AFTER = 2.5
 
 
 def discord_for(fleet: Fleet, **settings: str) -> tuple[Discord, Any]:
@@ -93,22 +95,52 @@ def test_a_server_that_reports_many_limits() -> None:
     [
         b"[" * 100_000,
         b"no JSON",
-        *[b'[4, "discord", [["b", 5, 1, %b]], false]' % rate for rate in (b"[5, 0, true, 0]", b'{"a": 1}')],
-        *[b'[4, "discord", [["b", 5, 1, [%b, true, 0]]], false]' % numbers for numbers in (b"0, 5", b"NaN, NaN")],
-        *[b'[4, "discord", [["b", 5, 1, [5, 1, true, %b]]], false]' % units for units in (b"NaN", b"-1", b"6")],
-        b'[4, "discord", [[["b"], 5, 1, [5, 1, true, 0]]], false]',
-        b'[4, "discord", [["b", NaN, 1, null]], false]',
-        b'[4, "discord", [["b", 5, Infinity, null]], false]',
-        b'[4, "discord", [["b", Infinity, 1, [5, 1, true, 0]]], false]',
-        b'[4, "discord", [["b", 5, 1, [0, 0, false, 0]]], false]',
-        b'[4, "discord", [["b", 5, 1, [1%s, 1, true, 0]]], false]' % (b"0" * 400),
-        b'[3, "discord", [["b", 5, 1, [5, 1, true, 0]]], false]',
+        *[b'[5, "discord", [["b", 5, 1, %b]], false]' % rate for rate in (b"[5, 0, true, 0, 0]", b'{"a": 1}')],
+        *[b'[5, "discord", [["b", 5, 1, [%b, true, 0, 0]]], false]' % numbers for numbers in (b"0, 5", b"NaN, NaN")],
+        *[b'[5, "discord", [["b", 5, 1, [5, 1, true, %b, 0]]], false]' % units for units in (b"NaN", b"-1", b"6")],
+        b'[5, "discord", [[["b"], 5, 1, [5, 1, true, 0, 0]]], false]',
+        b'[5, "discord", [["b", NaN, 1, null]], false]',
+        b'[5, "discord", [["b", 5, Infinity, null]], false]',
+        b'[5, "discord", [["b", Infinity, 1, [5, 1, true, 0, 0]]], false]',
+        b'[5, "discord", [["b", 5, 1, [0, 0, false, 0, 0]]], false]',
+        b'[5, "discord", [["b", 5, 1, [1%s, 1, true, 0, 0]]], false]' % (b"0" * 400),
+        b'[4, "discord", [["b", 5, 1, [5, 1, true, 0, 0]]], false]',
     ],
 )
 def test_documents_that_nobody_has_written(content: bytes) -> None:
     """What cannot be read counts as not written, and neither does what another version wrote."""
     assert decoded(content) is None
-    assert decoded(b'[4, "discord", [["b", 5, 1, [5, 1, true, 5]]], false]') is not None
+    assert decoded(b'[5, "discord", [["b", 5, 1, [5, 1, true, 5, 0]]], false]') is not None
+
+
+MET = {"x-ratelimit-limit": "20", "x-ratelimit-remaining": "{left}", "x-ratelimit-reset": "{end}"}
+IETF = {"ratelimit": '"a";r={left};t={rest}', "ratelimit-policy": '"a";q=20;w=2'}
+
+
+@pytest.mark.parametrize("paths", [("/users", "/users", "/users"), ("/users", "/orders", "/items")], ids=["one", "own"])
+@pytest.mark.parametrize("part", [0.3, 0.87])
+@pytest.mark.parametrize(
+    "headers",
+    [MET, {**MET, "x-ratelimit-resource": "core"}, IETF, {**IETF, "ratelimit-policy": '"a";q=20'}],
+    ids=["end", "named", "period", "next"],
+)
+def test_a_window_that_is_met_part_way(headers: dict[str, str], part: float, paths: Sequence[str]) -> None:
+    """Its rest is not taken for a whole one: all processes together keep to the limit, window after window."""
+    fleet, sent = Fleet(3), Counter[int]()
+    first = fleet.clock.now // 2
+    fleet.clock.advance((first + part) * 2 - fleet.clock.now)
+
+    def answer(path: str) -> Any:
+        end = int(fleet.clock.now // 2 * 2) + 2
+        sent[int(end / 2 - first) - 1] += 1
+        left, rest = 20 - sent[int(end / 2 - first) - 1], math.ceil(end - fleet.clock.now)
+        reported = {name: text.format(left=max(left, 0), end=end, rest=rest) for name, text in headers.items()}
+        return (200, reported, {}) if left >= 0 else (429, {**reported, "retry-after": str(rest)}, {})
+
+    fleet.run(answer, 1, 20, 12.0, *paths, profile="github" if len(headers) == 4 else "auto", retries=5)
+    assert max(sent.values()) <= 20 + 3
+    assert sum(max(number - 20, 0) for number in sent.values()) <= 0.03 * sent.total()
+    assert min(sent[window] for window in range(2, 6)) >= 0.9 * 20
 
 
 def test_one_pioneer_for_all_processes() -> None:
