@@ -84,8 +84,8 @@ class Bucket:
     earlier epoch says little about the present one.
 
     What the store has no room for is held until ``held_until_us``, and at most ``asking`` requests ask it at a time.
-    Without that bound, all that wait would ask for the same unit, each time that one comes back. Slots are probably
-    booked in the store as far ahead as they were at the last look, ``booked_ahead_us``: other processes book, too.
+    Without that bound, all that wait would ask for the same unit, each time that one comes back. Until
+    ``booked_until_us``, slots are probably booked in the store.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Bucket:
     under_way: int = 0
     epoch: int = 0
     held_until_us: float = 0.0
-    booked_ahead_us: float = 0.0
+    booked_until_us: float = 0.0
     asking: float = math.inf
     # How all processes charge it in a store, if they do; the latest rate that others know; and the one of this window
     # that is charged until the change to that is done.

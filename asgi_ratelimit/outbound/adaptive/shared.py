@@ -234,11 +234,11 @@ class Admission:
         A slot that is further away is booked only of the declared quota, or, without one, of buckets whose units come
         back one by one: a booked slot must not keep others of the same host from what they need.
         """
-        charges = tuple([need.charge for need in needs])
-        left_s = max(call.deadline_us - self._now_us(), 0.0) / SECOND_US
+        now_us, charges = self._now_us(), tuple([need.charge for need in needs])
+        left_s = max(call.deadline_us - now_us, 0.0) / SECOND_US
         booked = {need.bucket for need in needs if self._is_booked(need)}
-        ahead_s = max([bucket.booked_ahead_us for bucket in booked], default=0.0) / SECOND_US
-        wait_s = min(ahead_s + SHORT_S, AHEAD_S)
+        ahead_s = max([bucket.booked_until_us - now_us for bucket in booked], default=0.0) / SECOND_US
+        wait_s = min(max(ahead_s, 0.0) + SHORT_S, AHEAD_S)
         is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
         if is_all and ahead_s > 0.0:
             wait_s = AHEAD_S
@@ -270,16 +270,16 @@ class Admission:
         return ()
 
     def _note(self, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
-        """Tell buckets what the store has left of them: how many may ask at a time, and how far slots are booked."""
+        """Tell buckets what the store has left of them: how many may ask at a time, and until when slots are booked."""
         charged = [(need, state) for need, state in zip(needs, states) if need.purpose in ("quota", "units")]
         for need, _ in charged:
-            need.bucket.asking, need.bucket.booked_ahead_us = math.inf, 0.0
+            need.bucket.asking, need.bucket.booked_until_us = math.inf, 0.0
         for (charge, bucket, _), state in charged:
             left = state.remaining if state.allowed else 0
             refill = charge.quota.limit / charge.quota.period if isinstance(charge.quota, TokenBucket) else 0.0
             bucket.asking = min(bucket.asking, max((left + refill * ASKED_S) // charge.cost, 1.0))
             if left < 1:
-                bucket.booked_ahead_us = max(bucket.booked_ahead_us, state.more_after * SECOND_US)
+                bucket.booked_until_us = max(bucket.booked_until_us, self._now_us() + state.more_after * SECOND_US)
 
     def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> bool:
         """Hold up the buckets that the store has refused; return whether others may have learned more about them.
