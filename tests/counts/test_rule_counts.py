@@ -7,12 +7,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import Scope
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Store
-from asgi_ratelimit.counts import ADMITTED, BOUNDS_NS, WaitTimes, counts_of
+from asgi_ratelimit import RateLimitMiddleware, RedisStore, Store
+from asgi_ratelimit.counts import BOUNDS_NS, WaitTimes, counts_of
 from asgi_ratelimit.decision import OnError
-from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -37,24 +35,6 @@ async def test_what_is_decided_without_the_store(on_error: OnError, counted: tup
     await ask(RateLimitMiddleware(ok, "2/minute; 9/hour", store=store, name="api"), times=3)
     assert numbers(store, "api") == counted
     await store.aclose()
-
-
-async def test_what_is_remembered_is_bounded(clock: SteppedClock) -> None:
-    """However many clients come before anybody publishes, the buckets of the latest alone are remembered."""
-    store = MemoryStore(clock=clock)
-    app = RateLimitMiddleware(ok, "1/minute", store=store, name="api", key=_path)
-    await ask(app, "/once")
-    for number in range(5000):
-        await ask(app, f"/{number}")
-    counts = counts_of(store).of_rule("api")
-    assert len(counts.requests) == 1024
-    assert counts.numbers[ADMITTED] == 5001
-
-
-def _path(connection: object) -> str:
-    scope: Scope = connection.scope  # type: ignore[attr-defined]
-    path: str = scope["path"]
-    return path
 
 
 waits = st.lists(st.integers(0, 7_000_000_000), min_size=1)

@@ -46,19 +46,6 @@ class Distant(MemoryStore):
         return settled
 
 
-def test_a_slot_within_max_wait_is_used_however_late_its_answer_comes() -> None:
-    """The store has found it near enough."""
-    clock = SteppedClock(0)
-    store = Distant(clock=clock)
-
-    async def main() -> Decision:
-        await wait_for_slot(store)
-        return await run_async(SlotWaiter(store).wait(Take((Charge(EVEN, "key"),), 0.08)))
-
-    assert clock.run(main()).ready_at == pytest.approx(0.11)
-    assert clock.now == pytest.approx(0.13)
-
-
 def test_a_slot_of_a_window_that_is_over_when_its_answer_comes() -> None:
     """Its call leaves in a later window, which has no more calls for that."""
     clock, left = SteppedClock(0.985), list[int]()
@@ -97,29 +84,6 @@ def test_a_caller_that_is_cancelled_while_it_books_ends_when_its_slot_is_back(ta
         assert await Limiter(EVEN, store=store).waiting("key") == 0
         assert (await Limiter(EVEN, store=store).peek("key")).allowed == is_now
 
-    clock.run(main())
-
-
-def test_a_caller_that_is_cancelled_as_its_answer_comes_gives_back() -> None:
-    """The store has answered, and the caller has not seen it."""
-
-    class Cancelling(Distant):
-        async def take(self, takes: Sequence[Take]) -> list[Decision]:
-            decisions = await super().take(takes)
-            caller.cancel()
-            return decisions
-
-    clock = SteppedClock(0)
-    store = Cancelling(clock=clock)
-
-    async def main() -> None:
-        nonlocal caller
-        caller = asyncio.ensure_future(run_async(SlotWaiter(store).try_take(Take((Charge(EVEN, "key"),)))))
-        await asyncio.wait([caller])
-        assert caller.cancelled()
-        assert (await Limiter(EVEN, store=store).peek("key")).allowed
-
-    caller: Any = None
     clock.run(main())
 
 
