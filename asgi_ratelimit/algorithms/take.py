@@ -167,15 +167,16 @@ def settle(quota: Quota, state: State, now: float, charge: Booked, actual: float
     grants: that is what others have used under those numbers.
     """
     algorithm, units = ALGORITHMS[type(quota)], charge.cost - actual
-    settled = known = state
-    if units > 0.0:
-        if is_changed and type(quota) in (TokenBucket, FixedWindow):
-            known = algorithm.changed(quota, state, now)
-        if known[0] == state[0]:
-            settled = algorithm.give_back(quota, known, now, charge, units)
-    elif units < 0.0:
-        settled = algorithm.debit(quota, state, now, charge.slot, -units)
-    return state if settled is known else settled
+    known = state
+    if units < 0.0:
+        debited: State = algorithm.debit(quota, state, now, charge.slot, -units)
+        return debited
+    if units > 0.0 and is_changed and type(quota) in (TokenBucket, FixedWindow):
+        known = algorithm.changed(quota, state, now)
+    if units == 0.0 or known[0] != state[0]:
+        return state
+    left: State = algorithm.give_back(quota, known, now, charge, units)
+    return state if left is known else left
 
 
 def available(quota: Quota, state: State, now: float) -> tuple[int, float]:

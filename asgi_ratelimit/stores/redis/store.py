@@ -196,9 +196,8 @@ class RedisStore:
             if not settlement.token:
                 return await outage.settle(settlement)
             actual = settlement.booked.cost  # Redis keeps the mark, and this process what was charged
-        now = float((self.clock or SystemClock()).now_us())
         if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
-            return Settled(False, now, unused(settlement.charge.quota, now))
+            return self._later(settlement, is_first=False)
         nodes = self._open()
         sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
         try:
@@ -209,8 +208,13 @@ class RedisStore:
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
             outage.ledger.postpone(sent)
-            return Settled(True, now, unused(settlement.charge.quota, now))
+            return self._later(settlement, is_first=True)
         return settled
+
+    def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
+        """The answer to a settlement that waits for Redis: nobody knows what its bucket holds then."""
+        now = float((self.clock or SystemClock()).now_us())
+        return Settled(is_first, now, unused(settlement.charge.quota, now))
 
     def _open(self) -> Node | ClusterNodes:
         """The node, or all nodes of a cluster, for the running event loop."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TypeAlias
 
+from ...algorithms import FIXED_WINDOW, IN_FLIGHT, ROLLING_WINDOW, TOKEN_BUCKET
 from ...algorithms.take import read
 from ...decision import Charge, Decision, Take
 from ...errors import StoreUnavailable
@@ -34,7 +35,12 @@ REFUSED, REPEATED, FAILED = 0, 2, 9
 # The id of a peek, which charges nothing.
 PEEK_ID = 0
 
-_KINDS: dict[type[Quota], int] = {TokenBucket: 20, FixedWindow: 21, RollingWindow: 22, InFlight: 23}
+_KINDS: dict[type[Quota], int] = {
+    TokenBucket: TOKEN_BUCKET,
+    FixedWindow: FIXED_WINDOW,
+    RollingWindow: ROLLING_WINDOW,
+    InFlight: IN_FLIGHT,
+}
 # The mark of a call, the time, and the least times to live of a bucket and of an operation.
 HEAD = struct.Struct("<8s3d")
 _COUNT = struct.Struct("<H")
@@ -124,9 +130,8 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
                     now, own_id = _REPEATED.unpack_from(reply, at)
                     at, own_id, asked_us = at + _REPEATED.size, int(own_id), called_us
                 for charge in take.charges:
-                    start = at + _COUNT.size
-                    at = start + (reply[at] | reply[at + 1] << 8)
-                    stored.append(read(charge.quota, reply[start:at] or None, now))
+                    value, at = _value(reply, at)
+                    stored.append(read(charge.quota, value, now))
                 if granted:
                     take = granting(take, granted)
                 if verdict == REFUSED or action.id == PEEK_ID:
