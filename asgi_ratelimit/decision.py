@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .algorithms import NEVER
 from .algorithms.take import State, available, reset_us, wait
@@ -126,6 +126,8 @@ class Take:
     operation: str | None = None
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
+    # What headers say of its quotas, which whoever renders them keeps here.
+    policies: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         if self.max_wait != 0:
@@ -309,7 +311,7 @@ def is_outage(decision: Decision) -> bool:
 def with_charges(take: Take, charges: tuple[Charge, ...]) -> Take:
     """The take of other charges, which are not checked again."""
     changed = copy(take)
-    changed.charges = charges
+    changed.charges, changed.policies = charges, None
     return changed
 
 

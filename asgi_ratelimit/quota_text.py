@@ -179,8 +179,7 @@ def _written(quota: Quota) -> str:
     if isinstance(quota, InFlight):
         return f"{quota.limit} at once"
     count, unit = in_units(quota.period)
-    period = f"/{unit}" if count == 1 else f" per {_units(count)} {unit}s"
-    rate = f"{_units(quota.limit)}{period}"
+    rate = _units(quota.limit) + (f"/{unit}" if count == 1 else f" per {_units(count)} {unit}s")
     if isinstance(quota, FixedWindow):
         return f"{rate} fixed"
     if isinstance(quota, RollingWindow):

@@ -55,9 +55,11 @@ def decide(
         after.append(taken if cost else state)
         if wait > longest:
             longest = wait
+    if longest == 0.0:
+        return longest, after
     if longest > max_wait or longest == NEVER:
         return longest, None
-    if longest and len(after) > 1:
+    if len(after) > 1:
         after = []
         for charge, state in zip(charges, states):
             quota, cost = charge.quota, charge.cost
@@ -167,16 +169,16 @@ def settle(quota: Quota, state: State, now: float, charge: Booked, actual: float
     grants: that is what others have used under those numbers.
     """
     algorithm, units = ALGORITHMS[type(quota)], charge.cost - actual
-    known = state
-    if units < 0.0:
-        debited: State = algorithm.debit(quota, state, now, charge.slot, -units)
-        return debited
-    if units > 0.0 and is_changed and type(quota) in (TokenBucket, FixedWindow):
+    known: State = state
+    if is_changed and units > 0.0 and type(quota) in (TokenBucket, FixedWindow):
         known = algorithm.changed(quota, state, now)
     if units == 0.0 or known[0] != state[0]:
         return state
-    left: State = algorithm.give_back(quota, known, now, charge, units)
-    return state if left is known else left
+    if units < 0.0:
+        after: State = algorithm.debit(quota, state, now, charge.slot, -units)
+    else:
+        after = algorithm.give_back(quota, known, now, charge, units)
+    return state if after is known else after
 
 
 def available(quota: Quota, state: State, now: float) -> tuple[int, float]:

@@ -158,13 +158,13 @@ def give_back(
         if charge.slot > now and units < charge.cost:  # what is left keeps its slot, and nothing comes back in front
             since = max(since, charge.slot)
         left = min(left, end)  # a slot that came back from behind it was up to a microsecond later than it had to be
-        return TokenBucketState(left - min(units, left), now, since, returned)
+        return state_of((left - min(units, left), now, since, returned))
     if left > quota.burst + quota.slack:  # slots are booked behind it, and keep their times
         return state
     back = min(units, left, max(charge.cost - quota.rate * (now - charge.slot), end))
     if back <= 0.0:
         return state
-    return TokenBucketState(left - back, now, since, returned + back)
+    return state_of((left - back, now, since, returned + back))
 
 
 def debit(quota: TokenBucket, state: TokenBucketState, now: float, slot: float, units: float) -> TokenBucketState:

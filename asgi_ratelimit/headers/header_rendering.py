@@ -46,20 +46,17 @@ def draft(decisions: Sequence[Decision], pk: Partition | None = None) -> Sequenc
 
     With a ``pk`` the items name the bucket that they are about.
     """
-    key: tuple[object, ...] = ()
     numbers: tuple[int, ...] = ()
     for decision in decisions:
         now = decision.asked_us or decision.now_us
         for charge, state in zip(decision.take.charges, decision.stored):
-            quota, kind = charge.quota, type(charge.quota)
-            if kind is InFlight:  # the draft has no word for requests in flight
-                continue
-            units, more_us = ALGORITHMS[kind].available(quota, state, now)
-            key += id(quota), charge.name
-            numbers += units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)
-    if not key:
+            kind = type(charge.quota)
+            if kind is not InFlight:  # the draft has no word for requests in flight
+                units, more_us = ALGORITHMS[kind].available(charge.quota, state, now)
+                numbers += units if units < LARGEST else LARGEST, ceil(more_us / SECOND_US)
+    if not numbers:
         return ()
-    policies = _policies.get(key) or _stored_policies(key, decisions)
+    policies = (decisions[0].take.policies if len(decisions) == 1 else None) or _policies_of(decisions)
     if pk is None:
         return policies.header, (b"ratelimit", policies.form % numbers)
     parts = [b";pk=:%b:" % pk(charge.key) for _, charge in reported(decisions)]
@@ -168,17 +165,23 @@ class _Policies(NamedTuple):
 _policies: dict[tuple[object, ...], _Policies] = {}
 
 
-def _stored_policies(key: tuple[object, ...], decisions: Sequence[Decision]) -> _Policies:
-    """What the headers of these decisions have in common, which is stored under this key."""
+def _policies_of(decisions: Sequence[Decision]) -> _Policies:
+    """What the headers of these decisions have in common; a take that is alone keeps it for its next decision."""
     quotas = [charge.quota for _, charge in reported(decisions)]
-    texts = list(map(quoted, names(decisions)))
-    items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
-    forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
-    if len(_policies) >= MAX_QUOTAS:
-        with suppress(RuntimeError):  # another thread is replacing it
-            _policies.pop(next(iter(_policies)), None)
-    header = (b"ratelimit-policy", b", ".join(items))
-    return _policies.setdefault(key, _Policies(header, b", ".join(forms), items, forms, quotas))
+    key = (*map(id, quotas), *[charge.name for _, charge in reported(decisions)])
+    policies = _policies.get(key)
+    if policies is None:
+        texts = list(map(quoted, names(decisions)))
+        items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
+        forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
+        if len(_policies) >= MAX_QUOTAS:
+            with suppress(RuntimeError):  # another thread is replacing it
+                _policies.pop(next(iter(_policies)), None)
+        header = (b"ratelimit-policy", b", ".join(items))
+        policies = _policies.setdefault(key, _Policies(header, b", ".join(forms), items, forms, quotas))
+    if len(decisions) == 1:
+        decisions[0].take.policies = policies
+    return policies
 
 
 EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'

@@ -79,21 +79,31 @@ class Enforcer:
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
-    async def take(
+    def take(
         self, plan: Plan, takes: Sequence[Take], scope: Scope, receiving: Receiving | None, outer: Enforcer
-    ) -> list[Decision]:
+    ) -> Decisions | Awaitable[list[Decision]]:
         """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
-        A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
-        of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
+        They are returned at once if the store has them, and nothing has to wait. A request that may wait instead of
+        being refused needs ``receiving``. ``outer`` is the enforcer of the middleware around the app, perhaps this one:
+        it calls its hooks, and counts the waiting requests.
         """
+        answer = self._held(takes) if plan.holds and not self.store.in_process else self.store.take(takes)
+        if type(answer) is not Decisions or not plan.is_final or outer.is_observed:
+            return self._decided(plan, answer, scope, receiving, outer)
+        self.counts.count(answer)
+        return answer
+
+    async def _held(self, takes: Sequence[Take]) -> list[Decision]:
+        """The decisions on takes with places: a request that is cancelled keeps none, as the enforced take is last."""
+        return [await take_one(self.store, take) for take in reversed(takes)][::-1]
+
+    async def _decided(
+        self, plan: Plan, answer: Awaitable[list[Decision]], scope: Scope, receiving: Receiving | None, outer: Enforcer
+    ) -> list[Decision]:
+        """The decisions of the store, after all that may still wait."""
         since_ns = monotonic_ns()
-        if plan.holds and not self.store.in_process:
-            # A request that is cancelled meanwhile keeps no place: the enforced take comes last
-            decisions = [await take_one(self.store, take) for take in reversed(takes)][::-1]
-        else:
-            answer = self.store.take(takes)
-            decisions = answer if type(answer) is Decisions else await answer
+        decisions = await answer
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
@@ -124,8 +134,7 @@ class Enforcer:
 
         A quarter of the places is kept for others than the key that has the most: a client may leave without notice.
         """
-        most, waiting = self.max_waiting, self.waiting
-        return waiting.total() >= most or waiting[key] >= most - most // 4
+        return self.waiting.total() >= self.max_waiting or self.waiting[key] >= self.max_waiting - self.max_waiting // 4
 
     def count_waiting(self, key: str, change: int) -> None:
         """Count a request that begins or ends to wait."""
@@ -154,17 +163,11 @@ class Enforcer:
 
     def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float | None) -> None:
         """Call the hooks with the decisions of one answer of the store; the times belong to the first decision."""
-        request, waited = ObservedRequest(scope, self.route_of), None
+        request = ObservedRequest(scope, self.route_of)
         for decision in decisions:
-            if decision.delay and not decision.shadow:
-                waited = decision.delay
+            waited = None if decision.shadow else decision.delay or None
             self.hooks(Event(self.name, decision, latency, waited, request))
-            latency = waited = None
-
-    def on_limited_for(self, decision: Decision) -> OnLimited | None:
-        """The program's own answer to a refusal: that of the rule that refused, or else that of the middleware."""
-        name = refusing_name(decision) if self.on_limited_of else None
-        return self.on_limited_of.get(name or "", self.on_limited)
+            latency = None
 
     async def refuse(
         self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, own: OnLimited | None
@@ -217,7 +220,7 @@ class RequestLimits:
     inner: Enforcer | None = field(init=False, default=None)
     # The decisions whose places in flight the request holds until its answer has ended
     held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
-    # What sends the answer, instead of the app
+    # What sends the answer instead of the app, whatever that sends from then on; nothing, once an answer has begun
     pending: Callable[[], Awaitable[None]] | None = field(init=False, default=None)
 
     def send(self, message: Message) -> Awaitable[None]:
@@ -252,10 +255,6 @@ class RequestLimits:
         for leases, decision in held:
             leases.release(decision)
             self.enforcer.hooks.held(decision, -1)
-
-    def answer_with(self, answer: Callable[[], Awaitable[None]] | None) -> None:
-        """Send the answer of the request by this function, whatever the app sends from now on."""
-        self.pending = None if self.has_started else answer
 
     async def send_pending(self) -> bool:
         """Whether the app has sent nothing although an answer was set, which is sent now."""
@@ -312,7 +311,8 @@ class RequestLimits:
         """Answer a refused request, as the rule, the middleware or the app's own handler says."""
         if is_blocked(decision) or is_outage(decision):
             self.reported = [each for each in self.reported if each is not decision]
-        own = on_limited or enforcer.on_limited_for(decision)
+        name = refusing_name(decision) if enforcer.on_limited_of else None
+        own = on_limited or enforcer.on_limited_of.get(name or "", enforcer.on_limited)
         if own is None and enforcer.handler is not None:
             own = enforcer.handler(self, connection)
         return enforcer.refuse(self.reported, decision, connection, own)

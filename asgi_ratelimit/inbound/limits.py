@@ -102,13 +102,13 @@ class RateLimited(RateLimitError, HTTPException):
         elif self._limits.server_send is not None:
             self._limits.server_send = adding(self._retry_after, self._limits.server_send)
         if is_usual and in_any_case:
-            self._limits.answer_with(lambda: error(scope, _NOTHING, self._limits.send))
+            self._limits.pending = lambda: error(scope, _NOTHING, self._limits.send)
         return error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, as an ASGI app."""
         limits = self._limits
-        limits.answer_with(None)
+        limits.pending = None
         if limits.server_send is None:
             limits.server_send, send = send, limits.send
         if self.decision is None:

@@ -18,7 +18,7 @@ from ..keys.path_patterns import own_root_path
 from ..logs import warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
-from ..stores import Store, as_store
+from ..stores import Decisions, Store, as_store
 from ..stores.base import register
 from ..stores.memory import warn_of_workers
 from .allow_deny_lists import ListFunction, Lists
@@ -169,7 +169,8 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
-                    decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
+                    answer = self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
+                    decisions = answer if type(answer) is Decisions else await answer
         except (AccessDenied, LimitUnavailable) as error:
             if outer is not None:
                 await outer.refund_all()

@@ -129,11 +129,6 @@ class BlockCheck(Charge):
     penalty: Penalty
 
 
-def block_check(name: str, key: str, penalty: Penalty) -> BlockCheck:
-    """The check whether a key is blocked under a name."""
-    return BlockCheck(BLOCK, key, CHECK_COST, name, penalty=penalty)
-
-
 def is_blocked(decision: Decision) -> bool:
     """Whether a block refused the take."""
     return not decision.allowed and any(isinstance(charge, BlockCheck) for charge in decision.refusing)

@@ -24,7 +24,7 @@ from ..keys.path_patterns import normalised, readings, route_path
 from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, has_places, require_few
-from .penalties import BLOCK, BlockCheck, Penalty, block_check
+from .penalties import BLOCK, CHECK_COST, BlockCheck, Penalty
 from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
 from .user_functions import CostFunction, Failures, QuotaFunction, Results, connection_of
@@ -175,7 +175,7 @@ class Plan:
                 charges += own
                 strictest = max(strictest, rule.strictness)
                 if rule.penalty is not None:
-                    checks.append(block_check(rule.name, key, rule.penalty))
+                    checks.append(BlockCheck(BLOCK, key, CHECK_COST, rule.name, penalty=rule.penalty))
         if not charges:
             return tuple(shadows)
         first: dict[str, Charge] = {}  # two rules may charge one bucket
@@ -190,7 +190,7 @@ class Plan:
                 raise LimitUnavailable from error
         take: Take = Take.__new__(Take)  # it is known to be right, and not checked again
         take.charges, take.max_wait, take.max_wait_us = charges, 0.0, 0.0
-        take.best_effort, take.operation, take.on_error = False, None, STRICTNESS[strictest]
+        take.best_effort, take.operation, take.policies, take.on_error = False, None, None, STRICTNESS[strictest]
         return take, *shadows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -71,10 +71,7 @@ async def give_back(taken: Sequence[Taken]) -> dict[str, State]:
 # Charging by outcome
 
 
-_REJECTED = 403  # the status with which servers answer a handshake that is closed before it was accepted
-
-
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Settling:
     """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
 
@@ -112,11 +109,14 @@ class Settling:
             if self._status is not None and not self._is_settled:
                 await self._settle()
 
-    async def _settling_send(self, message: Message) -> None:
-        if message["type"] in STARTS:  # its headers may be read once only, and the server reads them too
-            message = {**message, "headers": [*message.get("headers", ())]}
-        if not self._is_settled and self._note(message):
-            await self._settle()
+    def _settling_send(self, message: Message) -> Awaitable[None]:
+        if message["type"] in STARTS and type(message.get("headers", [])) is not list:
+            message = {**message, "headers": [*message["headers"]]}  # it is read here and by the server
+        is_due = not self._is_settled and self._note(message)
+        return self._settle_and_send(message) if is_due else self._send(message)
+
+    async def _settle_and_send(self, message: Message) -> None:
+        await self._settle()
         await self._send(message)
 
     def _note(self, message: Message) -> bool:
@@ -127,7 +127,7 @@ class Settling:
             self._raw_headers = message.get("headers", ())
             return not self.plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
-            self._status = _REJECTED
+            self._status = 403  # with which servers answer a handshake that is closed before it was accepted
             return True
         if kind in FILES:  # the server reads the file by itself
             length = Headers(raw=list(self._raw_headers)).get("content-length", "")
@@ -136,25 +136,24 @@ class Settling:
             self._sent += len(message.get("body", b""))
         return kind != "websocket.close" and ends_answer(message)
 
-    async def _settle(self) -> None:
+    def _settle(self) -> Awaitable[None]:
         """Settle every decision, even if the request has been cancelled."""
         self._is_settled = True
-        if self.store.in_process and self.plan.settles_at_once:
-            await self._settle_decisions()
-        else:
-            await see_through([self.store], self._settle_decisions)
+        at_once = self.store.in_process and self.plan.settles_at_once
+        return self._settle_decisions() if at_once else see_through([self.store], self._settle_decisions)
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the ``settle`` of the rule with its name, which is called once."""
-        actual: dict[str | None, float | None] = {}
+        settling, actual = self.plan.settling, dict[str | None, float | None]()
         for decision in self.decisions:
             for charge in decision.take.charges:
-                rule = self.plan.settling.get(charge.name)
-                if rule is not None and charge.name not in actual:
-                    actual[charge.name] = await self._actual_cost(rule)
+                if charge.name in settling and charge.name not in actual:
+                    actual[charge.name] = await self._actual_cost(settling[charge.name])
         for decision in self.decisions:
-            with suppress(StoreError):  # which the store has logged; the charge stands
+            try:
                 await settle(self.store, decision, [actual.get(charge.name) for charge in decision.take.charges])
+            except StoreError:  # which the store has logged; the charge stands
+                continue
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from random import getrandbits
@@ -34,30 +34,31 @@ MOST_LOOKS = 64
 FULL, REFUSES = 0.0, 2.0
 
 
-# How many of the oldest answers are examined for each new one; those that are over go.
-EXAMINED = 2
+# Once for so many new answers, twice as many of the oldest are examined; those that are over go.
+EXAMINED_EVERY = 64
 
 
-class Remembered(OrderedDict[str, tuple[float, T]]):
-    """The latest answers by text, at most ``most``: each behind the time in microseconds until which it is one."""
+class Remembered(OrderedDict[Hashable, tuple[float, T]]):
+    """The latest answers, at most ``most``: each behind the time in microseconds until which it is one."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
-    def find(self, text: str, now: float) -> T | None:
-        """The answer under a text; ``None`` if it is not remembered at the time ``now``."""
-        until_us, answer = self.get(text, (0.0, None))
+    def find(self, key: Hashable, now: float) -> T | None:
+        """The answer under a key; ``None`` if it is not remembered at the time ``now``."""
+        until_us, answer = self.get(key, (0.0, None))
         return answer if now < until_us else None
 
-    def add(self, text: str, answer: T, now: float, until_us: float) -> None:
-        """Remember an answer, and forget a few that are over, or the oldest where there is no room."""
-        for _ in range(EXAMINED):
-            oldest = next(iter(self), None)
-            if oldest is None or (len(self) < self._most and now < self[oldest][0]):
-                break
-            del self[oldest]
-        self[text] = until_us, answer
+    def add(self, key: Hashable, answer: T, now: float, until_us: float) -> None:
+        """Remember an answer; now and then, forget a few that are over, or the oldest where there is no room."""
+        if len(self) >= self._most or not len(self) % EXAMINED_EVERY:
+            for _ in range(2 * EXAMINED_EVERY):
+                oldest = next(iter(self), None)
+                if oldest is None or (len(self) < self._most and now < self[oldest][0]):
+                    break
+                del self[oldest]
+        self[key] = until_us, answer
 
 
 class MemoryStore:
@@ -175,8 +176,8 @@ class MemoryStore:
             take = granting(take, most_at_once(take.charges, states, now))
         wait_us, after = decide(take.charges, states, now, take.max_wait_us)
         for charge, state in zip(take.charges, after or states):
-            is_taken = after is not None and charge.cost
-            if is_taken or is_ahead(charge.quota, values.get(charge.bucket), now):  # or time would stand still
+            # Where nothing is taken after the clock went back, time would stand still
+            if (after and charge.cost) or is_ahead(charge.quota, values.get(charge.bucket), now):
                 self._write(charge.bucket, charge.quota, state, now)
         if after is None:
             return Decision(take, False, wait_us, states, now)
@@ -198,36 +199,39 @@ class MemoryStore:
         value = self._values.get(charge.bucket)
         quota = charge.quota if value is None else self._quotas[stamp_of(value)]  # it may have changed meanwhile
         state = read_own(charge.quota, value, now, is_as_stored=True)
-        text = settlement.text if settlement.id else ""
-        earlier = self._settled.find(text, now) if text else None
+        earlier = self._settled.find((charge.bucket, settlement.id), now) if settlement.id else None
         if earlier is not None or 0.0 < settlement.until_us <= now:
             return Settled(token > 0 and earlier == token, now, self._state_of(charge, now))
-        if text:
-            self._settled.add(text, token, now, max(settlement.until_us, now + self._operation_ttl_us))
+        if settlement.id:
+            until_us = max(settlement.until_us, now + self._operation_ttl_us)
+            self._settled.add((charge.bucket, settlement.id), token, now, until_us)
         if settlement.undone is not None:
             self._taken.pop(operation_text(settlement.undone), None)
         is_changed = quota.stamp != charge.quota.stamp
         after = settle(charge.quota, state, now, settlement.booked, settlement.actual, is_changed)
         if after is not state:
             self._write(charge.bucket, quota, after, now)
-        return Settled(True, now, self._state_of(charge, now))
+        return Settled(True, now, self._state_of(charge, now) if is_changed else after)
 
     def _state_of(self, charge: Charge, now: float) -> State:
         return read_own(charge.quota, self._values.get(charge.bucket), now)
 
     def _write(self, bucket: str, quota: Quota, state: State, now: float) -> None:
-        values = self._values
-        if len(values) >= self._max_keys and bucket not in values:
-            self._make_room(now)
-        if quota.stamp not in self._quotas:
-            if len(self._quotas) > 2 * len(values) + 1000:  # a function may return another one in each request
-                stamps = set(map(stamp_of, values.values()))
-                self._quotas = {stamp: each for stamp, each in self._quotas.items() if stamp in stamps}
-            self._quotas[quota.stamp] = quota
-        values[bucket] = ALGORITHMS[type(quota)].pack(quota, state)
+        if quota.stamp not in self._quotas or len(self._values) >= self._max_keys:
+            self._make_room(bucket, quota, now)
+        self._values[bucket] = ALGORITHMS[type(quota)].pack(quota, state)
 
-    def _make_room(self, now: float) -> None:
-        """Remove the least used of a few buckets; one that refuses only if all of many do."""
+    def _make_room(self, bucket: str, quota: Quota, now: float) -> None:
+        """Make room for a bucket and its quota.
+
+        The least used of a few buckets goes for a new one, and one that refuses only if all of many do.
+        """
+        if len(self._quotas) > 2 * len(self._values) + 1000:  # a function may return another one in each request
+            stamps = set(map(stamp_of, self._values.values()))
+            self._quotas = {stamp: each for stamp, each in self._quotas.items() if stamp in stamps}
+        self._quotas[quota.stamp] = quota
+        if bucket in self._values or len(self._values) < self._max_keys:
+            return
         least, chosen = REFUSES + 1.0, ""
         for look, bucket in enumerate(self._looked_at()):
             used = self._use(bucket, now)

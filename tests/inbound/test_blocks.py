@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Blocks, Charge, ConfigurationError, Decision, MemoryStore, Penalty, Store, Take, TokenBucket
-from asgi_ratelimit.inbound.penalties import add_strike, block_check, is_blocked
+from asgi_ratelimit.inbound.penalties import BLOCK, CHECK_COST, BlockCheck, add_strike, is_blocked
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -22,9 +22,13 @@ QUOTA = TokenBucket(2, 60, name="own")
 KEY = "192.0.2.1"
 
 
+def check(key: str, penalty: Penalty) -> BlockCheck:
+    return BlockCheck(BLOCK, key, CHECK_COST, "login", penalty=penalty)
+
+
 async def decide(store: Store, key: str = KEY) -> Decision:
     """The decision on a request of this key, under a quota and a check for blocks."""
-    (decision,) = await store.take((Take((Charge(QUOTA, key, 1, "login"), block_check("login", key, Penalty(60)))),))
+    (decision,) = await store.take((Take((Charge(QUOTA, key, 1, "login"), check(key, Penalty(60)))),))
     return decision
 
 
@@ -34,7 +38,7 @@ async def blocked_for(store: Store, key: str = KEY) -> float:
 
 async def strike(store: Store, penalty: Penalty, times: int, key: str = KEY) -> list[float]:
     """The seconds of a block after each of so many strikes in a row."""
-    return [await add_strike(store, block_check("login", key, penalty)) for _ in range(times)]
+    return [await add_strike(store, check(key, penalty)) for _ in range(times)]
 
 
 @given(st.floats(0.1, 1e6), st.floats(1, 1000), st.floats(0.1, 34_000_000), st.integers(0, 40), st.integers(1, 2))
