@@ -296,11 +296,10 @@ class LimitsFile(Repeating):
         self._owner = ref(subscriber)
         self.start()
 
-    def is_other_version(self, other: LimitsFile | None) -> bool:
-        """Whether another has read the same file, but not the same version of it."""
-        if other is None or os.path.abspath(self._path) != os.path.abspath(other._path):
-            return False
-        return self._applied != other._applied
+    def is_like(self, other: Any) -> bool:
+        """Whether another middleware reads the same file, perhaps not the same version of it yet."""
+        file: LimitsFile | None = getattr(other, "_file", None)
+        return file is not None and os.path.abspath(self._path) == os.path.abspath(file._path)
 
     async def run(self) -> float:
         """Apply the file if it has changed, and is the same at two looks: somebody may be writing it."""
@@ -329,12 +328,10 @@ class LimitsFile(Repeating):
         except Exception as error:  # noqa: BLE001  # it may import modules of the program
             logger.error("%s changes nothing: %s", self._path, error)
             return
-        logger.warning("%s: its limits apply from now on", self._path)
         after = subscriber.limit_texts()
-        for name in before | after:
-            old, new = before.get(name, "none"), after.get(name, "none")
-            if old != new:
-                logger.warning("%s: %s: %s -> %s", self._path, name, old, new)
+        pairs = [(name, before.get(name, "none"), after.get(name, "none")) for name in before | after]
+        changes = "".join([f"; {name}: {old} -> {new}" for name, old, new in pairs if old != new])
+        logger.warning("%s: its limits apply from now on%s", self._path, changes)
 
     def _read(self) -> str:
         try:

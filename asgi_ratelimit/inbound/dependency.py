@@ -4,6 +4,7 @@ A limit without a name of its own is named after its route. The annotations of t
 FastAPI reads them.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError, shows_use
 from ..headers.header_rendering import HeaderOptions, delay, draft
 from ..hooks import Hooks
-from ..keys import Key, KeyFunction, client_ip
+from ..keys import Key, KeyFunction, client_ip, path_param
 from ..keys.base import ScopeKey, is_dependency
 from ..keys.client_ip import address_key
 from ..logs import warn_of_many
@@ -148,8 +149,8 @@ class RateLimit:
         self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
         # The router of the last request, after a route of which rules without a name are named
         self._router: object = _NONE_YET
-        # The plan of the limit behind the enforcer of each app, and the enforcer's key at that time
-        self._plans: WeakKeyDictionary[Enforcer, tuple[KeyFunction, Plan]] = WeakKeyDictionary()
+        # The plan of the limit behind the enforcer of each app, behind its key, and whether no middleware was around it
+        self._plans: WeakKeyDictionary[Enforcer, tuple[KeyFunction, bool, Plan]] = WeakKeyDictionary()
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         # The keys that dependencies return, by the names under which FastAPI passes them
         self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
@@ -175,13 +176,13 @@ class RateLimit:
         if SCOPE_KEY not in scope:  # no middleware has limited the request
             scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None)
         limits: RequestLimits = scope[SCOPE_KEY]
-        around = limits.inner or limits.enforcer
-        enforcer = around if self._own is None else app_stores.replacement or self._own
+        enforcer = (limits.inner or limits.enforcer) if self._own is None else app_stores.replacement or self._own
         if self.unnamed and scope.get("router") is not self._router:
             self._follow(scope.get("router"))
-        key, plan = self._plans.get(enforcer, (None, None))
-        if plan is None or key is not enforcer.key:
-            plan = self._new_plan(enforcer)
+        is_alone = limits.server_send is None  # so nothing says when the answer has ended
+        key, was_alone, plan = self._plans.get(enforcer, (None, None, None))
+        if plan is None or key is not enforcer.key or was_alone is not is_alone:
+            plan = self._new_plan(enforcer, is_alone)
         try:
             planned = () if limits.is_exempt else plan.evaluate(scope)
             takes = planned if isinstance(planned, tuple) else await planned
@@ -190,7 +191,7 @@ class RateLimit:
             raise RateLimited(limits, None).with_handler(scope) from error
         if not takes:
             return None
-        if plan.holds and limits.server_send is None and has_places([each.quota for each in takes[0].charges]):
+        if plan.holds and is_alone and has_places([each.quota for each in takes[0].charges]):
             raise ConfigurationError(f"{self!r} needs the end of the answer: app.add_middleware(RateLimitMiddleware)")
         receiving = receiving_of(connection) if plan.may_wait else None
         try:
@@ -206,11 +207,11 @@ class RateLimit:
             name = refusing_name(decision)
             own = next((rule.on_limited for rule in plan.rules if rule.name == name and rule.on_limited), None)
             raise RateLimited(limits, decision, own).with_handler(scope)
-        if limits.server_send is None:
+        if is_alone:
             _report(limits, response)
         return decision
 
-    def _new_plan(self, enforcer: Enforcer) -> Plan:
+    def _new_plan(self, enforcer: Enforcer, is_alone: bool) -> Plan:
         """The plan behind an enforcer, as of its first request, or of the first under new overrides or another key.
 
         A limit without a key takes over the enforcer's. Trusted proxies are the enforcer's, unless the key knows them.
@@ -227,8 +228,8 @@ class RateLimit:
         watch_of(enforcer.store).subscribe(self)
         while True:
             live = watch_of(enforcer.store).live
-            plan = Plan([rule for rule in under_overrides(rules, live) if rule.quota])
-            self._plans[enforcer] = inherited, plan
+            plan = Plan([rule for rule in under_overrides(rules, live, may_hold=not is_alone) if rule.quota])
+            self._plans[enforcer] = inherited, is_alone, plan
             if live is watch_of(enforcer.store).live:
                 return plan
 
@@ -409,6 +410,12 @@ def mistakes(app: Any, enforcer: Enforcer | None = None) -> Iterator[Configurati
     for limit, names in names_in(app).items():
         if limit.unnamed and len(names) > 1:
             yield _needs_name(limit, list(names))
+        keys: list[Any] = [rule.key for rule in limit.rules]
+        for key in keys:
+            keys += getattr(key, "parts", ())
+            if isinstance(key, path_param) and not re.search(rf"\{{{key.name}[:}}]", " ".join(names)):
+                problem = f"{key!r} needs a parameter {{{key.name}}}, which no route of {limit!r} has"
+                yield ConfigurationError(f'{problem}: "/items/{{{key.name}}}"')
         try:
             limit.register(enforcer)
         except ConfigurationError as error:

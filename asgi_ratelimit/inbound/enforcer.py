@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from anyio.lowlevel import checkpoint
 from starlette.types import Message, Scope, Send
 
 from ..algorithms.take import State
@@ -79,31 +80,21 @@ class Enforcer:
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
-    def take(
+    async def take(
         self, plan: Plan, takes: Sequence[Take], scope: Scope, receiving: Receiving | None, outer: Enforcer
-    ) -> Decisions | Awaitable[list[Decision]]:
+    ) -> list[Decision]:
         """The decision on each take of a plan. Penalties are applied, decisions are counted, and the hooks are called.
 
-        They are returned at once if the store has them, and nothing has to wait. A request that may wait instead of
-        being refused needs ``receiving``. ``outer`` is the enforcer of the middleware around the app, perhaps this one:
-        it calls its hooks, and counts the waiting requests.
+        A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
+        of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
-        answer = self._held(takes) if plan.holds and not self.store.in_process else self.store.take(takes)
-        if type(answer) is not Decisions or not plan.is_final or outer.is_observed:
-            return self._decided(plan, answer, scope, receiving, outer)
-        self.counts.count(answer)
-        return answer
-
-    async def _held(self, takes: Sequence[Take]) -> list[Decision]:
-        """The decisions on takes with places: a request that is cancelled keeps none, as the enforced take is last."""
-        return [await take_one(self.store, take) for take in reversed(takes)][::-1]
-
-    async def _decided(
-        self, plan: Plan, answer: Awaitable[list[Decision]], scope: Scope, receiving: Receiving | None, outer: Enforcer
-    ) -> list[Decision]:
-        """The decisions of the store, after all that may still wait."""
         since_ns = monotonic_ns()
-        decisions = await answer
+        if plan.holds and not self.store.in_process:
+            # A request that is cancelled meanwhile keeps no place: the enforced take comes last
+            decisions = [await take_one(self.store, take) for take in reversed(takes)][::-1]
+        else:
+            answer = self.store.take(takes)
+            decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
@@ -168,31 +159,6 @@ class Enforcer:
             waited = None if decision.shadow else decision.delay or None
             self.hooks(Event(self.name, decision, latency, waited, request))
             latency = None
-
-    async def refuse(
-        self, reported: Sequence[Decision], decision: Decision, connection: AppArguments, own: OnLimited | None
-    ) -> None:
-        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
-
-        The answer is that of the program's ``own`` function, or, without one, problem details. During an outage of the
-        store, if no quota refused, it is not called.
-        """
-        (scope, receive, send), retry_after = connection, self.options.retry_after(decision)
-        kind = Problem.UNAVAILABLE if is_outage(decision) else Problem.QUOTA_EXCEEDED
-        if own is not None and kind is not Problem.UNAVAILABLE:
-            try:
-                answer = await own_answer(own, scope, decision)
-            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-                name = self.name if own is self.on_limited else refusing_name(decision) or self.name
-                self.failures.report(name, "on_limited", "the usual answer is given", error)
-                answer = None
-            if answer is not None:
-                await answer(scope, receive, adding(retry_after, send))
-                return
-        if is_blocked(decision):
-            kind = Problem.ABNORMAL_USAGE
-        policies = violated(reported) if kind is Problem.QUOTA_EXCEEDED else ()
-        await send_problem(kind, retry_after, scope, send, policies)
 
 
 # The limits of one request
@@ -266,7 +232,7 @@ class RequestLimits:
     async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:
         """Send an answer instead of the app's, of which nothing is sent."""
         await answer()
-        self.server_send = _discard
+        self.server_send = lambda message: checkpoint()  # nothing is sent of an answer that another one has replaced
 
     def add(self, plan: Plan, decisions: Sequence[Decision], store: Store) -> Decision | None:
         """Add the decisions on the takes of a plan; return the enforced one, if there is one.
@@ -305,21 +271,36 @@ class RequestLimits:
         if states:
             self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
-    def answer(
+    async def answer(
         self, decision: Decision, connection: AppArguments, enforcer: Enforcer, on_limited: OnLimited | None = None
-    ) -> Awaitable[None]:
-        """Answer a refused request, as the rule, the middleware or the app's own handler says."""
-        if is_blocked(decision) or is_outage(decision):
+    ) -> None:
+        """Answer a request that ``decision`` refused, as the rule, the middleware or the app's own handler says.
+
+        ``send`` adds headers about all reported decisions. Without a function of the program's, the answer is problem
+        details. During an outage of the store, if no quota refused, none is called.
+        """
+        (scope, receive, send), retry_after = connection, enforcer.options.retry_after(decision)
+        kind = Problem.UNAVAILABLE if is_outage(decision) else Problem.QUOTA_EXCEEDED
+        if is_blocked(decision) or kind is Problem.UNAVAILABLE:
             self.reported = [each for each in self.reported if each is not decision]
         name = refusing_name(decision) if enforcer.on_limited_of else None
         own = on_limited or enforcer.on_limited_of.get(name or "", enforcer.on_limited)
         if own is None and enforcer.handler is not None:
             own = enforcer.handler(self, connection)
-        return enforcer.refuse(self.reported, decision, connection, own)
-
-
-async def _discard(message: Message) -> None:
-    """The ``send`` for the rest of an answer that another one has replaced."""
+        if own is not None and kind is not Problem.UNAVAILABLE:
+            try:
+                answer = await own_answer(own, scope, decision)
+            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                name = enforcer.name if own is enforcer.on_limited else refusing_name(decision) or enforcer.name
+                enforcer.failures.report(name, "on_limited", "the usual answer is given", error)
+                answer = None
+            if answer is not None:
+                await answer(scope, receive, adding(retry_after, send))
+                return
+        if is_blocked(decision):
+            kind = Problem.ABNORMAL_USAGE
+        policies = violated(self.reported) if kind is Problem.QUOTA_EXCEEDED else ()
+        await send_problem(kind, retry_after, scope, send, policies)
 
 
 def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:

@@ -18,7 +18,7 @@ from ..keys.path_patterns import own_root_path
 from ..logs import warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
-from ..stores import Decisions, Store, as_store
+from ..stores import Store, as_store
 from ..stores.base import register
 from ..stores.memory import warn_of_workers
 from .allow_deny_lists import ListFunction, Lists
@@ -122,11 +122,8 @@ class RateLimitMiddleware:
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
-        register(self.store, self, quotas, unlisted=messages, instead=True, is_peer=self._is_about_to_follow)
-
-    def _is_about_to_follow(self, other: object) -> bool:
-        """Whether another middleware reads the same file, and has not read the same version of it."""
-        return self._file is not None and self._file.is_other_version(getattr(other, "_file", None))
+        is_peer = (lambda other: False) if self._file is None else self._file.is_like
+        register(self.store, self, quotas, unlisted=messages, instead=True, is_peer=is_peer)
 
     def limit_texts(self) -> dict[str, str]:
         """The limits that the program itself sets, as text by name, for the log of an override."""
@@ -169,8 +166,7 @@ class RateLimitMiddleware:
                 if takes:
                     if plan.may_wait:
                         receive = receiving = Receiving(receive)
-                    answer = self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
-                    decisions = answer if type(answer) is Decisions else await answer
+                    decisions = await self._enforcer.take(plan, takes, scope, receiving, self._enforcer)
         except (AccessDenied, LimitUnavailable) as error:
             if outer is not None:
                 await outer.refund_all()

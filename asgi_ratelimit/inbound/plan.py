@@ -276,6 +276,9 @@ class RuleTable:
         method: str = scope.get("method", "")
         if self._root:
             scope["root_path"] = self._root  # as the app does as soon as it is called
+            below = normalised(scope["path"])
+            if below != scope["path"] and not below.startswith(f"{self._root}/"):  # mounts would read it from its start
+                scope["path"] = self._root + scope["path"]
         path: str = "/" if not self.rules else route_path(scope) if scope.get("root_path") else scope["path"]
         if path[-1:] == "\n":
             path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")

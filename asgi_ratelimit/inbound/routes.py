@@ -216,7 +216,7 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
     wider = None if rule.is_exemption else wider_than(rule.path, [route.path for route in routes])
     if wider is not None:
         return f"does not apply to all paths of the route, as {wider.partition('{')[0]}+1: write its path, {wider!r}"
-    if rule.messages and rule.methods is not None:
+    if rule.messages and rule.methods is not None and "" not in rule.methods:
         return "limits no messages, because a WebSocket has no method: leave out methods"
     return None
 
@@ -237,8 +237,8 @@ def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
     A handshake has no method, and a preflight is OPTIONS.
     """
     if rule.methods is not None:
-        methods = {*(route.methods or rule.methods), "OPTIONS"}
-        if route.is_websocket or not rule.methods & methods:
+        methods = {""} if route.is_websocket else {*(route.methods or rule.methods), "OPTIONS"}
+        if not rule.methods & methods:
             return False
     of_rule, of_route = example_path(rule.path), example_path(route.path)
     if of_rule is None or of_route is None:

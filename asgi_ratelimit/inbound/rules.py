@@ -20,8 +20,9 @@ from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, KeyWatch, ScopeKey, bind, called, own_text
 from ..keys.path_patterns import compile_rule_path
+from ..logs import warn_once
 from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
-from ..quota_text import QuotaLike, as_quotas, readable
+from ..quota_text import QuotaLike, as_quotas, as_text, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota, has_places
 from . import user_functions
 from .penalties import BLOCK, Penalty, checked_penalty
@@ -127,10 +128,13 @@ class Rule:
 _METHOD = re.compile("[A-Za-z]+(-[A-Za-z]+)*")
 
 
-def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
-    """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for anything else."""
+def as_methods(methods: Collection[str] | None, is_for_messages: bool = False) -> frozenset[str] | None:
+    """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for anything else.
+
+    A rule for messages alone is for handshakes, whose method is empty.
+    """
     if methods is None:
-        return None
+        return frozenset({""}) if is_for_messages else None
     is_list = isinstance(methods, Collection) and not isinstance(methods, str)
     if not is_list or not methods or not all(isinstance(each, str) and _METHOD.fullmatch(each) for each in methods):
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
@@ -307,7 +311,7 @@ class CompiledRule:
                 key=bind(self.key if rule.key is None else rule.key, rule.path, root),
                 source=rule,
                 pattern=compile_rule_path(rule.path, root)[0],
-                methods=as_methods(rule.methods),
+                methods=as_methods(rule.methods, rule.quota is None and rule.messages is not None),
                 is_final=(checked_flag("only", rule.only) or rule.quota is None) and not rule.shadow,
                 messages=() if rule.messages is None else _rates(rule.messages),
                 instead=instead,
@@ -354,20 +358,25 @@ def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     raise ConfigurationError(f'rules are a list of Rule, not {listed!r}: rules=[Rule("/login", "3/minute")]')
 
 
-def under_overrides(rules: Iterable[CompiledRule], overrides: Mapping[str, Override]) -> list[CompiledRule]:
-    """The rules under the overrides of their names."""
-    return [overridden(rule, overrides.get(rule.name)) for rule in rules]
+def under_overrides(
+    rules: Iterable[CompiledRule], overrides: Mapping[str, Override], *, may_hold: bool = True
+) -> list[CompiledRule]:
+    """The rules under the overrides of their names, which ``may_hold`` places where the rules hold none."""
+    return [overridden(rule, overrides[rule.name], may_hold) if rule.name in overrides else rule for rule in rules]
 
 
-def overridden(rule: CompiledRule, override: Override | None) -> CompiledRule:
+def overridden(rule: CompiledRule, override: Override, may_hold: bool) -> CompiledRule:
     """A rule under the override of its name. A rule that decides alone also decides alone under the override."""
-    if override is None:
-        return rule
     if override.word == OFF:
         return replace(rule, quota=(), messages=())
     if override.word == SHADOW:
         return replace(rule, shadow=True)
-    return replace(rule, quota=quotas_under(override, rule.constant_quotas))
+    quotas = quotas_under(override, rule.constant_quotas)
+    if has_places(quotas) and not (may_hold or has_places(rule.constant_quotas)):
+        problem = f'the override "{as_text(quotas)}" of {rule.name!r} needs the end of the answer, and was not applied'
+        warn_once("an-override-that-does-not-apply", f"{problem}: app.add_middleware(RateLimitMiddleware)")
+        return rule
+    return replace(rule, quota=quotas)
 
 
 def message_quotas(rules: Iterable[CompiledRule]) -> list[tuple[str, Quota]]:

@@ -82,6 +82,8 @@ def attacks_by_path() -> Iterator[Attack]:
     below = paths("//api/users", "//api/users", root_path="/api")
     yield Attack("a root path of another spelling is exempt", beside("/users", None), below)
     yield Attack("no path", rule("/"), paths("/", ""))
+    by_post = [http("/x", method="POST"), http("/x")]
+    yield Attack("no message of a socket", beside("/x", None, messages="9/s"), by_post)
 
 
 # Methods: browsers ask first, and only that is free
@@ -299,6 +301,17 @@ async def test_static_files_are_limited(tmp_path: Path, limit: str, path: str, s
     answers = [(await ask(app, http(path))).status for _ in range(3)]
     assert answers.count(200) <= 1
     assert answers[1:] == [429, 429]
+
+
+@pytest.mark.parametrize("path", ["/api/dl/big.zip", "/dl/../big.zip", "/dl//..//big.zip", "/dl/dl/../../big.zip"])
+async def test_static_files_of_an_app_that_sets_its_root_path(tmp_path: Path, path: str, store: Store) -> None:
+    """Without the root, a mount would read a path from its start."""
+    (tmp_path / "big.zip").write_bytes(b"x")
+    inside = FastAPI()
+    inside.root_path = "/api"
+    inside.mount("/dl", StaticFiles(directory=tmp_path))
+    app = RateLimitMiddleware(inside, store=store, **rule("/dl/big.zip"))
+    assert [(await ask(app, http(path))).status for _ in range(3)].count(200) <= 1
 
 
 @pytest.mark.parametrize(("mount", "route"), [("/{lang}", "/account/login"), ("/api", "/{version}/login")])

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import ConfigurationError, RateLimit, RateLimitMiddleware, RedisStore, Rule, limited_responses
-from asgi_ratelimit.keys import client_ip, header
+from asgi_ratelimit.keys import client_ip, combine, header, path_param
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.coverage import rules_of
@@ -264,6 +264,16 @@ async def test_one_that_stands_on_several_routes_needs_a_name(build: Any, wrap: 
         with pytest.raises(ConfigurationError, match=SEVERAL):
             await ask(wrap(build(limit())), http(path))
     assert await statuses(wrap(build(limit(name="both"))), http("/a"), http("/b")) == [200, 200]
+
+
+async def test_its_key_is_a_parameter_of_a_route() -> None:
+    """One that no route has would limit nobody."""
+    limiting = limit(name="items", key=combine(path_param("id")))
+    with pytest.raises(ConfigurationError, match=r"path_param\('id'\) needs a parameter {id}, which no route of RateL"):
+        await ask(route_limit(limiting), http("/a"))
+    app = route_limit(limiting)
+    app.get("/c/{id:int}", dependencies=[limiting])(hello)
+    assert await statuses(app, http("/a"), http("/b")) == [200, 200]
 
 
 async def test_one_on_no_route_needs_a_name() -> None:

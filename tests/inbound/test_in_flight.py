@@ -288,6 +288,16 @@ async def test_shadow_and_overrides(store: Store) -> None:
         assert app.app.under_way == 1
 
 
+async def test_a_limit_that_can_hold_nothing_stays_as_it_is(store: Store) -> None:
+    """Without a middleware, nothing says when an answer ends: an override with places does not apply."""
+    app = FastAPI()
+    app.state.rate_limit_store = store
+    app.add_api_route("/", lambda: "fine", dependencies=[Depends(RateLimit("1/day", name="reports"))])
+    async with Overrides(store) as overrides:
+        await overrides.set("reports", "5 at once")
+        assert [(await ask(app)).status for _ in range(2)] == [200, 429]
+
+
 async def test_an_endpoint_charges_and_settles_rates_only(store: Store) -> None:
     """One more place for the same request would be none for another one."""
     seen: list[Any] = []

@@ -201,14 +201,17 @@ async def test_a_refused_request_is_not_settled() -> None:
     assert seen == [200]
 
 
+def noting(takes_bytes: bool) -> tuple[SettledApp, list[int]]:
+    """An app, and the statuses by which it is settled."""
+    seen: list[int] = []
+    at_end, at_start = lambda status, headers, sent: seen.append(status), lambda status, headers: seen.append(status)
+    return SettledApp(at_end if takes_bytes else at_start), seen
+
+
 @pytest.mark.parametrize("takes_bytes", [False, True])
 async def test_a_handshake_that_the_app_closes_is_a_403(takes_bytes: bool) -> None:
     """Servers answer one with 403 that is closed before it was accepted; a close after that is no answer."""
-    seen: list[int] = []
-    count = seen.append
-    rule = SettledApp(
-        (lambda status, headers, sent: count(status)) if takes_bytes else lambda status, headers: count(status)
-    )
+    rule, seen = noting(takes_bytes)
     await rule.ask(sends({"type": "websocket.close", "code": 1008}), websocket())
     await rule.ask(sends({"type": "websocket.accept"}, {"type": "websocket.close"}), websocket())
     assert seen == [403, 101]
@@ -217,11 +220,7 @@ async def test_a_handshake_that_the_app_closes_is_a_403(takes_bytes: bool) -> No
 @pytest.mark.parametrize("takes_bytes", [False, True])
 async def test_a_status_of_1xx_is_no_answer(takes_bytes: bool) -> None:
     """It passes as it is; the answer after it has the headers, and counts."""
-    seen: list[int] = []
-    count = seen.append
-    rule = SettledApp(
-        (lambda status, headers, sent: count(status)) if takes_bytes else lambda status, headers: count(status)
-    )
+    rule, seen = noting(takes_bytes)
     hints: Message = {"type": "http.response.start", "status": 103, "headers": [(b"link", b"</style.css>")]}
     peer = await rule.ask(sends(hints, START, {"type": "http.response.body"}))
     assert peer.sent[0] == hints

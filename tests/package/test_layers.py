@@ -83,12 +83,6 @@ def test_no_private_name_is_imported() -> None:
     assert [(module, name) for module, name in own if has_private_part(name)] == []
 
 
-def test_no_module_is_named_like_one_of_the_standard_library() -> None:
-    """A reader of ``import logging`` never asks which one is meant."""
-    names = {module: module.rpartition(".")[2] for module in FILES}
-    assert [module for module, name in names.items() if name in sys.stdlib_module_names and not is_dunder(name)] == []
-
-
 def test_each_folder_is_small() -> None:
     """A folder has one idea, and at most sixteen modules."""
     modules = {name: [path.stem for path in folder.glob("*.py")] for name, folder in FOLDERS.items()}

@@ -142,7 +142,7 @@ def test_limits_of_messages_are_shown() -> None:
         Covered("/ws", (), True, ("default /ws: messages 1/second",), True),
         Covered("/chat", (), True, ("both: 2/second, messages 5/second burst 2",), False),
         Covered("/chat", ("GET",), False, ("both: 2/second",), False),
-        Covered("/ws", ("GET",), False, (), True),
+        Covered("/ws", ("GET",), False, ("both: 2/second",), False),
     ]
 
 

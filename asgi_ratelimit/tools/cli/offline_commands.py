@@ -104,6 +104,8 @@ def check(options: argparse.Namespace) -> int:
     """Explain limits, and print what is wrong with them; exit code 1 if anything is."""
     is_file = options.app.endswith(".toml")
     if is_file or _IS_APP(options.app):
+        if options.cost != 1:
+            raise ValueError(f"--cost is for quotas as text, each rule has its own: {_CHECK} --cost 5")
         add_folder(options.app_dir)
         rules, problems = rules_of_file(options.app) if is_file else rules_of(load_app(options, _CHECK))
         limits = [_explained(rule.name, quotas_as_text(rule), rule.quota, rule.messages) for rule in rules]

@@ -154,6 +154,7 @@ def test_what_is_no_app_is_an_error(command: str, where: str, why: str, folder: 
         ("what-if nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --quota 1"),
         ("check 10/fortnight", "'fortnight' is not a unit of time"),
         ("check wrong.toml", "wrong.toml"),
+        ("check wrong.toml --cost 30", "--cost is for quotas as text"),
     ],
 )
 def test_wrong_arguments_are_an_error(arguments: str, error: str, folder: Path, run: Callable[..., Run]) -> None:
