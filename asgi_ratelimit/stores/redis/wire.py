@@ -45,9 +45,10 @@ _KINDS: dict[type[Quota], int] = {
 HEAD = struct.Struct("<8s3d")
 _COUNT = struct.Struct("<H")
 _QUOTA = struct.Struct("<BI6d")
-_TAKE = struct.Struct("<BBBdd")
+# An action: its number of charges (0: a settlement), a charge, flags and a time.
+_ACTION = struct.Struct("<BHdBd")
 _CHARGE = struct.Struct("<Hd")
-_SETTLEMENT = struct.Struct("<BH7dB")
+_SETTLEMENT = struct.Struct("<5d")
 _TAKEN = struct.Struct("<Bdd")
 _REPEATED = struct.Struct("<dd")
 _SETTLED = struct.Struct("<Bd")
@@ -93,9 +94,12 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes]:
         if isinstance(action, NumberedTake):
             take = action.take
             flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None) + PEEK * (not action.id)
-            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
-            parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
+            first, *others = take.charges
+            number = numbers[id(first.quota)]
+            parts.append(_ACTION.pack(len(take.charges), number, first.cost, flags, take.max_wait_us))
+            parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in others])
             if take.operation is not None:
+                parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}".encode())
             continue
         keys.append(f"{prefix}:{action.text}".encode())
@@ -103,7 +107,9 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes]:
             keys.append(f"{prefix}:{operation_text(action.undone)}".encode())
         number = numbers[id(action.charge.quota)]
         flags = UNDONE * (action.undone is not None) + FORGOTTEN * (action.id == 0)
-        parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, action.token, action.until_us, flags))
+        at, slot, place, cost = action.booked
+        parts.append(_ACTION.pack(0, number, cost, flags, action.until_us))
+        parts.append(_SETTLEMENT.pack(at, slot, place, action.actual, action.token))
     return keys, b"".join([_COUNT.pack(len(quotas)), *quotas, *parts])
 
 
