@@ -444,7 +444,7 @@ end
 local function read(quota, value, free, is_as_stored)
   local algorithm = quota.algorithm
   local stamp, state, at = algorithm.unpack(quota, value, free)
-  if not stamp then return algorithm.unused(quota), false, quota.stamp end
+  if not stamp then return algorithm.unused(quota), false end
   if stamp ~= quota.stamp and not is_as_stored then state = algorithm.changed(quota, state) end
   if at <= now then return state, false, stamp end
   return algorithm.moved_back(quota, state), true, stamp
@@ -530,7 +530,8 @@ local function take(count, flags, max_wait)
   for i = 1, count do
     local charge, key = charges[i], keys[first_key + i]
     local value = get(key)
-    local state, is_ahead = read(charge.quota, value, charge.state or {})
+    local state, is_ahead, stamp = read(charge.quota, value, charge.state or {})
+    if not stamp then value = '' end -- so nobody has to check the values of an answer
     if is_ahead and flags < 4 then value = write(charge.quota, key, state) end -- or time would stand still
     charge.value, charge.state = value, state
   end
@@ -570,7 +571,7 @@ local function settlement(flags, until_us)
   if undone == 1 then call('DEL', keys[at_key]) end
   local state, _, stamp = read(quota, value, {}, true)
   local charge = { at = at, slot = slot, place = place, cost = first.cost }
-  local settled = settle(quota, state, charge, actual, stamp ~= quota.stamp)
+  local settled = settle(quota, state, charge, actual, stamp and stamp ~= quota.stamp)
   if settled ~= state then value = write(quota, bucket, settled, stamp) end
   answer(pack('<Bd', 1, now))
   answer_value(value)
