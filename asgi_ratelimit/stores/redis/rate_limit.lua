@@ -118,7 +118,7 @@ local function token_bucket()
       return pack('<BI4dddd', TOKEN_BUCKET, stamp, state[1], state[2], state[3], state[4])
     end,
 
-    unpack = function(quota, value, state)
+    unpack = function(_, value, state)
       if #value ~= 37 then return nil end
       local most, kind, stamp, used, at, since, returned = LARGEST, unpack('<BI4dddd', value)
       if kind == TOKEN_BUCKET and used >= 0 and used <= most and at >= 0 and at <= most and since >= -most
@@ -402,8 +402,8 @@ local MAKERS, algorithms = { token_bucket, fixed_window, with_parts, with_parts 
 
 -- take.py: of the charges of the take at hand; with new tables for each take, it would cost a quarter more
 
-local first = { after = {} }
-local charges = { first } -- each with the fields quota, cost, value, state and after
+local first = { quota = nil, cost = 0, value = '', state = { 0, 0, 0, 0 }, after = { 0, 0, 0, 0 } } -- needs not grow
+local charges = { first } -- each with quota, cost, value and state, and the state after it
 
 local function decide(count, max_wait)
   local longest = 0
@@ -413,7 +413,8 @@ local function decide(count, max_wait)
     if wait > longest then longest = wait end
   end
   if longest > max_wait or longest == NEVER then return longest, false end
-  for i = 1, longest > 0 and count > 1 and count or 0 do
+  if longest == 0 or count == 1 then return longest, true end
+  for i = 1, count do
     local charge, quota = charges[i], charges[i].quota
     local wait = quota.algorithm.take(quota, charge.state, charge.cost, NEVER, longest, charge.after)
     if wait > longest then return NEVER, false end -- no window has a place that late
@@ -439,7 +440,7 @@ local function settle(quota, state, charge, actual, is_changed)
   return settled == known and state or settled
 end
 
--- Stored values
+-- Stored values. `free` is a table that nobody needs any longer: a state of fixed size is read into it.
 
 local function read(quota, value, free, is_as_stored)
   local algorithm = quota.algorithm
