@@ -129,13 +129,14 @@ class GroupCommit(Generic[T, R]):
         """Give each caller of a batch its result."""
         if not isinstance(results, BaseException) and len(results) != len(batch):
             results = ValueError(f"{len(results)} results for {len(batch)} items")
-        for at, (item, future, _, _) in enumerate(batch):
-            result = results if isinstance(results, BaseException) else results[at]
+        answers = [results] * len(batch) if isinstance(results, BaseException) else results
+        for (item, future, _, _), answer in zip(batch, answers):
             if future.done():
                 continue
-            if isinstance(result, BaseException):
+            result: R | BaseException = answer
+            if isinstance(answer, BaseException):
                 try:
-                    result = self.instead(item, result)
+                    result = self.instead(item, answer)
                 except Exception as error:  # noqa: BLE001  # or those behind it would wait for ever
                     result = error
             if not isinstance(result, BaseException):

@@ -172,10 +172,10 @@ class Node(GroupCommit[Action, Answer]):
             failure.__cause__ = None if failure is error else error
             return [failure] * len(actions)
         for at, (action, answer) in enumerate(zip(actions, answers)):
-            if isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
-                answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
-            elif type(answer) is Decisions and not answer[0].allowed:
+            if type(answer) is Decisions and not answer[0].allowed:
                 context.denials.note(answer[0], sent_ns)
+            elif isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
+                answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
             elif context.denials.by_bucket and not (type(action) is NumberedTake and action.id == PEEK_ID):
                 context.denials.forget(charges_of(action))
         return answers

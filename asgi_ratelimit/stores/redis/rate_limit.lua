@@ -9,11 +9,12 @@
 --          settlement's mark; H the number of quotas; then the quotas, and the actions, one behind the other.
 --          quota  B format of its values, I4 stamp, and six doubles: limit, period (of a part, for a rolling window; of a
 --               lease, for requests in flight), burst (the number of parts; what the refused wait), rate, slow rate, slack
---          B 1  take: B number of charges, B flags (1 best effort, 2 operation, 4 peek), d longest wait, d id;
---               then for each charge: H number of its quota, d cost (0: only waits for room)
---          B 2  settlement: H number of the quota, d at, d slot, d place, d cost, d actual cost, d token,
---               d the time from which it is too late (0: never), B flags: 1 an operation is undone,
---               2 the settlement is not remembered
+--          take   B number of charges, H number of the first one's quota, d its cost (0: only waits for room), B flags
+--               (1 best effort, 2 operation, 4 peek), d longest wait; then H and d of each further charge, and d id, if
+--               it has an operation
+--          settlement  B 0, H number of the quota, d cost, B flags (1 an operation is undone, 2 the settlement is not
+--               remembered), d the time from which it is too late (0: never), d at, d slot, d place, d actual cost,
+--               d token
 --
 -- Replies one text: the mark, d the time, and the answers to the actions, in order.
 --   take        B verdict (0 refused, 1 allowed, 2 allowed before, under the same operation), d wait, d granted units of
@@ -27,35 +28,35 @@ local unpack, pack = struct.unpack, struct.pack
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local byte, call, pcall_redis = string.byte, redis.call, redis.pcall
 
-local TOKEN_BUCKET, FIXED_WINDOW, LARGEST, LONGEST_TTL_MS = 20, 21, 2 ^ 63, 2 ^ 42
+local TOKEN_BUCKET, FIXED_WINDOW, ROLLING_WINDOW, LARGEST, LONGEST_TTL_MS = 20, 21, 22, 2 ^ 63, 2 ^ 42
 local NEVER, NEVER_US, FITS_US, NOISE_US = math.huge, 2 ^ 52, 2e-4, 1e-4
 
 local now
 
 -- token_bucket.py: a state is { used, at, since, returned }
 
-local function drained_bucket(quota, used, elapsed)
-  if elapsed <= 0 then return used end
-  local left = used - elapsed * quota.rate
-  if left >= quota.floor then return left end
-  if used > quota.floor then elapsed, used = elapsed - (used - quota.floor) / quota.rate, quota.floor end
-  return max(used - elapsed * quota.slow_rate, 0)
-end
-
-local function time_until(quota, used, target)
-  if used <= target then return 0 end
-  local exact
-  if target >= quota.floor then
-    exact = (used - target) / quota.rate
-  else
-    local slow = min(used, quota.floor)
-    exact = (used - slow) / quota.rate + (slow - target) / quota.slow_rate
-  end
-  if exact <= FITS_US then return 0 end
-  return exact < NEVER_US and ceil(exact - NOISE_US) or NEVER
-end
-
 local function token_bucket()
+  local function drained_bucket(quota, used, elapsed)
+    if elapsed <= 0 then return used end
+    local left = used - elapsed * quota.rate
+    if left >= quota.floor then return left end
+    if used > quota.floor then elapsed, used = elapsed - (used - quota.floor) / quota.rate, quota.floor end
+    return max(used - elapsed * quota.slow_rate, 0)
+  end
+
+  local function time_until(quota, used, target)
+    if used <= target then return 0 end
+    local exact
+    if target >= quota.floor then
+      exact = (used - target) / quota.rate
+    else
+      local slow = min(used, quota.floor)
+      exact = (used - slow) / quota.rate + (slow - target) / quota.slow_rate
+    end
+    if exact <= FITS_US then return 0 end
+    return exact < NEVER_US and ceil(exact - NOISE_US) or NEVER
+  end
+
   return {
     unused = function(quota) return { 0, now, now, 0 } end,
 
@@ -117,12 +118,13 @@ local function token_bucket()
       return pack('<BI4dddd', TOKEN_BUCKET, stamp, state[1], state[2], state[3], state[4])
     end,
 
-    unpack = function(quota, value)
+    unpack = function(_, value, state)
       if #value ~= 37 then return nil end
       local most, kind, stamp, used, at, since, returned = LARGEST, unpack('<BI4dddd', value)
       if kind == TOKEN_BUCKET and used >= 0 and used <= most and at >= 0 and at <= most and since >= -most
         and since <= most and returned >= 0 and returned <= most then
-        return stamp, { used, at, since, returned }, at
+        state[1], state[2], state[3], state[4] = used, at, since, returned
+        return stamp, state, at
       end
     end,
   }
@@ -193,18 +195,20 @@ local function fixed_window()
 
     pack = function(_, state, stamp) return pack('<BI4dd', FIXED_WINDOW, stamp, state[1], state[2]) end,
 
-    unpack = function(quota, value)
+    unpack = function(quota, value, state)
       if #value ~= 21 then return nil end
       local kind, stamp, used, at = unpack('<BI4dd', value)
       local is_valid = kind == FIXED_WINDOW and used >= 0 and used <= LARGEST and at >= 0 and at <= LARGEST
-      if is_valid and start_of(quota, at) == at then return stamp, { used, at }, at end
+      if not (is_valid and start_of(quota, at) == at) then return nil end
+      state[1], state[2] = used, at
+      return stamp, state, at
     end,
   }
 end
 
 -- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
 
-local function with_parts()
+local function with_parts(kind)
   local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MOST_QUEUED = 2048, 2000, 100000, 0.5, 100
 
   local function append(parts, number, value)
@@ -267,9 +271,7 @@ local function with_parts()
 
   local function index_of(quota, time) return floor(time / quota.period) end
 
-  function rolling_window.unused(quota)
-    return { now, {} }
-  end
+  function rolling_window.unused() return { now, {} } end
 
   function rolling_window.moved_back(quota, state)
     return moved(state, index_of(quota, state[1]) - index_of(quota, now), 0)
@@ -356,9 +358,7 @@ local function with_parts()
 
   function in_flight.changed(_, state) return state end
 
-  function in_flight.moved_back(quota, state)
-    return moved(state, 0, state[1] - now)
-  end
+  function in_flight.moved_back(_, state) return moved(state, 0, state[1] - now) end
 
   local function living(state, but) -- without the lease `but`, if there is one
     return filtered(state[2], function(lease, stop) return stop > now and lease ~= but end)
@@ -376,9 +376,7 @@ local function with_parts()
     return wait
   end
 
-  function in_flight.give_back(quota, state, charge)
-    return { now, living(state, charge.place) }
-  end
+  function in_flight.give_back(_, state, charge) return { now, living(state, charge.place) } end
 
   function in_flight.debit(quota, state, slot, units)
     local others, count = living(state, slot), #living(state)
@@ -387,9 +385,7 @@ local function with_parts()
     return { now, added(others, slot, now + quota.period - (units == 1 and HELD_US or 0)) }
   end
 
-  function in_flight.available(quota, state)
-    return max(quota.limit - #living(state) / 2, 0)
-  end
+  function in_flight.available(quota, state) return max(quota.limit - #living(state) / 2, 0) end
 
   function in_flight.reset_us(quota, state)
     local last = now
@@ -397,46 +393,42 @@ local function with_parts()
     return last - now
   end
 
-  return rolling_window, in_flight
+  return kind == ROLLING_WINDOW and rolling_window or in_flight
 end
 
-local ALGORITHMS = {} -- of formats from 20 on
+-- By format, from 20 on. Lua makes all functions anew in each call, so those that no quota of it needs are left out.
 
-local function make(kind) -- Lua makes all functions anew in each call, so those that no quota of it needs are left out
-  if kind == TOKEN_BUCKET then
-    ALGORITHMS[1] = token_bucket()
-  elseif kind == FIXED_WINDOW then
-    ALGORITHMS[2] = fixed_window()
-  else
-    ALGORITHMS[3], ALGORITHMS[4] = with_parts()
-  end
-end
+local MAKERS, algorithms = { token_bucket, fixed_window, with_parts, with_parts }, {}
 
 -- take.py: of the charges of the take at hand; with new tables for each take, it would cost a quarter more
 
-local own, costs, values, states, after = {}, {}, {}, {}, {}
-
-local function take_each(count, max_wait, min_wait)
-  local longest = min_wait
-  for i = 1, count do
-    after[i] = after[i] or {}
-    local wait = own[i].algorithm.take(own[i], states[i], costs[i], max_wait, min_wait, after[i])
-    if wait > longest then longest = wait end
-  end
-  return longest
-end
+local first = { quota = nil, cost = 0, value = '', state = { 0, 0, 0, 0 }, after = { 0, 0, 0, 0 } } -- needs not grow
+local charges = { first } -- each with quota, cost, value and state, and the state after it
 
 local function decide(count, max_wait)
-  local longest = take_each(count, max_wait, 0)
+  local longest = 0
+  for i = 1, count do
+    local charge, quota = charges[i], charges[i].quota
+    local wait = quota.algorithm.take(quota, charge.state, charge.cost, max_wait, 0, charge.after)
+    if wait > longest then longest = wait end
+  end
   if longest > max_wait or longest == NEVER then return longest, false end
-  local is_later = longest > 0 and count > 1 and take_each(count, NEVER, longest) > longest
-  return is_later and NEVER or longest, not is_later
+  if longest == 0 or count == 1 then return longest, true end
+  for i = 1, count do
+    local charge, quota = charges[i], charges[i].quota
+    local wait = quota.algorithm.take(quota, charge.state, charge.cost, NEVER, longest, charge.after)
+    if wait > longest then return NEVER, false end -- no window has a place that late
+  end
+  return longest, true
 end
 
 local function most_at_once(count)
-  local most = costs[1]
-  for i = 1, count do most = min(most, own[i].algorithm.available(own[i], states[i])) end
-  return max(most, min(costs[1], 1))
+  local most = first.cost
+  for i = 1, count do
+    local quota = charges[i].quota
+    most = min(most, quota.algorithm.available(quota, charges[i].state))
+  end
+  return max(most, min(first.cost, 1))
 end
 
 local function settle(quota, state, charge, actual, is_changed)
@@ -448,12 +440,12 @@ local function settle(quota, state, charge, actual, is_changed)
   return settled == known and state or settled
 end
 
--- Stored values
+-- Stored values. `free` is a table that nobody needs any longer: a state of fixed size is read into it.
 
-local function read(quota, value, is_as_stored)
+local function read(quota, value, free, is_as_stored)
   local algorithm = quota.algorithm
-  local stamp, state, at = algorithm.unpack(quota, value)
-  if not stamp then return algorithm.unused(quota), false, quota.stamp end
+  local stamp, state, at = algorithm.unpack(quota, value, free)
+  if not stamp then return algorithm.unused(quota), false end
   if stamp ~= quota.stamp and not is_as_stored then state = algorithm.changed(quota, state) end
   if at <= now then return state, false, stamp end
   return algorithm.moved_back(quota, state), true, stamp
@@ -463,7 +455,7 @@ end
 
 local function get(key) -- '' for none
   local value = pcall_redis('GETRANGE', key, '0', '65534') -- ours are shorter; the reply has two bytes for a length
-  if not value.err then return value end -- a text has no fields
+  if #value > 0 or value == '' then return value end -- an error is a table without items
   if string.find(value.err, 'WRONGTYPE', 1, true) then return '' end -- it counts as never used
   error(value.err, 0)
 end
@@ -474,10 +466,10 @@ local mark_of_call, own_us, least_ttl_ms, operation_ttl_ms, number_of_quotas, at
 for i = 1, number_of_quotas do
   local kind, stamp, limit, period, burst, rate, slow_rate, slack
   kind, stamp, limit, period, burst, rate, slow_rate, slack, at_byte = unpack('<BI4dddddd', actions, at_byte)
-  if not ALGORITHMS[kind - 19] then make(kind) end
+  algorithms[kind] = algorithms[kind] or MAKERS[kind - 19](kind)
   quotas[i] = {
     kind = kind, stamp = stamp, limit = limit, period = period, burst = burst, rate = rate, slow_rate = slow_rate,
-    slack = slack, floor = slow_rate < rate and burst - 1 or 0, algorithm = ALGORITHMS[kind - 19],
+    slack = slack, floor = slow_rate < rate and burst - 1 or 0, algorithm = algorithms[kind],
   }
 end
 
@@ -522,32 +514,40 @@ local function is_answer(text, count) -- anything else counts as no answer
   return at == #text + 1 and byte(text) == 2
 end
 
-local function take()
-  local count, flags, max_wait, id, place = unpack('<BBdd', actions, at_byte)
-  local first_key, is_operation, granted = at_key, flags % 4 >= 2, 0
-  at_byte, at_key = place + 10 * count, first_key + count + (is_operation and 1 or 0)
+local function take(count, flags, max_wait)
+  local first_key, is_operation, granted, id = at_key, flags % 4 >= 2, 0
+  at_key = first_key + count
+  for i = 2, count do
+    local charge, number = charges[i] or { after = {} }
+    number, charge.cost, at_byte = unpack('<Hd', actions, at_byte)
+    charge.quota, charges[i] = quotas[number], charge
+  end
   if is_operation then
+    id, at_byte = unpack('<d', actions, at_byte)
+    at_key = at_key + 1
     local before = get(keys[at_key])
     if is_answer(before, count) then return answer(before) end
   end
   for i = 1, count do
-    local key, number, is_ahead = keys[first_key + i]
-    number, costs[i], place = unpack('<Hd', actions, place)
-    own[i], values[i] = quotas[number], get(key)
-    states[i], is_ahead = read(own[i], values[i])
-    if is_ahead and flags < 4 then values[i] = write(own[i], key, states[i]) end -- or time would stand still
+    local charge, key = charges[i], keys[first_key + i]
+    local value = get(key)
+    local state, is_ahead, stamp = read(charge.quota, value, charge.state or {})
+    if not stamp then value = '' end -- so nobody has to check the values of an answer
+    if is_ahead and flags < 4 then value = write(charge.quota, key, state) end -- or time would stand still
+    charge.value, charge.state = value, state
   end
   if flags % 2 == 1 then
     granted = most_at_once(count)
-    for i = 1, count do costs[i] = granted end
+    for i = 1, count do charges[i].cost = granted end
   end
   local wait, is_allowed = decide(count, max_wait)
-  local is_plain = is_allowed and wait == 0 and granted == 0
-  local first_value, is_written = size + 2, is_allowed and flags < 4
-  size = size + 1
-  reply[size] = is_plain and ALLOWED or pack('<Bdd', is_allowed and 1 or 0, wait, granted)
+  local is_written, first_value = is_allowed and flags < 4, size + 2
+  answer(is_written and wait + granted == 0 and ALLOWED or pack('<Bdd', is_allowed and 1 or 0, wait, granted))
   for i = 1, count do
-    answer_value(is_written and costs[i] > 0 and write(own[i], keys[first_key + i], after[i]) or values[i])
+    local charge = charges[i]
+    local value = charge.value
+    if is_written and charge.cost > 0 then value = write(charge.quota, keys[first_key + i], charge.after) end
+    answer_value(value)
   end
   if is_operation and is_written then
     local head = pack('<Bdddd', 2, wait, granted, now, id)
@@ -555,11 +555,10 @@ local function take()
   end
 end
 
-local function settlement()
-  local number, at, slot, place, cost, actual, token, until_us, flags
-  number, at, slot, place, cost, actual, token, until_us, flags, at_byte = unpack('<HdddddddB', actions, at_byte)
-  local undone = flags % 2
-  local quota, bucket, mark = quotas[number], keys[at_key + 1], keys[at_key + 2]
+local function settlement(flags, until_us)
+  local at, slot, place, actual, token
+  at, slot, place, actual, token, at_byte = unpack('<ddddd', actions, at_byte)
+  local quota, undone, bucket, mark = first.quota, flags % 2, keys[at_key + 1], keys[at_key + 2]
   at_key = at_key + 2 + undone
   local value, marked = get(bucket), get(mark)
   if marked ~= '' or until_us > 0 and now >= until_us then
@@ -571,20 +570,22 @@ local function settlement()
     call('SET', mark, string.format('%.0f', token), 'PX', string.format('%d', ttl_ms))
   end
   if undone == 1 then call('DEL', keys[at_key]) end
-  local state, _, stamp = read(quota, value, true)
-  local charge = { at = at, slot = slot, place = place, cost = cost }
-  local settled = settle(quota, state, charge, actual, stamp ~= quota.stamp)
+  local state, _, stamp = read(quota, value, {}, true)
+  local charge = { at = at, slot = slot, place = place, cost = first.cost }
+  local settled = settle(quota, state, charge, actual, stamp and stamp ~= quota.stamp)
   if settled ~= state then value = write(quota, bucket, settled, stamp) end
   answer(pack('<Bd', 1, now))
   answer_value(value)
 end
 
-local ACTIONS, before = { take, settlement }
+local before
 
 local function carry_out()
   while at_byte <= #actions do
-    before, at_byte = size, at_byte + 1
-    ACTIONS[byte(actions, at_byte - 1)]()
+    local count, number, cost, flags, us
+    count, number, cost, flags, us, at_byte = unpack('<BHdBd', actions, at_byte)
+    before, first.quota, first.cost = size, quotas[number], cost
+    if count > 0 then take(count, flags, us) else settlement(flags, us) end
   end
 end
 

@@ -14,10 +14,10 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from ...algorithms import FIXED_WINDOW, IN_FLIGHT, ROLLING_WINDOW, TOKEN_BUCKET
-from ...algorithms.take import read
+from ...algorithms.take import read, read_own
 from ...decision import Charge, Decision, Take
 from ...errors import StoreUnavailable
-from ...quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
+from ...quotas import FixedWindow, InFlight, Quota, TokenBucket
 from ..base import Decisions, Settled, Settlement, granting, operation_text
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
@@ -35,19 +35,14 @@ REFUSED, REPEATED, FAILED = 0, 2, 9
 # The id of a peek, which charges nothing.
 PEEK_ID = 0
 
-_KINDS: dict[type[Quota], int] = {
-    TokenBucket: TOKEN_BUCKET,
-    FixedWindow: FIXED_WINDOW,
-    RollingWindow: ROLLING_WINDOW,
-    InFlight: IN_FLIGHT,
-}
 # The mark of a call, the time, and the least times to live of a bucket and of an operation.
 HEAD = struct.Struct("<8s3d")
 _COUNT = struct.Struct("<H")
 _QUOTA = struct.Struct("<BI6d")
-_TAKE = struct.Struct("<BBBdd")
+# An action: its number of charges (0: a settlement), a charge, flags and a time.
+_ACTION = struct.Struct("<BHdBd")
 _CHARGE = struct.Struct("<Hd")
-_SETTLEMENT = struct.Struct("<BH7dB")
+_SETTLEMENT = struct.Struct("<5d")
 _TAKEN = struct.Struct("<Bdd")
 _REPEATED = struct.Struct("<dd")
 _SETTLED = struct.Struct("<Bd")
@@ -85,25 +80,30 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes]:
     parts: list[bytes] = []
 
     for action in actions:
-        for charge in action.take.charges if isinstance(action, NumberedTake) else (action.charge,):
+        charges = charges_of(action)
+        for charge in charges:
             if id(charge.quota) not in numbers:
                 quotas.append(_packed_quota(charge.quota, charge.quota.stamp))
                 numbers[id(charge.quota)] = len(quotas)
             keys.append(f"{prefix}:{charge.bucket}".encode())
+        first = charges[0]
+        number = numbers[id(first.quota)]
         if isinstance(action, NumberedTake):
             take = action.take
             flags = BEST_EFFORT * take.best_effort + OPERATION * (take.operation is not None) + PEEK * (not action.id)
-            parts.append(_TAKE.pack(1, len(take.charges), flags, take.max_wait_us, action.id))
-            parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in take.charges])
+            parts.append(_ACTION.pack(len(charges), number, first.cost, flags, take.max_wait_us))
+            if len(charges) > 1:
+                parts.extend([_CHARGE.pack(numbers[id(charge.quota)], charge.cost) for charge in charges[1:]])
             if take.operation is not None:
+                parts.append(_DOUBLE.pack(action.id))
                 keys.append(f"{prefix}:{operation_text(take)}".encode())
             continue
         keys.append(f"{prefix}:{action.text}".encode())
         if action.undone is not None:
             keys.append(f"{prefix}:{operation_text(action.undone)}".encode())
-        number = numbers[id(action.charge.quota)]
         flags = UNDONE * (action.undone is not None) + FORGOTTEN * (action.id == 0)
-        parts.append(_SETTLEMENT.pack(2, number, *action.booked, action.actual, action.token, action.until_us, flags))
+        parts.append(_ACTION.pack(0, number, action.booked.cost, flags, action.until_us))
+        parts.append(_SETTLEMENT.pack(*action.booked[:3], action.actual, action.token))
     return keys, b"".join([_COUNT.pack(len(quotas)), *quotas, *parts])
 
 
@@ -123,22 +123,23 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
                 text, at = _value(reply, at + 1)
                 answers.append(StoreUnavailable((text or b"").decode("utf-8", "replace")))
             elif isinstance(action, NumberedTake):
-                take, stored, now, own_id, asked_us = action.take, [], called_us, action.id, 0.0
+                take, stored, now, own_id = action.take, [], called_us, action.id
                 verdict, wait, granted = _TAKEN.unpack_from(reply, at)
                 at += _TAKEN.size
                 if verdict == REPEATED:
                     now, own_id = _REPEATED.unpack_from(reply, at)
-                    at, own_id, asked_us = at + _REPEATED.size, int(own_id), called_us
+                    at, own_id = at + _REPEATED.size, int(own_id)
                 for charge in take.charges:
                     value, at = _value(reply, at)
-                    stored.append(read(charge.quota, value, now))
+                    known = read if verdict == REPEATED else read_own  # the script has checked all but an old answer
+                    stored.append(known(charge.quota, value, now))
                 if granted:
                     take = granting(take, granted)
                 if verdict == REFUSED or action.id == PEEK_ID:
                     own_id = 0
-                decision = Decision(
-                    take, verdict != REFUSED, wait, stored, now, own_id, repeated=asked_us > 0.0, asked_us=asked_us
-                )
+                decision = Decision(take, verdict != REFUSED, wait, stored, now, own_id)
+                if verdict == REPEATED:
+                    decision.repeated, decision.asked_us = True, called_us
                 answers.append(Decisions((decision,)))
             else:
                 is_first, now = _SETTLED.unpack_from(reply, at)
@@ -160,13 +161,12 @@ def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
 
 @lru_cache(maxsize=4096)
 def _packed_quota(quota: Quota, stamp: int) -> bytes:
-    kind = _KINDS[type(quota)]
     if isinstance(quota, TokenBucket):
-        numbers = (quota.limit, quota.period_us, quota.burst, quota.rate, quota.slow_rate)
+        kind, numbers = TOKEN_BUCKET, (quota.limit, quota.period_us, quota.burst, quota.rate, quota.slow_rate)
     elif isinstance(quota, FixedWindow):
-        numbers = (quota.limit, quota.period_us, quota.limit, 0.0, 0.0)
+        kind, numbers = FIXED_WINDOW, (quota.limit, quota.period_us, quota.limit, 0.0, 0.0)
     elif isinstance(quota, InFlight):
-        numbers = (quota.limit, quota.period_us, quota.retry_us, 0.0, 0.0)
+        kind, numbers = IN_FLIGHT, (quota.limit, quota.period_us, quota.retry_us, 0.0, 0.0)
     else:
-        numbers = (quota.limit, quota.part_us, float(quota.buckets), 0.0, 0.0)
+        kind, numbers = ROLLING_WINDOW, (quota.limit, quota.part_us, float(quota.buckets), 0.0, 0.0)
     return _QUOTA.pack(kind, stamp, *numbers, quota.slack)
