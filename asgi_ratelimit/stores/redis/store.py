@@ -60,8 +60,8 @@ class RedisStore:
         operation_ttl: float = 600.0,
         clock: Clock | None = None,
     ) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
-            raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 60:
+            raise ConfigurationError(f"timeout must be seconds above 0, at most 60, not {timeout!r}: timeout=0.25")
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
         self.clock = clock
