@@ -238,10 +238,8 @@ class Admission:
         left_s = max(call.deadline_us - now_us, 0.0) / SECOND_US
         booked = {need.bucket for need in needs if self._is_booked(need)}
         ahead_s = max([bucket.booked_until_us - now_us for bucket in booked], default=0.0) / SECOND_US
-        wait_s = min(max(ahead_s, 0.0) + SHORT_S, AHEAD_S)
         is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
-        if is_all and ahead_s > 0.0:
-            wait_s = AHEAD_S
+        wait_s = AHEAD_S if is_all and ahead_s > 0.0 else min(max(ahead_s, 0.0) + SHORT_S, AHEAD_S)
         while True:
             take = Take(charges, min(wait_s, left_s), on_error=self._on_error)
             decision = yield from self._slots.try_take(take)
