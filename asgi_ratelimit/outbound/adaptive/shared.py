@@ -374,15 +374,21 @@ class Admission:
         if old is not None and not old.refills and not is_same:
             left = yield from self._fill(host, bucket, old, old.limit)
             used = used if bucket.charged is None else max(used, old.limit - left)  # what was used of this window
-        if rate is not None and (old is None or not old.refills):
+        if rate is None or (old is not None and old.refills):
+            return
+        if not (yield from self._fill(host, bucket, rate, used, LONGEST_MARGIN_S + SHORT_S)):
             yield from self._fill(host, bucket, rate, used)
 
-    def _fill(self, host: str, bucket: ReportedBucket, rate: Rate, units: float) -> Flow[float]:
-        """Take so many units of a bucket, or what is left of it; return how many that is."""
+    def _fill(self, host: str, bucket: ReportedBucket, rate: Rate, units: float, wait_s: float = 0.0) -> Flow[float]:
+        """Take so many units of a bucket, at a slot that is near, or else what is left of it; return how many that is.
+
+        The window of the store ends later than that of the server. So the units of a pioneer, which has just begun the
+        next one, may fit only in a moment: with none of them, one request too many would go.
+        """
         if units < 1.0:
             return 0.0
         charge = replace(learned_charge(host, bucket.name, rate, bucket.cost), cost=units)
-        take = Take((charge,), best_effort=True, on_error="allow")
+        take = Take((charge,), wait_s, best_effort=not wait_s, on_error="allow")
         decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
         return decisions[0].granted
 
