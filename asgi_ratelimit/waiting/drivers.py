@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
-from ..clock import Clock, monotonic_us, wait_for
+from ..clock import Clock, monotonic_us, time_of, wait_for
 from ..errors import StoreError
 from ..logs import warn_once
 from ..stores import Store
@@ -225,6 +225,4 @@ class WakeUp:
 
 def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
     """Sleep for ``wait_us`` microseconds."""
-    wake_up = WakeUp(clock)
-    wake_up.set(wake_up.now() + wait_us)
-    yield wake_up
+    yield WakeUp(clock, time_of(clock)() + wait_us)
