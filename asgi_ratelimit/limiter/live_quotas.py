@@ -45,8 +45,8 @@ class LiveQuotas:
         of an override's quotas has one of these, the program's are charged, and a warning says so. Raises
         ``ValueError`` for other names, and for a quota that has no key.
         """
-        keys = key if isinstance(key, Mapping) else None
-        costs = cost if isinstance(cost, Mapping) else None
+        keys = None if isinstance(key, str) or not isinstance(key, Mapping) else key
+        costs = None if isinstance(cost, (int, float)) or not isinstance(cost, Mapping) else cost
         quotas = self.quotas if quotas is None else quotas
         if keys is not None or costs is not None:
             _require_names(self.own, keys, costs)
@@ -98,9 +98,8 @@ class LiveQuotas:
         rates = {each.quota.name: cost for each, cost in zip(decision.charges, charged) if not has_places([each.quota])}
         if not isinstance(actual, Mapping) and checked_actual(actual) and len(set(rates.values())) > 1:
             right = {next(reversed(rates)): actual}
-            raise ValueError(
-                f"the actual cost of which quota is {actual!r}? They were charged {rates}: settle({right})"
-            )
+            which = f"the actual cost of which quota is {actual!r}? They were charged {rates}"
+            raise ValueError(f"{which}: settle({right})")
         return self.settled_units(decision, actual, charged)
 
     def limit_texts(self) -> Mapping[str, str]:

@@ -91,7 +91,7 @@ def pace(
 
         def acquire(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Flow[Any]:
             first = checked_priority(priority_of(args, kwargs)) if callable(priority) else priority
-            take = Take(limiter.charges(key_of(args, kwargs), cost_of(args, kwargs)), max_wait)
+            take = Take(limiter.live.charges(key_of(args, kwargs), cost_of(args, kwargs)), max_wait)
             return limiter.admitted(take, functools.partial(waiter.wait, priority=first))
 
         async def paced_async(*args: Any, **kwargs: Any) -> Any:
@@ -125,9 +125,9 @@ class _Starts:
 
     def turn(self) -> asyncio.Future[None] | None:
         """``None`` in this iteration, or what is done in a later one."""
-        if not self._begun:
-            self._loop.call_soon(self._begin_others)
         self._begun += 1
+        if self._begun == 1:
+            self._loop.call_soon(self._begin_others)
         if self._begun <= AT_ONCE:
             return None
         self._waiting.append(self._loop.create_future())
@@ -153,9 +153,9 @@ def turn_to_begin() -> asyncio.Future[None] | None:
     Thousands that come at once begin in several iterations of their loop: otherwise, all of them would book before
     anything else runs.
     """
-    loop = asyncio._get_running_loop()
-    # Without asyncio, what comes next says what to do.
-    return None if loop is None else (_starts.get(loop) or _starts.of_running(_Starts)).turn()
+    loop: Any = asyncio._get_running_loop()  # ``None`` without asyncio: what comes next says what to do
+    starts = _starts.get(loop) or (loop and _starts.of_running(_Starts))
+    return starts.turn() if starts else None
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -165,18 +165,17 @@ def is_coroutine_function(function: object) -> bool:
     if isinstance(function, type) or not callable(function):
         raise ConfigurationError(f"@pace goes on a function, not on {function!r}")
     if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
-        raise ConfigurationError(  # it runs between its values, after its call: a slot would pace only its start
-            f"@pace cannot decorate a generator function: {function!r}: put @pace on the function that it calls for "
-            "each value, or book each value with Limiter.pace(key) and sleep for decision.delay"
-        )
+        # It runs between its values, after its call: a slot would pace only its start.
+        problem = f"@pace cannot decorate a generator function: {function!r}: put @pace on the function that it calls"
+        right = "for each value, or book each value with Limiter.pace(key) and sleep for decision.delay"
+        raise ConfigurationError(f"{problem} {right}")
     if _is(inspect.iscoroutinefunction, function):
         return True
     innermost = inspect.unwrap(function)
     if inspect.iscoroutinefunction(innermost) or inspect.isasyncgenfunction(innermost):
-        raise ConfigurationError(
-            f"{function!r} is made of an async function without being async itself, so that a wait would block the "
-            "event loop: put @pace below the other decorator, next to the def, or await a function under @pace inside"
-        )
+        problem = "is made of an async function without being async itself, so that a wait would block the event loop"
+        right = "put @pace below the other decorator, next to the def, or await a function under @pace inside"
+        raise ConfigurationError(f"{function!r} {problem}: {right}")
     return False
 
 
@@ -223,16 +222,16 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         signature = inspect.signature(function)
     except ValueError as error:  # it is built in
         right = f"def call(account): ..., with {what}=lambda account: account.id"
-        raise ConfigurationError(
-            f"{what} needs the arguments of {function!r}, which has no names for them: {right}"
-        ) from error
+        problem = f"{what} needs the arguments of {function!r}, which has no names for them"
+        raise ConfigurationError(f"{problem}: {right}") from error
     names = _parameters(given, signature, what)
-    places = [(name, list(signature.parameters).index(name)) for name in names]
+    places = [list(signature.parameters).index(name) for name in names]
     is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())
+    usual = len(signature.parameters) if is_simple else -1
 
     def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if is_simple and not kwargs and len(args) == len(signature.parameters):  # the usual, for a tenth of the time
-            return given(**{name: args[place] for name, place in places})
+        if not kwargs and len(args) == usual:  # for a tenth of the time
+            return given(**dict(zip(names, map(args.__getitem__, places))))
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
         return given(**{name: call.arguments[name] for name in names})
@@ -249,10 +248,8 @@ def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: s
             names.append(parameter.name)
         elif parameter.default is parameter.empty:
             available = ", ".join(signature.parameters) or "none"
-            raise ConfigurationError(
-                f"{what} needs {parameter}, but a call has the arguments {available}: "
-                f"pace(..., {what}=lambda account: account.id) gets the argument named account"
-            )
+            right = f"pace(..., {what}=lambda account: account.id) gets the argument named account"
+            raise ConfigurationError(f"{what} needs {parameter}, but a call has the arguments {available}: {right}")
     return names
 
 

@@ -18,7 +18,7 @@ from ..logs import FailureLog
 from ..quota_text import readable
 from ..stores import settle
 from ..waiting.drivers import Flow, GiveBack
-from ..waiting.queues import Slot
+from ..waiting.queues import Waiter
 
 # A key, or a function of the request; or one of these for each quota, by name.
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
@@ -46,7 +46,7 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
-    place: Slot | Decision | None = None
+    place: Waiter | Decision | None = None
     """Its place among the concurrent requests of its key."""
 
     @property
@@ -100,11 +100,9 @@ class RequestValues:
     def _require_within_burst(self, charges: tuple[Charge, ...]) -> None:
         for charge in charges if self._refuses_oversize else ():
             if charge.cost > charge.quota.most:
-                raise ValueError(
-                    f"a cost of {charge.cost!r} is above the {charge.quota.most:g} units that {readable(charge.quota)} "
-                    "admits at once: split the request, raise the burst, or let it wait for a full bucket, "
-                    'oversize="wait"'
-                )
+                most = f"the {charge.quota.most:g} units that {readable(charge.quota)} admits at once"
+                right = 'split the request, raise the burst, or let it wait for a full bucket, oversize="wait"'
+                raise ValueError(f"a cost of {charge.cost!r} is above {most}: {right}")
 
 
 def resolved(given: Any, result_of: Callable[[Callable[[Any], Any]], Any]) -> Any:

@@ -13,7 +13,7 @@ from ..quotas import SECOND_US, InFlight
 from ..stores import settle
 from ..waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
-from ..waiting.waiter import PaceTimeout, pace_timeout, too_late
+from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
 from .pauses import Pauses
 from .refusals import THROTTLED, Refusals
@@ -47,6 +47,7 @@ class Sender:
         self._places = PlaceWaiter(self._store)
         self._settler = settler
         self._waiter = SpendWaiter(self._store, margin=margin, renewed=limiter.live.renewed)
+        self._waiter.departs = False
         self._clock, self._now_us = self._waiter.clock, self._waiter.now_us
         self._pauses = Pauses(self._store, limiter.name, self._now_us)
         self._refusals = Refusals(self._pauses, retries, self._waiter)
@@ -126,10 +127,7 @@ class Sender:
         """Wait for a slot; or, if costs are settled, until a take fits."""
         take = self._pauses.take(self._refusals.slowed(paced.take))
         if self._settler is None:
-            decision = yield from self._waiter.wait_for_slot(take, deadline_us=paced.deadline_us)
-            if not decision.allowed:
-                raise pace_timeout(take, decision)
-            return decision
+            return (yield from self._waiter.wait(take, deadline_us=paced.deadline_us))
         decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)
         self._waiter.units.blocks[id(take)] = take
         paced.spent = take

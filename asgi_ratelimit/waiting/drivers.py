@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
-from ..clock import Clock, time_of, wait_for
+from ..clock import Clock, monotonic_us, time_of, wait_for
 from ..errors import StoreError
 from ..logs import warn_once
 from ..stores import Store
@@ -43,12 +43,13 @@ Flow: TypeAlias = Generator[Step, Any, T]
 INTERRUPTED = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
+# What to do where asyncio does not run.
+IN_A_THREAD = "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
+
+
 async def run_async(flow: Flow[T]) -> T:
     """Run a flow in a task, and return its result. Raises ``ConfigurationError`` without asyncio."""
-    running_loop(
-        "a call that waits for its slot with async",
-        "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)",
-    )
+    running_loop("a call that waits for its slot with async", IN_A_THREAD)
     resume: Callable[[Any], Step] = flow.send
     result: Any = None
     while True:
@@ -144,7 +145,7 @@ class GiveBack(Finish):
 
 
 class WakeUp:
-    """A step that sleeps until ``at_us`` on its clock, which others may change meanwhile; at first, that is never.
+    """A step that sleeps until ``at_us`` on its clock, which others may change meanwhile; at first, the deadline.
 
     A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
     """
@@ -155,37 +156,39 @@ class WakeUp:
     # What wakes a thread that sleeps.
     _changed: Event | None = None
 
-    def __init__(self, clock: Clock | None) -> None:
-        self.at_us = math.inf
+    def __init__(self, clock: Clock | None, deadline_us: float = math.inf) -> None:
+        self.at_us = self.deadline_us = deadline_us
         self._clock = clock
-        self._now = time_of(clock)
+        self.now = monotonic_us if clock is None else clock.now_us
         # The event loop of its task, if it has one.
         self.loop: Any = asyncio._get_running_loop()
 
     def set(self, at_us: float) -> None:
-        """Wake the caller at ``at_us``, not at the time set before. Thread-safe."""
-        self.at_us = at_us
-        if self._changed is not None:
-            self._changed.set()
-        elif self._sleeping is not None:  # else it checks the time before it sleeps
+        """Wake the caller at ``at_us``, or at the deadline, not at the time set before. Thread-safe."""
+        self.at_us = at_us if at_us < self.deadline_us else self.deadline_us
+        if self._sleeping is not None:  # else it checks the time before it sleeps
             if asyncio._get_running_loop() is self.loop:
                 self._look()
             else:
                 with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits any longer
                     self.loop.call_soon_threadsafe(self._look)
+        elif self._changed is not None:
+            self._changed.set()
 
     @property
     def is_dead(self) -> bool:
         """Whether its caller can never go on, because its event loop is closed."""
         return self.loop is not None and self.loop.is_closed()
 
-    async def in_task(self) -> None:
-        """Sleep, with a timer only if a time is set."""
+    async def in_task(self) -> float:
+        """Sleep, with a timer only if a time is set; return the time when it is over."""
         try:
-            while self._now() < self.at_us:
+            while (now_us := self.now()) < self.at_us:
                 self._sleeping = self.loop.create_future()
-                self._look()
+                if self.at_us < math.inf:
+                    self._look()
                 await self._sleeping
+            return now_us
         finally:
             self._sleeping = None
             if self._timer is not None:
@@ -195,7 +198,7 @@ class WakeUp:
         """Set the timer of a sleeping task, which looks at the time itself when it rings."""
         if self._timer is not None:
             self._timer.cancel()
-        left_us = self.at_us - self._now()
+        left_us = self.at_us - self.now()
         if left_us <= 0.0:
             self._ring()
         elif self._sleeping is not None and left_us < math.inf:
@@ -206,23 +209,20 @@ class WakeUp:
         if self._sleeping is not None and not self._sleeping.done():
             self._sleeping.set_result(None)
 
-    def in_thread(self) -> None:
-        """Block this thread."""
+    def in_thread(self) -> float:
+        """Block this thread; return the time when that is over."""
         running = asyncio._get_running_loop()
         if running is not None and running is not background_loop.loop():
-            warn_once(
-                "a-blocked-event-loop",
-                "a call waits for its slot without async, and blocks the event loop that it was called on: wait "
-                "with async, as Limiter.acquire and an async def under @pace do, or call it with asyncio.to_thread",
-            )
+            problem = "a call waits for its slot without async, and blocks the event loop that it was called on"
+            right = "as Limiter.acquire and an async def under @pace do, or call it with asyncio.to_thread"
+            warn_once("a-blocked-event-loop", f"{problem}: wait with async, {right}")
         self._changed = Event()
-        while (left_us := self.at_us - self._now()) > 0:
+        while (left_us := self.at_us - (now_us := self.now())) > 0:
             wait_for(self._changed, left_us / 1e6, self._clock if left_us < math.inf else None)
             self._changed.clear()
+        return now_us
 
 
 def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
     """Sleep for ``wait_us`` microseconds."""
-    wake_up = WakeUp(clock)
-    wake_up.set(time_of(clock)() + wait_us)
-    yield wake_up
+    yield WakeUp(clock, time_of(clock)() + wait_us)

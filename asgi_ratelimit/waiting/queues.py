@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from ..background import reset_in_child
-from ..buckets import DEFAULT_NAME
-from ..clock import Clock, time_of
+from ..buckets import unescaped
+from ..clock import Clock
 from ..decision import Charge, Decision, Take
 from ..quotas import FixedWindow, TokenBucket
 from .drivers import Flow, WakeUp
@@ -44,29 +44,32 @@ TOGETHER_US = 1_000.0
 
 
 def key_of(take: Take) -> Any:
-    """The key of a queue: any take can use a slot of another take with the same key; its first item is a name.
+    """The key of a queue: any take can use a slot of another take with the same key.
 
     Callers under a changed limit do not wait behind those that had booked their slots before.
     """
-    name = take.charges[0].name or DEFAULT_NAME
-    return name, tuple([(charge.bucket, charge.cost, charge.quota.stamp) for charge in take.charges])
+    return tuple([(charge.bucket, charge.cost, charge.quota.stamp) for charge in take.charges])
 
 
-class Slot:
-    """What lets one waiter of the queue ``key`` go, from ``at_us`` to ``until_us`` on the local clock.
+class Slot(NamedTuple):
+    """What lets one waiter go, from ``at_us`` to ``until_us`` on the local clock.
 
-    ``decision`` is that which booked it; ``None`` for a place.
+    ``order`` is as slots were booked: by the clock of the store, then by the order of the takes. ``decision`` is that
+    which booked it; ``None`` for a place.
     """
 
-    __slots__ = ("at_us", "decision", "key", "order", "until_us")
-
-    def __init__(self, key: Any, at_us: float = 0.0, until_us: float = math.inf, decision: Any = None) -> None:
-        self.key, self.at_us, self.until_us, self.decision = key, at_us, until_us, decision
-        # As slots were booked: by the clock of the store, then by the order of the takes; places are equal.
-        self.order = (0.0, 0) if decision is None else (decision.now_us + decision.wait_us, decision.id)
+    order: tuple[float, int]
+    at_us: float
+    until_us: float
+    decision: Any
 
 
-def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot:
+# The order of a slot that is used before all others, and of places, which are all equal.
+FIRST = 0.0, 0
+PLACE = Slot(FIRST, 0.0, math.inf, None)
+
+
+def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
     The store decided at some time between the two. So the slot begins no earlier than in the store, and one of a fixed
@@ -74,16 +77,16 @@ def slot_of(key: Any, decision: Decision, sent_us: float, now_us: float) -> Slot
     end if it is short beside the time that the store takes to answer: its slots would always be over by then, and a
     caller would book forever.
     """
-    wait_us, at_us, until_us = decision.wait_us, now_us + decision.wait_us, math.inf
+    wait_us, until_us = decision.wait_us, math.inf
+    slot_us, at_us = decision.now_us + wait_us, now_us + wait_us
     for charge in decision.take.charges:
         quota = charge.quota
-        if isinstance(quota, FixedWindow):
-            passed_us = (decision.now_us + wait_us) % quota.period_us
+        if type(quota) is FixedWindow:
             if quota.period_us > 2.0 * (now_us - sent_us):
-                until_us = min(until_us, sent_us + wait_us + quota.period_us - passed_us - 1.0)
+                until_us = min(until_us, sent_us + wait_us + quota.period_us - slot_us % quota.period_us - 1.0)
         elif charge.cost:
-            until_us = min(until_us, at_us + (LATE_US if isinstance(quota, TokenBucket) else quota.period_us))
-    return Slot(key, at_us, until_us, decision)
+            until_us = min(until_us, at_us + (LATE_US if type(quota) is TokenBucket else quota.period_us))
+    return Slot((slot_us, decision.id), at_us, until_us, decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,16 +94,16 @@ class Queue:
     """The waiters, in their order, and the slots, in the order of their times.
 
     ``bookings`` are the callers whose slots the store has still to book, also those that are gone, the oldest first.
-    ``held`` are the places of active callers, which those of a closed event loop never leave.
+    ``held`` are the waiters that have a place now, which those of a closed event loop never leave.
     """
 
     key: Any
     slots: list[Slot]
     waiters: list[Waiter] = field(default_factory=list)
     bookings: dict[Any, None] = field(default_factory=dict)
-    held: dict[Slot, Waiter] = field(default_factory=dict)
+    held: dict[Waiter, None] = field(default_factory=dict)
     # When the next call may leave, behind those that have left late.
-    ready_us: float = 0.0
+    ready_us: float = -math.inf
 
     def next_us(self) -> float:
         """When the first waiter can go, as far as is known."""
@@ -116,31 +119,24 @@ class Queue:
 class Waiter(WakeUp):
     """A caller in a queue, and the step of its sleep. ``order`` is by priority, and then as the callers came."""
 
-    def __init__(self, queue: Queue, clock: Clock | None, order: tuple[float, int]) -> None:
-        super().__init__(clock)
-        self.queue, self.order, self.deadline_us = queue, order, math.inf
+    queue: Queue
+    order: tuple[float, int]
+    # Whether its call has left, so that it need not depart.
+    has_left = False
 
-    def end_at(self, deadline_us: float) -> None:
-        """Wake at the deadline at the latest."""
-        self.deadline_us = deadline_us
-        self.wake_at(self.at_us)
 
-    def wake_at(self, at_us: float) -> None:
-        """Wake at a time, or at the deadline if that is earlier."""
-        at_us = min(at_us, self.deadline_us)
-        if at_us != self.at_us:
-            self.set(at_us)
+# Lets the call of a waiter leave, whose slot has come, and says when about the next one of its queue may.
+Leave: TypeAlias = Callable[[Waiter, Decision, float], float]
 
 
 class Queues:
     """Queues by key, each with so many ``places`` at first. Without places, all slots are booked ones.
 
-    ``leaves_us(decision, now_us)`` says when about the next call may leave behind that of a slot, which is about to.
     Thread-safe; its lock is held for a few instructions, never during a wait.
     """
 
-    def __init__(self, places: int = 0, leaves_us: Callable[[Any, float], float] = lambda *_: 0.0) -> None:
-        self.places, self._leaves_us = places, leaves_us
+    def __init__(self, places: int = 0) -> None:
+        self.places = places
         self.reset()
         reset_in_child(self)
 
@@ -161,7 +157,8 @@ class Queues:
     def outbound_rows(self) -> Iterator[dict[str, Any]]:
         """How many callers of this process wait, by the name in the key of their queue."""
         with self._lock:
-            counts = Counter(queue.key[0] for queue in self._queues.values() for _ in queue.waiters)
+            buckets = [queue.key[0][0] for queue in self._queues.values() for _ in queue.waiters]
+        counts = Counter([unescaped(bucket.partition(":")[0]) for bucket in buckets])
         yield from [{"name": name, "waiting": counts[name]} for name in sorted(counts)]
 
     def ahead(self, key: Any) -> int:
@@ -170,25 +167,33 @@ class Queues:
             queue = self._queues.get(key)
             return 0 if queue is None else self.places - len(queue.slots) + len(queue.waiters)
 
-    def join(self, key: Any, clock: Clock | None, priority: float, *, slot: Any = None, books: bool = False) -> Waiter:
-        """Wait in a queue, to which it adds a ``slot``. If it still ``books`` one, that is expected: call ``add``."""
+    def join(self, key: Any, clock: Clock | None, priority: float, deadline_us: float, slot: Any = None) -> Waiter:
+        """Wait in a queue, to which it adds a ``slot``. If slots are booked, one without books it: call ``add``."""
+        waiter = Waiter(clock, deadline_us)
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key, [Slot(key) for _ in range(self.places)])
-            waiter = Waiter(queue, clock, (-priority, next(self._numbers)))
-            if books:
-                queue.bookings[waiter] = None
-            insort(queue.waiters, waiter, key=ORDER)
-            for place in [place for place, holder in queue.held.items() if holder.is_dead] if queue.held else ():
-                del queue.held[place]
-                self.add(key, Slot(key))
+                queue = self._queues[key] = Queue(key, [PLACE] * self.places)
+            waiter.queue, waiter.order = queue, (-priority, next(self._numbers))
+            waiters = queue.waiters
+            insort(waiters, waiter, key=ORDER)
             if slot is not None:
                 insort(queue.slots, slot, key=ORDER)
-            first = queue.waiters[0]
-            if first is waiter or first.is_dead or (slot is not None and slot is queue.slots[0]):
+            elif self.places:
+                for holder in [holder for holder in queue.held if holder.is_dead]:
+                    self.leave(holder)
+            else:
+                queue.bookings[waiter] = None
+            if waiters[0] is waiter or waiters[0].loop is not waiter.loop or queue.slots[:1] == [slot]:
                 self._changed(queue)
             return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Stop being active, so that the next caller can go."""
+        queue = self._queues.get(waiter.queue.key)
+        if queue is not None and waiter in queue.held:
+            del queue.held[waiter]
+            self.add(queue.key, PLACE)
 
     def add(self, key: Any, slot: Slot | None, waiter: Waiter | None = None) -> None:
         """Add a slot: the one that a waiter was to book, one that a caller has not used, or a place that is free again.
@@ -201,7 +206,7 @@ class Queues:
                 self.unused += [] if slot is None else [slot]
                 return
             if waiter is None:
-                queue.ready_us = 0.0  # one that was to leave has not left
+                queue.ready_us = -math.inf  # one that was to leave has not left
             queue.bookings.pop(waiter, None)
             if slot is not None:
                 insort(queue.slots, slot, key=ORDER)
@@ -216,8 +221,8 @@ class Queues:
                 del waiters[at]
                 self._changed(waiter.queue)
 
-    def slot_for(self, waiter: Waiter, now_us: float) -> Slot | None:
-        """The first slot, if it has come and this is the first waiter, which then leaves; otherwise, it wakes later.
+    def slot_for(self, waiter: Waiter, now_us: float, leave: Leave | None = None) -> Slot | None:
+        """The first slot, if it has come and this is the first waiter, which then goes; otherwise, it wakes later.
 
         The first waiter sets the slots aside that were missed.
         """
@@ -225,17 +230,21 @@ class Queues:
             queue = waiter.queue
             slots, waiters = queue.slots, queue.waiters
             if not waiters or waiters[0] is not waiter:
-                waiter.wake_at(math.inf)
+                waiter.set(math.inf)
                 return None
             while slots and now_us > slots[0].until_us and now_us > queue.ready_us + LATE_US:
                 self.unused.append(slots.pop(0))
             if not slots or now_us < slots[0].at_us or (now_us < queue.ready_us and now_us < waiter.deadline_us):
-                waiter.wake_at(queue.next_us())
+                waiter.set(queue.next_us())
                 return None
             del waiters[0]
             slot = slots.pop(0)
-            queue.ready_us = self._leaves_us(slot.decision, now_us)
-            self._changed(queue)
+            if leave is not None:
+                queue.ready_us = leave(waiter, slot.decision, now_us)
+            if waiters and slots and waiters[0].loop is waiter.loop:  # as nearly always
+                waiters[0].set(max(slots[0].at_us, queue.ready_us))
+            else:
+                self._changed(queue)
             return slot
 
     def books_anew(self, waiter: Waiter) -> bool:
@@ -262,12 +271,13 @@ class Queues:
         waiters, slots = queue.waiters, queue.slots
         while waiters and waiters[0].is_dead:
             del waiters[0]
-        while len(slots) > max(len(waiters), self.places) and not queue.is_booking():
+        while len(slots) > len(waiters) + self.places and not queue.is_booking():
             self.unused.append(slots.pop())
         if waiters and slots:
-            waiters[0].wake_at(queue.next_us())
+            if waiters[0].at_us != queue.next_us():
+                waiters[0].set(queue.next_us())
         elif waiters and not self.places and not queue.is_booking():
-            waiters[0].wake_at(0.0)
+            waiters[0].set(0.0)
         elif not waiters and len(slots) == self.places and not queue.is_booking():
             self._queues.pop(queue.key, None)
 
@@ -277,27 +287,21 @@ class ConcurrencyLimit(Queues):
 
     def wait_and_enter(
         self, key: Any, clock: Clock | None, deadline_us: float, priority: float = 0.0
-    ) -> Flow[Slot | None]:
+    ) -> Flow[Waiter | None]:
         """Wait until the limit allows one more caller, and become active; ``None`` if the deadline comes first.
 
         Among the waiting callers, one with a higher ``priority`` goes first. Whoever gets a place has to ``leave`` it.
         """
-        now_us, waiter = time_of(clock), self.join(key, clock, priority)
+        waiter = self.join(key, clock, priority, deadline_us)
         try:
-            waiter.end_at(deadline_us)
-            while (place := self.slot_for(waiter, now_us())) is None and now_us() < deadline_us:
+            while (place := self.slot_for(waiter, waiter.now())) is None and waiter.now() < deadline_us:
                 yield waiter
         finally:
             self.give_up(waiter)
-        if place is not None:
-            waiter.queue.held[place] = waiter
-        return place
-
-    def leave(self, place: Slot) -> None:
-        """Stop being active, so that the next caller can go."""
-        queue = self._queues.get(place.key)
-        if queue is not None and queue.held.pop(place, None) is not None:
-            self.add(place.key, place)
+        if place is None:
+            return None
+        waiter.queue.held[waiter] = None
+        return waiter
 
 
 class ReturningUnits:

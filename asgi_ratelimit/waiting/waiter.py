@@ -17,21 +17,21 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from threading import RLock
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
-from ..algorithms.take import ALGORITHMS, State, decide, unused, wait
-from ..algorithms.token_bucket import TokenBucketState
+from ..algorithms import FITS_US
+from ..algorithms.take import ALGORITHMS, decide, unused, wait
 from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
-from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
+from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
-from .queues import LATE_US, TOGETHER_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
+from .queues import FIRST, LATE_US, TOGETHER_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
 
@@ -99,8 +99,13 @@ NEVER_LEFT = None, None, None
 ON_THE_WAY_US = 5_000.0, 50_000.0
 
 
-# The longest wait of a take here: with any wait, a cost above the burst fits into an unused bucket.
+# The longest wait of a take here: with any wait, a cost above the burst fits into an unused bucket. A call that may not
+# leave yet waits at least as long.
 AT_ONCE_US = 1.0
+
+
+# The decision of a caller whose slot has come, or its refusal; and whether its call has left.
+_Departure: TypeAlias = tuple[Decision, bool]
 
 
 class SlotWaiter:
@@ -109,6 +114,9 @@ class SlotWaiter:
     ``margin`` is the part by which the limits of its takes are lower than the rate at which calls may leave.
     ``renewed`` returns a take under the quotas that now apply, for callers that have waited and booked nothing.
     """
+
+    # Whether calls leave when their slots have come; else callers let them ``depart`` themselves, or pass the slot on.
+    departs = True
 
     def __init__(
         self, store: Store, *, margin: float = 0.0, renewed: Callable[[Take], Take] = lambda take: take
@@ -129,28 +137,25 @@ class SlotWaiter:
         ``PaceTimeout`` if the slot is further away than the take's ``max_wait``; then nothing is booked. The deadline
         is that of a caller that has already spent a part of its longest wait.
         """
-        decision = yield from self.wait_for_slot(take, priority, deadline_us)
+        now_us, charges = self.now_us(), take.charges
+        booked = take if deadline_us is None else replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
+        deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
+        if len(charges) > 1 and any(charge.key != charges[-1].key for charge in charges):
+            decision, has_left = yield from self._wait_with_own_keys(take, priority, deadline_us)
+        elif take.operation is not None:
+            decision = yield from self._book_operation(booked, deadline_us)
+            has_left = decision.repeated  # a call whose operation another one has booked does not count
+        else:
+            decision, has_left = yield from self._book_and_sleep(take, booked, priority, deadline_us)
         if not decision.allowed:
             raise pace_timeout(take, decision)
-        try:
-            if not decision.repeated:  # a call under an operation that another one has booked does not count
+        if self.departs and not has_left:
+            try:
                 yield from self.depart(decision.take.charges)
-        except INTERRUPTED:
-            yield from self.pass_on(decision)
-            raise
+            except INTERRUPTED:
+                yield from self.pass_on(decision)
+                raise
         return decision
-
-    def wait_for_slot(self, take: Take, priority: float = 0.0, deadline_us: float | None = None) -> Flow[Decision]:
-        """As ``wait``, for a caller that lets the call ``depart`` itself, or passes the slot on, when it has come.
-
-        A decision that is not allowed is the refusal of a slot that is too far away.
-        """
-        now_us, shared = self.now_us(), take.charges[-1].key
-        left = take.max_wait if deadline_us is None else max(deadline_us - now_us, 0.0) / SECOND_US
-        deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
-        if len(take.charges) > 1 and any(charge.key != shared for charge in take.charges):
-            return self._wait_with_own_keys(take, priority, deadline_us)
-        return self._book_and_sleep(take, left, priority, deadline_us)
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
@@ -175,53 +180,53 @@ class SlotWaiter:
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
-        turn, leave = ("departure", charges[0].bucket), self._waiters.spacing.depart
-        if not (turn in self._turns or leave(charges, self.now_us(), self._margin)):
+        turn, depart = ("departure", charges[0].bucket), self._waiters.spacing.depart
+        if not (turn in self._turns or depart(charges, self.now_us(), self._margin)[0]):
             return
         place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:
-            while wait_us := leave(charges, self.now_us(), self._margin):
+            while wait_us := depart(charges, self.now_us(), self._margin)[0]:
                 yield from sleep(self.clock, wait_us)
         finally:
-            self._turns.leave(cast("Slot", place))  # there is no deadline
+            self._turns.leave(cast("Waiter", place))  # there is no deadline
 
     def pass_on(self, decision: Decision, *, has_departed: bool = False) -> Flow[None]:
         """Let the next caller that waits for an equal take go now, at a slot that was not used."""
         if has_departed:
             self._waiters.units_came_back([(charge, charge.cost) for charge in decision.take.charges])
         if decision.take.operation is None:
-            now_us, key = self.now_us(), key_of(decision.take)
-            self._queues.add(key, Slot(key, now_us, now_us + LATE_US, decision))
+            now_us = self.now_us()
+            self._queues.add(key_of(decision.take), Slot(FIRST, now_us, now_us + LATE_US, decision))
         yield from self._give_back()
 
     # In a queue
 
-    def _book_and_sleep(self, take: Take, max_wait: float, priority: float, deadline_us: float) -> Flow[Decision]:
-        """Book a slot at most ``max_wait`` seconds ahead, and wait until it has come: its decision, or the refusal."""
-        booked = take if max_wait == take.max_wait else replace(take, max_wait=max_wait)
-        if take.operation is not None:
-            return (yield from self._book_operation(booked, deadline_us))
-        key, sent_us, decision, slot = key_of(take), self.now_us(), None, None
+    def _book_and_sleep(self, take: Take, booked: Take, priority: float, deadline_us: float) -> Flow[_Departure]:
+        """Book a slot as ``booked``, with what is left of the longest wait of a take, and wait until it has come."""
+        decision: Any = None
+        key, slot, until_us = key_of(take), None, math.inf
         if self.store.in_process and not priority:  # it answers at once, so nobody else comes in between
             answer = self.store.take((booked,))
             (decision,) = answer if type(answer) is Decisions else (yield CallStore(self.store, answer))
             if not decision.allowed or (decision.wait_us <= 0.0 and key not in self._queues):
-                return decision
-            slot = slot_of(key, decision, sent_us, self.now_us())
-        waiter = self._queues.join(key, self.clock, priority, slot=slot, books=slot is None)
-        overtakes = priority and waiter.queue.waiters[-1] is not waiter
+                return decision, False
+            now_us = self.now_us()
+            slot = slot_of(decision, now_us, now_us)
+            until_us = max(deadline_us, slot.at_us + GRACE_US)
+        waiter = self._queues.join(key, self.clock, priority, until_us, slot)
         try:
-            if decision is None:  # the slot at the end of the queue is not for one that overtakes others
+            if slot is None:  # the slot at the end of the queue is not for one that overtakes others
+                overtakes = priority and waiter.queue.waiters[-1] is not waiter
                 booked = replace(take, max_wait=math.inf) if overtakes else booked
                 decision = yield Finish(self.store, partial(self._booked, waiter, booked))
-            # What others have not overtaken is near enough, however late the store has answered.
-            waiter.end_at(max(deadline_us, 0.0 if overtakes else self.now_us() + decision.wait_us + GRACE_US))
+                # What others have not overtaken is near enough, however late the store has answered.
+                waiter.deadline_us = max(deadline_us, 0.0 if overtakes else self.now_us() + decision.wait_us + GRACE_US)
+                waiter.set(waiter.at_us)
             while decision.allowed:
-                yield waiter
-                now_us = self.now_us()
-                slot = self._queues.slot_for(waiter, now_us)
+                now_us = yield waiter
+                slot = self._queues.slot_for(waiter, now_us, self._leave)
                 if slot is not None:
-                    return slot.decision  # type: ignore[no-any-return]  # it was booked
+                    return slot.decision, waiter.has_left
                 yield from self._give_back()
                 if self._queues.books_anew(waiter):
                     decision = yield Finish(self.store, partial(self._booked, waiter, replace(take, max_wait=math.inf)))
@@ -236,17 +241,26 @@ class SlotWaiter:
                 yield from self._give_back()
             raise
         self._queues.give_up(waiter)
-        return decision
+        return decision, False
+
+    def _leave(self, waiter: Waiter, decision: Decision, now_us: float) -> float:
+        """Let a call leave at its slot, unless others still have to; about when the next one of its queue may."""
+        charges = decision.take.charges
+        if not self.departs or (self._turns and ("departure", charges[0].bucket) in self._turns):
+            return now_us
+        wait_us, ready_us = self._waiters.spacing.depart(charges, now_us, self._margin)
+        waiter.has_left = not wait_us
+        return ready_us
 
     async def _booked(self, waiter: Waiter, take: Take) -> Decision:
         """Book a slot, which goes to the queue even if the caller that has sent the take is gone."""
-        key, sent_us, slot = waiter.queue.key, self.now_us(), None
+        sent_us, slot = self.now_us(), None
         try:
             (decision,) = await self.store.take((take,))
             if decision.allowed:
-                slot = slot_of(key, decision, sent_us, self.now_us())
+                slot = slot_of(decision, sent_us, self.now_us())
         finally:
-            self._queues.add(key, slot, waiter)
+            self._queues.add(waiter.queue.key, slot, waiter)
         if self._queues.unused:
             with contextlib.suppress(StoreError):
                 await self._return()
@@ -279,7 +293,7 @@ class SlotWaiter:
 
     # In front of own keys
 
-    def _wait_with_own_keys(self, take: Take, priority: float, deadline_us: float) -> Flow[Decision]:
+    def _wait_with_own_keys(self, take: Take, priority: float, deadline_us: float) -> Flow[_Departure]:
         """``wait_for_slot`` for several keys: a turn at the shared one is taken only when the own ones have room."""
         shared = take.charges[-1]
         key = ("own", *[charge.bucket for charge in take.charges if charge.key != shared.key])
@@ -292,9 +306,10 @@ class SlotWaiter:
                 if len(places) == 1 and self._turns.ahead(turn):
                     places.append((yield from self._enter(turn, take, deadline_us)))
                 take = self._renewed(take)
-                decision = yield from self._book_and_sleep(take, NEARLY_US / SECOND_US, 0.0, deadline_us)
+                booked = replace(take, max_wait=NEARLY_US / SECOND_US)
+                decision, has_left = yield from self._book_and_sleep(take, booked, 0.0, deadline_us)
                 if decision.allowed:
-                    return decision
+                    return decision, has_left
                 own_us, wait_us = self._waits_in_time(take, decision, deadline_us)
                 wait_us = own_us if own_us > NEARLY_US else wait_us
                 wakes_us = self.now_us() + (wait_us - NEARLY_US if wait_us > NEARLY_US else max(wait_us, SHORTEST_US))
@@ -307,7 +322,7 @@ class SlotWaiter:
             for place in places:
                 self._turns.leave(place)
 
-    def _enter(self, turn: tuple[str, ...], take: Take, deadline_us: float, priority: float = 0.0) -> Flow[Slot]:
+    def _enter(self, turn: tuple[str, ...], take: Take, deadline_us: float, priority: float = 0.0) -> Flow[Waiter]:
         """Wait until no other caller has this turn. Raises ``PaceTimeout`` if the deadline comes first."""
         place = yield from self._turns.wait_and_enter(turn, self.clock, deadline_us, priority)
         if place is None:
@@ -366,57 +381,51 @@ class CallSpacing:
     def reset(self) -> None:
         """Forget all calls."""
         self._lock = RLock()  # as that of the queues
-        # For each bucket, the quota of its last charge, that by which its calls leave, and the state under it.
-        self._states: OrderedDict[str, tuple[Quota | None, Quota | None, State | None]] = OrderedDict()
+        # For each bucket, the quota of its last charge, that by which its calls leave, and the state under it: of a
+        # token bucket, whose rate and burst alone count here, when it is empty again.
+        self._rows: OrderedDict[str, tuple[Any, Any, Any]] = OrderedDict()
 
     def give_back(self, bucket: str, units: float) -> None:
         """Uncount ``units`` that have left on a bucket; those of a rolling window then all count anew."""
         with self._lock:
-            if units and bucket in self._states:
-                *quotas, state = self._states.pop(bucket)
-                if isinstance(state, TokenBucketState) and units < state.used:
-                    self._states[bucket] = *quotas, state._replace(used=state.used - units)  # type: ignore[assignment]
+            own, quota, state = self._rows.pop(bucket, NEVER_LEFT)
+            if type(own) is TokenBucket:
+                self._rows[bucket] = own, quota, state - units / quota.rate
 
-    def leaves_us(self, decision: Decision, now_us: float) -> float:
-        """When about another call may leave behind the one of this slot, which is about to."""
-        next_us = 0.0
-        for charge in decision.take.charges:
-            _, quota, state = self._states.get(charge.bucket, NEVER_LEFT)
-            if isinstance(quota, TokenBucket) and isinstance(state, TokenBucketState) and charge.cost:
-                units = charge.cost + min(charge.cost - quota.burst, 0.0)
-                drained_us = max(state.at + state.used / quota.rate, now_us)
-                next_us = max(next_us, drained_us + units / quota.rate - AT_ONCE_US / 2.0)
-        return next_us
-
-    def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> float:
+    def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> tuple[float, float]:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
-        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
-        delays those behind it only for a while.
+        And about when the next call with these charges may leave. ``margin`` is the unused part of the limits of token
+        buckets, which serves to catch up, so that a late call delays those behind it only for a while.
         """
-        states, taken = self._states, []
+        rows, before, ready_us = self._rows, {}, now_us
         with self._lock:
             for charge in charges:
-                own, bucket, at_us = charge.quota, charge.bucket, now_us
-                if type(own) is FixedWindow or not charge.cost:  # a condition costs nothing
+                own, cost, bucket = charge.quota, charge.cost, charge.bucket
+                kind: Any = type(own)
+                if kind is FixedWindow or not cost:  # a condition costs nothing
                     continue
-                last, quota, state = states.get(bucket, NEVER_LEFT)
+                last, quota, state = before[bucket] = rows.get(bucket, NEVER_LEFT)
                 if last is not own:
-                    before, quota = quota, _metered(own, margin, self._is_real)
-                    state = state if before == quota else None
-                if type(own) is RollingWindow and self._is_real:
-                    at_us += self._ahead_us + own.part_us // 2.0
-                state = state or unused(own, at_us)
-                after, wait_us = ALGORITHMS[type(own)].take(quota, state, at_us, charge.cost, AT_ONCE_US, 0.0)
-                if wait_us > 0.0:
-                    return max(float(wait_us), AT_ONCE_US)
-                taken.append((bucket, (own, quota, after)))
-            for bucket, left in taken:
-                states[bucket] = left
-                states.move_to_end(bucket)
-                if len(states) > MOST_BUCKETS:
-                    states.popitem(last=False)
-        return 0.0
+                    metered = _metered(own, margin, self._is_real)
+                    quota, state = metered, state if metered == quota else None
+                if kind is TokenBucket:
+                    room_us = (quota.burst - cost) / quota.rate if cost < quota.burst else 0.0
+                    empty_us = now_us if state is None or state < now_us else state
+                    wait_us, after = empty_us - now_us - room_us, empty_us + cost / quota.rate
+                    ready_us = max(ready_us, after - room_us)
+                else:
+                    at_us = now_us + (self._ahead_us + quota.part_us // 2.0 if self._is_real else 0.0)
+                    state = state or unused(own, at_us)
+                    after, wait_us = ALGORITHMS[kind].take(quota, state, at_us, cost, AT_ONCE_US, 0.0)
+                if wait_us > FITS_US:
+                    rows.update(before)
+                    return max(wait_us, AT_ONCE_US), now_us + wait_us
+                rows[bucket] = own, quota, after
+                rows.move_to_end(bucket)
+            while len(rows) > MOST_BUCKETS:
+                rows.popitem(last=False)
+        return 0.0, ready_us
 
 
 @lru_cache(maxsize=1000)
@@ -450,7 +459,7 @@ class Waiters:
 
     def __init__(self, store: Store) -> None:
         self.spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
-        self.slots = Queues(leaves_us=self.spacing.leaves_us)
+        self.slots = Queues()
         # To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it.
         self.turns = ConcurrencyLimit(1)
         self.units = ReturningUnits()

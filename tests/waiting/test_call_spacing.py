@@ -86,9 +86,9 @@ def test_the_states_of_few_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(waiter, "MOST_BUCKETS", 4)
     departures = CallSpacing()
     for key in "abcadefg":
-        assert departures.depart((Charge(TokenBucket(1, 60, burst=2), key),), 0.0) == 0.0
-    assert departures.depart((Charge(TokenBucket(1, 60, burst=2), "d", 2),), 0.0) > 0.0
-    assert departures.depart((Charge(TokenBucket(1, 60, burst=2), "b", 2),), 0.0) == 0.0
+        assert departures.depart((Charge(TokenBucket(1, 60, burst=2), key),), 0.0)[0] == 0.0
+    assert departures.depart((Charge(TokenBucket(1, 60, burst=2), "d", 2),), 0.0)[0] > 0.0
+    assert departures.depart((Charge(TokenBucket(1, 60, burst=2), "b", 2),), 0.0)[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_the_first_call_of_a_burst_has_time_to_arrive(limit: int, burst: int, la
     """In real time, its connection may have to be opened: the last of the burst leaves later, and those behind it."""
     departures, charges = CallSpacing(is_real=True), (Charge(TokenBucket(limit, burst=burst), "a"),)
     for start_us in (0.0, 1e9):
-        assert [departures.depart(charges, start_us) for _ in range(at_once)] == [0.0] * at_once
-        assert departures.depart(charges, start_us) > 0.0
+        assert [departures.depart(charges, start_us)[0] for _ in range(at_once)] == [0.0] * at_once
+        assert departures.depart(charges, start_us)[0] > 0.0
         last_us = start_us + later_us + 1.0
-        assert [departures.depart(charges, last_us) for _ in range(burst - at_once)] == [0.0] * (burst - at_once)
-        assert departures.depart(charges, last_us) == pytest.approx(1e6 / limit, abs=2.0)
+        assert [departures.depart(charges, last_us)[0] for _ in range(burst - at_once)] == [0.0] * (burst - at_once)
+        assert departures.depart(charges, last_us)[0] == pytest.approx(1e6 / limit, abs=2.0)
 
 
 @given(
@@ -118,7 +118,7 @@ def test_late_by_a_millisecond_is_on_time(limit: float, burst: float, steps: lis
     ledger = Ledger(TokenBucket(limit, burst=at_most))
     for step in steps:
         now_us += step
-        if departures.depart(charges, now_us) == 0.0:
+        if departures.depart(charges, now_us)[0] == 0.0:
             ledger.admit(int(now_us), 1)
     ledger.require_ceiling()
 

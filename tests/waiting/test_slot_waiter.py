@@ -136,7 +136,6 @@ def test_a_thread_that_is_interrupted_gives_its_slot_back() -> None:
 FORKING = """
 import os, sys, threading, time
 from asgi_ratelimit import MemoryStore, TokenBucket, pace
-from asgi_ratelimit.waiting.queues import Queues, slot_of
 from asgi_ratelimit.waiting.waiter import waiters_of
 
 store = MemoryStore()

@@ -85,7 +85,7 @@ class Bucket:
 
     What the store has no room for is held until ``held_until_us``, and at most ``asking`` requests ask it at a time.
     Without that bound, all that wait would ask for the same unit, each time that one comes back. Until
-    ``booked_until_us``, slots are probably booked in the store.
+    ``booked_until_us``, slots are probably booked in the store, or for ``queue_s`` seconds from now, if others book.
     """
 
     name: str
@@ -100,6 +100,7 @@ class Bucket:
     epoch: int = 0
     held_until_us: float = 0.0
     booked_until_us: float = 0.0
+    queue_s: float = 0.0
     asking: float = math.inf
     # How all processes charge it in a store, if they do; the latest rate that others know; and the one of this window
     # that is charged until the change to that is done.

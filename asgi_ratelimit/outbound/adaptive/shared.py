@@ -45,6 +45,10 @@ SHORT_S = 0.05
 # The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one.
 AHEAD_S = 5.0
 
+# Where others book as well, the queue of a bucket is as long as before the last slot, or longer by this part of a unit.
+# No slot further ahead is asked for at once: one that the queue does not fill would keep the quota unused until then.
+LONGER = 0.1
+
 # As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none.
 ASKED_S = 0.01
 
@@ -238,10 +242,10 @@ class Admission:
         left_s = max(call.deadline_us - now_us, 0.0) / SECOND_US
         booked = {need.bucket for need in needs if self._is_booked(need)}
         ahead_s = max([bucket.booked_until_us - now_us for bucket in booked], default=0.0) / SECOND_US
-        wait_s = min(max(ahead_s, 0.0) + SHORT_S, AHEAD_S)
         is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
-        if is_all and ahead_s > 0.0:
-            wait_s = AHEAD_S
+        is_pioneer = any(need.purpose == "pioneer" for need in needs)
+        queue_s = 0.0 if is_pioneer else max([bucket.queue_s for bucket in booked], default=0.0)
+        wait_s = AHEAD_S if is_all and ahead_s > 0.0 else min(max(ahead_s + SHORT_S, SHORT_S, queue_s), AHEAD_S)
         while True:
             take = Take(charges, min(wait_s, left_s), on_error=self._on_error)
             decision = yield from self._slots.try_take(take)
@@ -273,12 +277,14 @@ class Admission:
         """Tell buckets what the store has left of them: how many may ask at a time, and until when slots are booked."""
         charged = [(need, state) for need, state in zip(needs, states) if need.purpose in ("quota", "units")]
         for need, _ in charged:
-            need.bucket.asking, need.bucket.booked_until_us = math.inf, 0.0
+            need.bucket.asking, need.bucket.booked_until_us, need.bucket.queue_s = math.inf, 0.0, 0.0
         for (charge, bucket, _), state in charged:
             left = state.remaining if state.allowed else 0
             refill = charge.quota.limit / charge.quota.period if isinstance(charge.quota, TokenBucket) else 0.0
             bucket.asking = min(bucket.asking, max((left + refill * ASKED_S) // charge.cost, 1.0))
             if left < 1:
+                own_us = (1.0 - LONGER) * charge.cost * charge.quota.period_us / charge.quota.limit
+                bucket.queue_s = max(bucket.queue_s, state.more_after - own_us / SECOND_US)
                 bucket.booked_until_us = max(bucket.booked_until_us, self._now_us() + state.more_after * SECOND_US)
 
     def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> bool:
@@ -376,15 +382,21 @@ class Admission:
         if old is not None and not old.refills and not is_same:
             left = yield from self._fill(host, bucket, old, old.limit)
             used = used if bucket.charged is None else max(used, old.limit - left)  # what was used of this window
-        if rate is not None and (old is None or not old.refills):
+        if rate is None or (old is not None and old.refills):
+            return
+        if not (yield from self._fill(host, bucket, rate, used, LONGEST_MARGIN_S + SHORT_S)):
             yield from self._fill(host, bucket, rate, used)
 
-    def _fill(self, host: str, bucket: ReportedBucket, rate: Rate, units: float) -> Flow[float]:
-        """Take so many units of a bucket, or what is left of it; return how many that is."""
+    def _fill(self, host: str, bucket: ReportedBucket, rate: Rate, units: float, wait_s: float = 0.0) -> Flow[float]:
+        """Take so many units of a bucket, at a slot that is near, or else what is left of it; return how many that is.
+
+        The window of the store ends later than that of the server. So the units of a pioneer, which has just begun the
+        next one, may fit only in a moment: with none of them, one request too many would go.
+        """
         if units < 1.0:
             return 0.0
         charge = replace(learned_charge(host, bucket.name, rate, bucket.cost), cost=units)
-        take = Take((charge,), best_effort=True, on_error="allow")
+        take = Take((charge,), wait_s, best_effort=not wait_s, on_error="allow")
         decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
         return decisions[0].granted
 

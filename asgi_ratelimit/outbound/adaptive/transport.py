@@ -259,16 +259,10 @@ def _learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBu
         pioneers = dict.fromkeys(route.section.pioneer for route in host.routes.values())
         for bucket in (host.everything, *host.quota, *host.hidden, *pioneers, *host.buckets.values()):
             pioneer = bucket if isinstance(bucket, PioneerBucket) else None
-            learned = LearnedBucket(
-                host=host.name,
-                name=bucket.name,
-                limit=known(bucket.limit),
-                remaining=bucket.remaining,
-                under_way=bucket.under_way,
-                waiting=sum(len(route.queue) for route in bucket.waiting),
-                next_release=(bucket.ready_at(now_us) - now_us) / SECOND_US,
-                paused_for=bucket.paused_us(now_us) / SECOND_US,
-                is_unknown=pioneer is not None and pioneer.is_probed,
-            )
+            units = known(bucket.limit), bucket.remaining, bucket.under_way
+            waiting = sum(len(route.queue) for route in bucket.waiting)
+            times = (bucket.ready_at(now_us) - now_us) / SECOND_US, bucket.paused_us(now_us) / SECOND_US
+            is_unknown = pioneer is not None and pioneer.is_probed
+            learned = LearnedBucket(host.name, bucket.name, *units, waiting, *times, is_unknown)
             if learned.limit is not None or learned.waiting or learned.paused_for or learned.is_unknown:
                 yield learned

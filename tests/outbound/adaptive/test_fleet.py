@@ -27,7 +27,7 @@ from tests.support.simulated_fleet import Fleet, Server
 LONG = pytest.mark.long
 
 # Seconds in which a fleet learns how the buckets of a server reset; only then it uses all that is permitted.
-LEARNED_AFTER = 2.5
+LEARNED_AFTER = 2.0
 
 
 def discord_for(fleet: Fleet, **settings: str) -> tuple[Discord, Any]:
