@@ -281,7 +281,8 @@ class PlaceWaiter(SlotWaiter):
                 wake_up.set(math.inf)
                 decision, state = yield from self._look(take, decision)
                 is_new = False
-                if leases.first_waiting(bucket) < _lease_of(decision):  # its answer came later than this one's
+                # The answer of one came later than this one's; in an outage, none here is known by its lease
+                if not decision.degraded and leases.first_waiting(bucket) < _lease_of(decision):
                     self._turns.leave(turn)
                     turn = None
         except INTERRUPTED:

@@ -55,11 +55,9 @@ def decide(
         after.append(taken if cost else state)
         if wait > longest:
             longest = wait
-    if longest == 0.0:
-        return longest, after
     if longest > max_wait or longest == NEVER:
         return longest, None
-    if len(after) > 1:
+    if longest and len(after) > 1:
         after = []
         for charge, state in zip(charges, states):
             quota, cost = charge.quota, charge.cost

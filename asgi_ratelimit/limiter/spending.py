@@ -62,6 +62,9 @@ class Block(Generic[W, T]):
         else:
             await run_async(self._leave())
 
+    def __bool__(self) -> bool:
+        raise TypeError("a block lacks its async with, so nothing is limited: async with limiter.hold(key)")
+
     def __enter__(self) -> T:
         return run_sync(self._enter())
 

@@ -468,7 +468,7 @@ class Waiters:
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""
-        for charge, units in came_back:
+        for charge, units in [each for each in came_back if each[1]]:  # an unused slot has let nobody leave
             self.spacing.give_back(charge.bucket, units)
         self.units.wake([charge for charge, _ in came_back])
 

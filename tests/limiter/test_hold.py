@@ -21,8 +21,9 @@ from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Settled, Settlement, Store
 from asgi_ratelimit.stores.redis.nodes import Node
 from asgi_ratelimit.stores.redis.wire import NumberedTake
-from tests.support.overriding import until_async
+from tests.support.overriding import until, until_async
 from tests.support.programs import outcome_of
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 QUOTAS = [InFlight(2), TokenBucket(100, 3600)]
@@ -198,6 +199,8 @@ async def test_what_has_no_end_shows_how_it_is_held() -> None:
             await call()
     with pytest.raises(ConfigurationError, match=r"async with limiter\.hold"):
         limiter.spend("key", 1)
+    with pytest.raises(TypeError, match=r"async with limiter\.hold"):
+        assert limiter.hold("key")
 
 
 async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
@@ -304,6 +307,24 @@ async def test_a_place_comes_back_if_the_store_went_out_before_the_slot(
     block.ends.set()
     await block.task
     assert leases_of(store).held_by_name() == {}
+    await limiter.aclose()
+
+
+async def test_who_waits_for_a_place_gets_it_in_an_outage() -> None:
+    """As soon as it is free, however many wait."""
+    with RedisServer() as server:
+        limiter, entered = Limiter("2 at once", store=RedisStore(server.url)), list[int]()
+        blocks = [Block(limiter, entered, number) for number in range(5)]
+        await until_entered(entered, 2)
+        await until_async(lambda: limiter.waiting("key"))
+    here, bucket = limiter.store._context.outage.local, limiter.charges("key")[0].bucket  # type: ignore[attr-defined]
+    await until(lambda: len(here) and len(here.held(bucket)[1].leases) > 2)  # one waits in this process, and looks
+    first_end = max(end for _, end in here.held(bucket)[1].leases)
+    await until(lambda: max(end for _, end in here.held(bucket)[1].leases) > first_end)
+    for block in blocks:
+        block.ends.set()
+    await until_entered(entered, 5)
+    await asyncio.gather(*[block.task for block in blocks])
     await limiter.aclose()
 
 

@@ -57,6 +57,22 @@ class Calls:
         return self.left
 
 
+def test_a_caller_that_goes_lets_nobody_leave_earlier() -> None:
+    """Behind one that has woken late, in a rolling window."""
+    calls = Calls(RollingWindow(1, 10, 100), lambda: 0.0)
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(calls.call()) for _ in range(4)]
+        await asyncio.sleep(9)
+        calls.clock.advance(9)
+        await asyncio.sleep(0.1)
+        tasks.pop().cancel()
+        await asyncio.wait(tasks)
+
+    calls.clock.run(main())
+    assert calls.left[2] - calls.left[1] >= 10
+
+
 @pytest.mark.parametrize("name", SERVICES)
 @pytest.mark.parametrize("calls", [200, 1500])
 def test_a_service_with_the_same_limit_refuses_nothing(name: str, calls: int) -> None:

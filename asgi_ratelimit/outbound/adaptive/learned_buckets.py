@@ -25,6 +25,9 @@ LEASE_US = 10 * SECOND_US
 # The longest pause after refusals that name no time; each is twice as long as the one before.
 LONGEST_RETRY_US = 60 * SECOND_US
 
+# The longest time, in seconds, that is learned from an answer, or for which the store holds up a bucket.
+LONGEST_S = 86_400.0
+
 # With fewer units than this, nothing is left.
 LEAST = 1e-6
 
@@ -405,7 +408,7 @@ class ReportedBucket(PioneerBucket):
         """
         self._move_on(now_us)
         after = report.window if report.reset_after is None else report.reset_after
-        reset_at_us = math.inf if after is None else now_us + math.ceil(after * SECOND_US)
+        reset_at_us = math.inf if after is None else now_us + math.ceil(min(after, LONGEST_S) * SECOND_US)
         left = report.remaining or 0.0
         if epoch < self.epoch:
             self._learn_late(left, reset_at_us)
@@ -445,7 +448,7 @@ class ReportedBucket(PioneerBucket):
         if self.is_estimated:
             self._learn_cost(report.remaining or 0.0, now_us)
         elif report.cost is not None:
-            self.cost = report.cost
+            self.cost = min(report.cost, limit)  # of more, a server takes a full bucket at most, or refuses
         else:
             self.cost = 1.0 if report.unit == "requests" else 0.0
         self.is_next_unit = report.reset_means == "next unit"
@@ -460,7 +463,7 @@ class ReportedBucket(PioneerBucket):
         self.window_us = max(self.window_us, window_us)
         if not LEAST <= limit < math.inf:
             return
-        if report.refill:
+        if report.refill and report.refill * LONGEST_S >= self.least:
             self.refill = report.refill / SECOND_US
         elif report.reset_means == "full refill" and report.reset_after:
             used = limit - (report.remaining or 0.0)

@@ -30,7 +30,7 @@ from ...stores import reset, settle
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..pauses import PAUSE, Pauses, take_all
-from .learned_buckets import Bucket, PioneerBucket, Rate, ReportedBucket
+from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, Host, LearnedLimit, Model, Record, probed
 
 # The name of the limiter whose buckets hold declared quotas, learned buckets and pauses.
@@ -51,9 +51,6 @@ LONGER = 0.1
 
 # As many units as come back in so many seconds are asked for at a time, so that the way to the store costs none.
 ASKED_S = 0.01
-
-# The longest time, in seconds, for which the store holds up a bucket.
-LONGEST_S = 86_400.0
 
 # How soon a request checks again whether the pioneer of another process has its answer; each check doubles the
 # time.

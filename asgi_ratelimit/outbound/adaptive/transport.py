@@ -26,14 +26,11 @@ from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_ti
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
 from ..pace_decorator import reads_with_margin
 from ..wrapping_transport import WrappingTransport, require_count
-from .learned_buckets import Bucket, PioneerBucket, known
+from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
 
 logger = logging.getLogger("asgi_ratelimit")
-
-# The longest time, in seconds, that is learned from an answer.
-LONGEST_S = 86_400.0
 
 OK = 200
 

@@ -81,6 +81,33 @@ def test_headers_that_are_wrong_stop_nothing(after: str, remaining: str) -> None
     assert caller.get(*[CHANNEL] * 3) == [200] * 3
 
 
+LIES = [
+    {"ratelimit-policy": '"a";q=10;w=9999999999', "ratelimit": '"a";r=0'},
+    {"x-ratelimit-limit": "10", "x-ratelimit-remaining": "0", "x-ratelimit-fillrate": "1"}
+    | {"x-ratelimit-interval-seconds": "9999999999"},
+]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_stops_a_host_for_a_day_at_most(lie: dict[str, str]) -> None:
+    """By a window, or by units that hardly come back."""
+    caller = Caller(lambda path, number: (200, lie if number == 1 else {}), max_delay=200_000, profile="auto")
+    assert caller.get(*[CHANNEL] * 3) == [200] * 3
+
+
+def test_a_request_that_costs_more_than_the_limit_empties_the_bucket() -> None:
+    """Once: what answers say then counts."""
+
+    def script(path: str, number: int) -> Any:
+        cost, left = (100_000, 1000) if number == 1 else (10, 990)
+        throttle = {"maximumAvailable": 1000, "currentlyAvailable": left, "restoreRate": 50}
+        costs = {"requestedQueryCost": cost, "actualQueryCost": cost, "throttleStatus": throttle}
+        return 200, {}, {"extensions": {"cost": costs}}
+
+    caller = Caller(script, max_delay=60, profile="shopify")
+    assert caller.get(*[CHANNEL] * 5) == [200] * 5
+
+
 def test_too_many_bad_answers_stop_before_a_ban() -> None:
     """At nine tenths of what leads to a ban, the host is left alone until the oldest are forgotten."""
     profile = replace(BUCKETS, ban=Ban((401,), 1_000, 600.0))
