@@ -122,7 +122,7 @@ class RateLimitMiddleware:
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
-        is_peer = (lambda other: False) if self._file is None else self._file.is_like
+        is_peer = getattr(self._file, "is_like", lambda other: False)
         register(self.store, self, quotas, unlisted=messages, instead=True, is_peer=is_peer)
 
     def limit_texts(self) -> dict[str, str]:

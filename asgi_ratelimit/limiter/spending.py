@@ -41,9 +41,7 @@ class Block(Generic[W, T]):
     """
 
     def __init__(self, take: Take, waiter: W, admitted: Callable[[Take, Wait], Flow[Decision]]) -> None:
-        self._take = take
-        self._waiter = waiter
-        self._admitted = admitted
+        self._take, self._waiter, self._admitted = take, waiter, admitted
 
     def _enter(self) -> Flow[T]:
         """Wait; what this returns is the value of the block."""

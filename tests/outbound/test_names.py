@@ -17,12 +17,12 @@ def called() -> str:
     return "called"
 
 
-def paced(quota: str, store: Any, name: str | None = "api") -> Any:
-    return pace(quota, store=store, name=name)(called)
+def paced(quota: str, store: Any) -> Any:
+    return pace(quota, store=store, name="api")(called)
 
 
-def sending(quota: str, store: Any, name: str | None = "api") -> Any:
-    return PacedTransport(httpx.MockTransport(lambda request: httpx.Response(200)), quota, store=store, name=name)
+def sending(quota: str, store: Any) -> Any:
+    return PacedTransport(httpx.MockTransport(lambda request: httpx.Response(200)), quota, store=store, name="api")
 
 
 @pytest.mark.parametrize("build", [paced, sending])
@@ -40,9 +40,3 @@ def test_one_text_with_two_bursts_is_refused(build: Any, other: Any) -> None:
     with pytest.raises(ConfigurationError, match=CONFLICT):
         other("10/s", store=store, name="api")
     assert pacing
-
-
-def test_without_a_name_nothing_is_refused() -> None:
-    """A function has its own buckets, and may be decorated anew with another quota; a host may have several quotas."""
-    store = MemoryStore()
-    assert [build(quota, store, None) for build in (paced, sending) for quota in ("10/s", "20/s")]

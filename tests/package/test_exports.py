@@ -59,13 +59,6 @@ def test_an_export_exists_and_is_documented(module: str, name: str) -> None:
     assert getattr(import_module(module), name).__doc__
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    """A name that is imported at first use does not hide a wrong one."""
-    for module in (asgi_ratelimit, import_module("asgi_ratelimit.clients")):
-        with pytest.raises(AttributeError, match="no_such_name"):
-            _ = module.no_such_name
-
-
 def test_the_exceptions_are_one_tree() -> None:
     """One ``except`` catches all that the package raises by itself."""
     exports = [getattr(asgi_ratelimit, name) for name in NAMES["asgi_ratelimit"].split()]

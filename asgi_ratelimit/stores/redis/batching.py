@@ -7,14 +7,18 @@ the others of the same iteration of the event loop.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# An item, the future of its result, the time of the event loop at which it was submitted, and its weight.
+# An item, the future of its result, the time of the event loop at which its own deadline is over, and its weight.
 Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, int]"
+
+# By so many seconds a deadline may be exceeded.
+LAG = 0.02
 
 # The most items in one batch.
 MAX_ITEMS = 128
@@ -27,21 +31,22 @@ class GroupCommit(Generic[T, R]):
     """Sends items in batches, one batch at a time, on one event loop. A subclass says how.
 
     If ``send`` raises, exactly this batch fails. So does a batch that is not back ``timeout`` seconds after its first
-    item was submitted, whatever ``send`` is doing then: it is cancelled, and nobody waits for its end.
+    item was submitted, whatever ``send`` is doing then: it is cancelled, and nobody waits for its end. For items that
+    are patient, that time begins when they are sent: they do not fail because thousands came at once.
     A batch has at most ``MAX_ITEMS``, of a total weight of ``most_weight``, or one that is heavier.
 
     Cancelling a caller neither stops a batch nor affects the others: an item that has not been sent is dropped.
     """
 
     def __init__(self, timeout: float, most_weight: int = MAX_ITEMS) -> None:
-        self._timeout = timeout
-        self._most_weight = most_weight
+        self._timeout, self._most_weight = timeout, most_weight
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
         self._under_way: list[Entry[T, R]] = []
         self._sender: asyncio.Task[None] | None = None
         # Looks at the deadline of the batch under way. A timer for each batch would cost a lone item several µs.
         self._watch: asyncio.TimerHandle | None = None
+        self._until = math.inf
 
     async def send(self, items: list[T]) -> Sequence[R | Exception]:
         """One result for each item, in order; a result that is an exception fails only its own item."""
@@ -59,10 +64,11 @@ class GroupCommit(Generic[T, R]):
         """How much of ``most_weight`` an item takes."""
         return 1
 
-    def submit(self, item: T) -> asyncio.Future[R]:
+    def submit(self, item: T, is_patient: bool = False) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = self._loop.create_future()
-        self._waiting.append((item, result, self._loop.time(), self.weight_of(item)))
+        until = math.inf if is_patient else self._loop.time() + self._timeout
+        self._waiting.append((item, result, until, self.weight_of(item)))
         if self._sender is None:
             self._begin()
         return result
@@ -84,8 +90,9 @@ class GroupCommit(Generic[T, R]):
         try:
             while self._waiting and (batch := self._next_batch()):
                 self._under_way = batch
-                if self._watch is None:
-                    self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
+                self._until = min([self._loop.time() + self._timeout, *[entry[2] for entry in batch]])
+                if self._watch is None or self._until < self._watch.when():
+                    self._watch = self._loop.call_at(self._until, self._look)
                 try:
                     results = await self.send([entry[0] for entry in batch])
                 except GeneratorExit:  # the event loop is gone, and nobody waits
@@ -115,10 +122,12 @@ class GroupCommit(Generic[T, R]):
         return batch
 
     def _look(self) -> None:
-        """Fail the batch under way if its deadline is over, else look again then; no later batch has an earlier one."""
-        self._watch, batch = None, self._under_way
-        if batch and self._loop.time() < batch[0][2] + self._timeout:
-            self._watch = self._loop.call_at(batch[0][2] + self._timeout, self._look)
+        """Fail the batch under way if its deadline is over, else look again then."""
+        self._watch, batch, now = None, self._under_way, self._loop.time()
+        # If the event loop was busy, what has come meanwhile is still to be read
+        self._until = now + LAG if now > self._until + LAG else self._until
+        if batch and now < self._until:
+            self._watch = self._loop.call_at(self._until, self._look)
         elif batch:
             if self._sender is not None:
                 self._sender.cancel()  # which it may swallow; nobody waits for it

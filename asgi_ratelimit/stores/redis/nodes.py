@@ -60,9 +60,7 @@ class Node(GroupCommit[Action, Answer]):
     def __init__(self, context: Context, connection: Connection, name: str, nodes: ClusterNodes | None = None) -> None:
         super().__init__(context.timeout, MOST_WEIGHT)
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
-        self.name = name
-        self.context = context
-        self.connection = connection
+        self.name, self.context, self.connection = name, context, connection
         self._nodes = nodes
         self._failure: StoreError | None = None
         self._repaying: asyncio.Task[None] | None = None
@@ -76,7 +74,7 @@ class Node(GroupCommit[Action, Answer]):
         if self.breaker.is_open:
             self._try_anew(take.take.charges[0])
             return Decisions((self.context.outage.decide(take.take),))
-        return self.submit(take)
+        return self.submit(take, take.take.max_wait_us > 0.0)
 
     def _try_anew(self, charge: Charge) -> None:
         """Begin a trial, if one is due: the settlement of nothing, which shows that Redis can write, too.

@@ -39,11 +39,11 @@ class RedisStore:
     ``redis+sentinel://host:port,host:port/service``) or a client of ``redis.asyncio``. Only a client's addresses and
     credentials are used: the store opens its own connections, because those of a limiter must not retry.
 
-    ``timeout`` is the deadline of a take in seconds; waiting for other takes and for a connection counts. When Redis
-    does not answer in time, ``on_error`` decides: ``"local"`` (a limiter in this process, with the limits divided by
-    ``replicas``), ``"allow"`` or ``"deny"``; such decisions are ``degraded``. Operations are remembered for
-    ``operation_ttl`` seconds. A ``clock`` replaces the server's, and keys then live for at least an hour. Raises
-    ``ConfigurationError`` for invalid arguments.
+    ``timeout`` is the deadline of a take in seconds; waiting for a connection counts, and so does waiting for other
+    takes, unless it is one that may wait for its slot. When Redis does not answer in time, ``on_error`` decides:
+    ``"local"`` (a limiter in this process, with the limits divided by ``replicas``), ``"allow"`` or ``"deny"``; such
+    decisions are ``degraded``. Operations are remembered for ``operation_ttl`` seconds. A ``clock`` replaces the
+    server's, and keys then live for at least an hour. Raises ``ConfigurationError`` for invalid arguments.
     """
 
     in_process = False

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit.stores.redis.batching import MAX_ITEMS, GroupCommit
+from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
 
@@ -172,6 +173,18 @@ async def test_a_batch_fails_at_its_deadline_whatever_it_is_doing(*, swallows: b
     await group.drain()
     assert (sent, cancelled) == ([[1], [2]], [[1]])
     end.set()
+
+
+def test_patient_items_have_their_time_from_when_they_are_sent() -> None:
+    """Those that come at once do not fail because they wait for each other."""
+
+    async def main() -> None:
+        group = Group(lambda items: asyncio.sleep(0.8, ["answer"] * len(items)), timeout=1.0, most_weight=1)
+        assert await asyncio.gather(*[group.submit(item, is_patient=True) for item in range(3)]) == ["answer"] * 3
+        outcomes = await asyncio.gather(*map(group.submit, range(2)), return_exceptions=True)
+        assert list(map(type, outcomes)) == [str, TooLate]
+
+    SteppedClock().run(main())
 
 
 async def test_a_batch_that_ends_after_its_deadline_sends_no_other() -> None:
