@@ -124,9 +124,9 @@ class GroupCommit(Generic[T, R]):
     def _look(self) -> None:
         """Fail the batch under way if its deadline is over, else look again then."""
         self._watch, batch, now = None, self._under_way, self._loop.time()
-        # If the event loop was busy, what has come meanwhile is still to be read
-        self._until = now + LAG if now > self._until + LAG else self._until
-        if batch and now < self._until:
+        if batch and now > self._until + LAG:  # the event loop was busy: what has come meanwhile is read first, once
+            self._until, self._watch = math.nan, self._loop.call_later(LAG, self._look)  # later than no time
+        elif batch and now < self._until:
             self._watch = self._loop.call_at(self._until, self._look)
         elif batch:
             if self._sender is not None:

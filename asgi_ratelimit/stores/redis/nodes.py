@@ -60,8 +60,7 @@ class Node(GroupCommit[Action, Answer]):
     def __init__(self, context: Context, connection: Connection, name: str, nodes: ClusterNodes | None = None) -> None:
         super().__init__(context.timeout, MOST_WEIGHT)
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
-        self.name, self.context, self.connection = name, context, connection
-        self._nodes = nodes
+        self.name, self.context, self.connection, self._nodes = name, context, connection, nodes
         self._failure: StoreError | None = None
         self._repaying: asyncio.Task[None] | None = None
 
