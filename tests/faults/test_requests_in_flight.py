@@ -147,12 +147,12 @@ async def test_a_place_that_was_given_back_in_an_outage(
     async with Limiter("1 at once", store=store).hold("key"):
         line.target = 1
         line.disconnect()
-    line.target = server.port
 
     async def is_free() -> bool:
         return (await seen.peek("key")).remaining == 1
 
     assert not await is_free()
+    line.target = server.port
     await until_async(is_free)
     await store.aclose()
     await beside.aclose()
