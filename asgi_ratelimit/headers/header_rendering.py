@@ -100,8 +100,7 @@ def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
 
 def reported(decisions: Sequence[Decision]) -> list[tuple[Decision, Charge]]:
     """The charges that headers report, each with its decision: all but those of requests in flight."""
-    charged = [(decision, charge) for decision in decisions for charge in decision.take.charges]
-    return [pair for pair in charged if type(pair[1].quota) is not InFlight]
+    return [(each, charge) for each in decisions for charge in each.take.charges if type(charge.quota) is not InFlight]
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
@@ -167,11 +166,12 @@ _policies: dict[tuple[object, ...], _Policies] = {}
 
 def _policies_of(decisions: Sequence[Decision]) -> _Policies:
     """What the headers of these decisions have in common; a take that is alone keeps it for its next decision."""
-    quotas = [charge.quota for _, charge in reported(decisions)]
-    key = (*map(id, quotas), *[charge.name for _, charge in reported(decisions)])
+    charges = [charge for _, charge in reported(decisions)]
+    key = tuple([(id(charge.quota), charge.name) for charge in charges])
     policies = _policies.get(key)
     if policies is None:
         texts = list(map(quoted, names(decisions)))
+        quotas = [charge.quota for charge in charges]
         items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
         forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
         if len(_policies) >= MAX_QUOTAS:
