@@ -4,7 +4,6 @@ A limit without a name of its own is named after its route. The annotations of t
 FastAPI reads them.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
+from starlette.routing import PARAM_REGEX
 from starlette.types import Scope
 
 from ..buckets import DEFAULT_NAME
@@ -413,7 +413,7 @@ def mistakes(app: Any, enforcer: Enforcer | None = None) -> Iterator[Configurati
         keys: list[Any] = [rule.key for rule in limit.rules]
         for key in keys:
             keys += getattr(key, "parts", ())
-            if isinstance(key, path_param) and not re.search(rf"\{{{key.name}[:}}]", " ".join(names)):
+            if isinstance(key, path_param) and key.name not in dict(PARAM_REGEX.findall(" ".join(names))):
                 problem = f"{key!r} needs a parameter {{{key.name}}}, which no route of {limit!r} has"
                 yield ConfigurationError(f'{problem}: "/items/{{{key.name}}}"')
         try:

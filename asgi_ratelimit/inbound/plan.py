@@ -276,9 +276,9 @@ class RuleTable:
         method: str = scope.get("method", "")
         if self._root:
             scope["root_path"] = self._root  # as the app does as soon as it is called
-            below = normalised(scope["path"])
-            if below != scope["path"] and not below.startswith(f"{self._root}/"):  # mounts would read it from its start
-                scope["path"] = self._root + scope["path"]
+            ways = scope["path"], normalised(scope["path"])
+            if ways[0] != ways[1] and not any(each.startswith(f"{self._root}/") for each in ways):
+                scope["path"] = self._root + scope["path"]  # or a mount would read it from its start
         path: str = "/" if not self.rules else route_path(scope) if scope.get("root_path") else scope["path"]
         if path[-1:] == "\n":
             path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")

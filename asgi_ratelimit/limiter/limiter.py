@@ -304,20 +304,18 @@ class Limiter:
         """
         if self.live.word is not None:
             return (yield CallStore(self.store, self._decide(take, self.live.word)))  # type: ignore[no-any-return]
-        decision, since_ns, has_hooks = None, monotonic_ns(), bool(self.hooks)
-        if has_hooks:
-            self.hooks.queued(self.name, 1)
+        decision, since_ns = None, monotonic_ns()
+        self.hooks.queued(self.name, 1)
         try:
             decision = yield from wait(take)
         except PaceTimeout as error:
             decision = error.decision
             raise
         finally:
-            if has_hooks:
-                self.hooks.queued(self.name, -1)
+            self.hooks.queued(self.name, -1)
             if decision is not None:
                 self._counts.count((decision,))
-                if has_hooks:
+                if self.hooks:
                     self.hooks(Event(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS))
         return decision
 

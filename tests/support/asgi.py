@@ -16,7 +16,6 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware
 from asgi_ratelimit.testing import SteppedClock
 
 CLIENT = ("192.0.2.1", 50_000)
-POLICY = '"per-minute";q=10;w=60'
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 BODY: Message = {"type": "http.response.body", "body": b"ok"}
 CHUNK = {"type": "http.request", "body": b"", "more_body": False}

@@ -124,8 +124,9 @@ class GroupCommit(Generic[T, R]):
     def _look(self) -> None:
         """Fail the batch under way if its deadline is over, else look again then."""
         self._watch, batch, now = None, self._under_way, self._loop.time()
-        if batch and now > self._until + LAG:  # the event loop was busy: what has come meanwhile is read first, once
-            self._until, self._watch = math.nan, self._loop.call_later(LAG, self._look)  # later than no time
+        if batch and now > self._until + LAG:  # the event loop was busy: what has come meanwhile is read first
+            self._watch = self._loop.call_later(LAG, self._look)
+            self._until = math.nan  # which no time is before or after, so that the next look is the last
         elif batch and now < self._until:
             self._watch = self._loop.call_at(self._until, self._look)
         elif batch:

@@ -101,8 +101,7 @@ def test_a_request_that_costs_more_than_the_limit_empties_the_bucket() -> None:
     def script(path: str, number: int) -> Any:
         cost, left = (100_000, 1000) if number == 1 else (10, 990)
         throttle = {"maximumAvailable": 1000, "currentlyAvailable": left, "restoreRate": 50}
-        costs = {"requestedQueryCost": cost, "actualQueryCost": cost, "throttleStatus": throttle}
-        return 200, {}, {"extensions": {"cost": costs}}
+        return 200, {}, {"extensions": {"cost": {"actualQueryCost": cost, "throttleStatus": throttle}}}
 
     caller = Caller(script, max_delay=60, profile="shopify")
     assert caller.get(*[CHANNEL] * 5) == [200] * 5
