@@ -12,7 +12,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tests.support.redis_server import RedisServer, find_redis
-from tests.support.server import HOST
+from tests.support.server import HOST, free_port
 
 SLOTS = 16_384
 READY_WITHIN = 30.0
@@ -24,7 +24,7 @@ class ClusterNode(RedisServer):
     """A node of a cluster; alone until it meets others."""
 
     def __init__(self) -> None:
-        super().__init__("--cluster-enabled", "yes", "--cluster-node-timeout", "500")
+        super().__init__("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
         self.port = next(_ports_with_bus())
 
     @property
@@ -174,9 +174,7 @@ def is_primary(server: RedisServer) -> bool:
 def _ports_with_bus() -> Iterator[int]:
     """Ports that nothing listens on at this moment, with that of the bus."""
     while True:
-        with socket.socket() as probe, socket.socket() as bus:
-            probe.bind((HOST, 0))
-            port: int = probe.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                bus.bind((HOST, port + BUS))
-                yield port
+        port = free_port()
+        with socket.socket() as bus, suppress(OSError):
+            bus.bind((HOST, port + BUS))
+            yield port

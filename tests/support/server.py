@@ -10,7 +10,9 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from secrets import randbelow
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
@@ -168,8 +170,9 @@ class Uvicorn(Server):
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nothing listens on at this moment, and that no connection out of here is given."""
+    while True:
+        port = 15_000 + randbelow(7_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
