@@ -141,13 +141,6 @@ def wait(quota: Quota, state: State, now: float, cost: float, max_wait: float) -
     return waits
 
 
-def taken_now(quota: Quota, state: State | None, now: float, cost: float) -> State | None:
-    """The state after a charge that cannot wait; ``None`` if it is refused. A bucket without a state is unused."""
-    algorithm = ALGORITHMS[type(quota)]
-    taken: State | None = algorithm.take(quota, state or algorithm.unused(quota, now), now, cost, 0.0, 0.0)[0]
-    return taken
-
-
 def unused(quota: Quota, now: float) -> State:
     """The state of a bucket that was never used."""
     state: State = ALGORITHMS[type(quota)].unused(quota, now)

@@ -102,13 +102,15 @@ class Tokens:
         self._secret: bytes | None = None
 
     async def secret(self) -> bytes:
-        """The secret of this store, which the first process to need it makes. Raises ``StoreError``."""
-        if self._secret is None:
-            own = secrets.token_bytes(32)
-            is_new = await self._documents.replace(SECRET, None, own)
-            self._secret = own if is_new else await self._documents.read(SECRET)
-            if not self._secret:
-                raise StoreError("the secret of the dashboard was deleted meanwhile")
+        """The secret of this store, which the first process to need it makes, also once the store has lost it.
+
+        Raises ``StoreError``.
+        """
+        own = self._secret or secrets.token_bytes(32)
+        is_new = await self._documents.replace(SECRET, None, own)
+        self._secret = own if is_new else await self._documents.read(SECRET)
+        if not self._secret:
+            raise StoreError("the secret of the dashboard was deleted meanwhile")
         return self._secret
 
     async def issue(self, request: Request) -> tuple[str, str]:
@@ -126,7 +128,7 @@ class Tokens:
     async def name_of(self, rule: str, bucket: str) -> str:
         """A name for a key of a rule, which one of its buckets holds, that reveals nothing of the key."""
         text = f"bucket:{escaped(rule)}:{bucket[bucket.index('{') :]}"
-        return hmac.new(await self.secret(), text.encode(), sha256).hexdigest()[:12]
+        return hmac.new(self._secret or await self.secret(), text.encode(), sha256).hexdigest()[:12]
 
 
 def _basic_user(request: Request) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -142,7 +141,7 @@ class Summaries:
         wanted = range(latest - count + 1, latest + 1)
         again = {*wanted[-_FRESH:], wanted[self._reread % count]}
         stale = [number for number in wanted if number in again or number not in known]
-        read = dict(zip(stale, await asyncio.gather(*[parts_of(self._documents, each) for each in stale])))
+        read = {each: await parts_of(self._documents, each) for each in stale}
         return {number: read.get(number, known.get(number, {})) for number in wanted}
 
     def recordings(self, name: str) -> list[tuple[int, Recording]]:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
-from ..algorithms.take import taken_now
+from ..algorithms.take import ALGORITHMS, unused
 from ..decision import Charge, Decision, with_charges
 from ..errors import ConfigurationError, QuotaError
 from ..inbound.config import LimitsFile
@@ -243,8 +243,8 @@ def times_of(requests: Iterable[LoggedRequest], limits: RuleTable) -> dict[str, 
     for request in requests:
         time_us, key, _, _ = request
         plan = limits.plan_for(scope_of(request))
-        for rule in plan.rules if plan and key else ():
-            groups[rule.name].setdefault(key, array("d")).append(time_us)
+        for name in {rule.name for rule in plan.rules} if plan and key else ():
+            groups[name].setdefault(key, array("d")).append(time_us)
     return groups
 
 
@@ -304,7 +304,7 @@ def _refused(times: Times, quota: Quota, at_most: float) -> int:
     """How many of the requests a quota would refuse; counting ends at ``at_most``."""
     state, refused = None, 0
     for time in times:
-        after = taken_now(quota, state, time, 1.0)
+        after, _ = ALGORITHMS[type(quota)].take(quota, state or unused(quota, time), time, 1.0, 0.0, 0.0)
         state = after or state
         refused += after is None
         if refused >= at_most:

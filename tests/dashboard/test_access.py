@@ -16,6 +16,7 @@ from asgi_ratelimit import ConfigurationError, MemoryStore, Overrides, RateLimit
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.keys import client_ip
 from tests.support.dashboards import ORIGIN, app_with_page, token_of, visitor
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -124,13 +125,16 @@ async def test_only_a_post_changes_anything(method: str) -> None:
     assert await Overrides(store).all() == {}
 
 
-async def test_workers_share_the_secret(redis_url: str) -> None:
-    """A page from one worker may send its form to another."""
-    stores = [RedisStore(redis_url, timeout=30) for _ in range(2)]
-    async with visitor(app_with_page(stores[0])) as one, visitor(app_with_page(stores[1])) as other:
-        headers = {"x-limits-token": await token_of(one), "origin": ORIGIN}
-        other.cookies = one.cookies
-        assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 200
+async def test_workers_share_the_secret(redis_url: str, redis_server: RedisServer) -> None:
+    """A page from one worker may send its form to another, also from one that came after Redis had lost all."""
+    stores = [RedisStore(redis_url, timeout=30) for _ in range(3)]
+    one, other, later = [visitor(app_with_page(store)) for store in stores]
+    async with one as one, other as other, later as later:
+        for sender in (one, later):
+            redis_server.flush()
+            headers = {"x-limits-token": await token_of(sender), "origin": ORIGIN}
+            other.cookies = sender.cookies
+            assert (await other.post("/limits/set", data=FIELDS, headers=headers)).status_code == 200
     assert list(await Overrides(stores[0]).all()) == ["login"]
     for store in stores:
         await store.aclose()

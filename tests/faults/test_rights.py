@@ -23,7 +23,7 @@ def server() -> Iterator[RedisServer]:
 
 
 # The rights that docs/redis.md lists.
-LEAST_RIGHTS = ("resetchannels", "~rl:*", "+evalsha", "+eval", "+time", "+get", "+getrange", "+set", "+del")
+LEAST_RIGHTS = ("resetchannels", "~rl:*", "+evalsha", "+eval", "+time", "+get", "+getrange", "+set", "+pttl", "+del")
 
 
 @pytest.mark.parametrize(("database", "more"), [(0, ()), (1, ("+select",))])
@@ -39,6 +39,9 @@ async def test_the_least_rights(server: RedisServer, protocol: int, database: in
         decisions = [await limiter.rate_limit("key"), await limiter.pace("key"), await limiter.rate_limit("key", 9)]
         asked(server, "SCRIPT", "FLUSH")
         await limiter.refund(decisions[0])
+        other = RedisStore(url, timeout=30, on_error="deny")
+        async with Limiter("6/hour; 11/day fixed; 12/week rolling", store=other) as changed:
+            assert (await changed.rate_limit("key")).allowed
         await limiter.settle(decisions[1], 2)
         decisions.append(await limiter.peek("key"))
         await limiter.reset("key")

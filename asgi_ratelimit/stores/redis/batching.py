@@ -78,6 +78,11 @@ class GroupCommit(Generic[T, R]):
         while results := [entry[1] for entry in (*self._under_way, *self._waiting) if not entry[1].done()]:
             await asyncio.wait(results)
 
+    def fail_waiting(self, error: Exception) -> None:
+        """Fail all items that have not been sent."""
+        waiting, self._waiting = self._waiting, []
+        self._end(waiting, error)
+
     def _begin(self) -> None:
         """Send from the next iteration of the loop on, so that the other items of this one go too."""
         self._sender = self._loop.create_task(self._send_all())
@@ -92,6 +97,8 @@ class GroupCommit(Generic[T, R]):
                 self._under_way = batch
                 self._until = min([self._loop.time() + self._timeout, *[entry[2] for entry in batch]])
                 if self._watch is None or self._until < self._watch.when():
+                    if self._watch is not None:
+                        self._watch.cancel()
                     self._watch = self._loop.call_at(self._until, self._look)
                 try:
                     results = await self.send([entry[0] for entry in batch])

@@ -15,7 +15,7 @@ from ...algorithms import Booked
 from ...background import keep, see_all_through
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
-from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
+from ...errors import ConfigurationError, StoreError, StoreUnavailable
 from ...logs import FailureLog
 from ...quotas import SECOND_US
 from ..base import Decisions, Observer, Settled, Settlement, StoreCall, undoing
@@ -127,7 +127,7 @@ class Node(GroupCommit[Action, Answer]):
             own = set(map(id, actions))
             buckets = {charge.bucket for action in actions for charge in charges_of(action)}
             entries = [each for each in outage.ledger.of_buckets(buckets) if id(each) not in own]
-        error: StoreError | None = StoreTimeout("cancelled")
+        error: StoreError | None = timed_out(self.context.timeout)
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
@@ -194,6 +194,7 @@ class Node(GroupCommit[Action, Answer]):
         self._failure = failure
         self.context.outage.store_is_out(failure, self.name)
         self.connection.failed()
+        self.fail_waiting(failure)
 
     def timed_out(self) -> Exception:
         """Redis has not answered a batch."""

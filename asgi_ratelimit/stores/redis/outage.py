@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence, Sized
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -16,8 +16,8 @@ from ...algorithms.in_flight import ENDS, HOLDS, InFlightState
 from ...algorithms.take import State, decide, in_use, place_of, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Take, checked_on_error
-from ...errors import ConfigurationError, StoreError
-from ...logs import FailureLog
+from ...errors import ConfigurationError, QuotaError, StoreError
+from ...logs import FailureLog, logger
 from ...quotas import InFlight, Quota, TokenBucket
 from ..base import Settled, Settlement, lease_settlement
 from ..memory import MemoryStore
@@ -30,8 +30,6 @@ DENIED_FOR_US = 1_000_000.0
 
 # The most buckets of the outage ledger, and the most settlements that wait for Redis.
 MOST_BUCKETS = 100_000
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 class Breaker:
@@ -265,8 +263,10 @@ class Outage:
 @lru_cache(maxsize=1024)
 def _share(quota: Quota, replicas: int, least: float) -> Quota:
     """One replica's share of a quota, at least ``least`` units at once."""
-    if isinstance(quota, TokenBucket):
-        return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
     if isinstance(quota, InFlight):
         return replace(quota, limit=max(1, quota.limit // replicas))
-    return replace(quota, limit=max(least, quota.limit / replicas))
+    with suppress(QuotaError):  # a burst of the least would take more than a hundred years to come back
+        if isinstance(quota, TokenBucket):
+            return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
+        return replace(quota, limit=max(least, quota.limit / replicas))
+    return quota

@@ -21,7 +21,7 @@
 --               each charge (0: the cost); for verdict 2, d time and d id of then; then for each charge: H length, and
 --               the value that now holds
 --   settlement  B whether it is the first, d time; H length, and the value that now holds
---   any         B 9: Redis refused a command; H length, and the text of the error. Nothing was changed.
+--   any         B 9: Redis refused a command; H length, and the text of the error. Buckets are as they were.
 -- Times and waits are in microseconds. A refusal writes nothing.
 
 local unpack, pack = struct.unpack, struct.pack
@@ -453,8 +453,8 @@ end
 
 -- The calls of Redis, the arguments and the reply
 
-local function get(key) -- '' for none
-  local value = pcall_redis('GETRANGE', key, '0', '65534') -- ours are shorter; the reply has two bytes for a length
+local function get(key, last) -- '' for none; the reply has two bytes for the length of a bucket's value
+  local value = pcall_redis('GETRANGE', key, '0', last or '65534')
   if #value > 0 or value == '' then return value end -- an error is a table without items
   if string.find(value.err, 'WRONGTYPE', 1, true) then return '' end -- it counts as never used
   error(value.err, 0)
@@ -525,7 +525,7 @@ local function take(count, flags, max_wait)
   if is_operation then
     id, at_byte = unpack('<d', actions, at_byte)
     at_key = at_key + 1
-    local before = get(keys[at_key])
+    local before = get(keys[at_key], '1048575') -- the values of all its buckets
     if is_answer(before, count) then return answer(before) end
   end
   for i = 1, count do

@@ -83,7 +83,7 @@ def encode(prefix: str, actions: Sequence[Action]) -> tuple[list[bytes], bytes]:
         charges = charges_of(action)
         for charge in charges:
             if id(charge.quota) not in numbers:
-                quotas.append(_packed_quota(charge.quota, charge.quota.stamp))
+                quotas.append(_packed_quota(charge.quota))
                 numbers[id(charge.quota)] = len(quotas)
             keys.append(f"{prefix}:{charge.bucket}".encode())
         first = charges[0]
@@ -160,7 +160,7 @@ def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 @lru_cache(maxsize=4096)
-def _packed_quota(quota: Quota, stamp: int) -> bytes:
+def _packed_quota(quota: Quota) -> bytes:
     if isinstance(quota, TokenBucket):
         kind, numbers = TOKEN_BUCKET, (quota.limit, quota.period_us, quota.burst, quota.rate, quota.slow_rate)
     elif isinstance(quota, FixedWindow):
@@ -169,4 +169,4 @@ def _packed_quota(quota: Quota, stamp: int) -> bytes:
         kind, numbers = IN_FLIGHT, (quota.limit, quota.period_us, quota.retry_us, 0.0, 0.0)
     else:
         kind, numbers = ROLLING_WINDOW, (quota.limit, quota.part_us, float(quota.buckets), 0.0, 0.0)
-    return _QUOTA.pack(kind, stamp, *numbers, quota.slack)
+    return _QUOTA.pack(kind, quota.stamp, *numbers, quota.slack)

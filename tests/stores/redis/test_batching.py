@@ -189,6 +189,26 @@ def test_patient_items_have_their_time_from_when_they_are_sent() -> None:
     clock.run(main())
 
 
+def test_a_busy_event_loop_gets_its_look_whatever_came_before() -> None:
+    """One timer looks at the deadline, also after items with and without patience were mixed."""
+    clock = SteppedClock()
+
+    async def main() -> None:
+        group = Group(lambda items: asyncio.sleep(items[0], ["answer"]), timeout=10, most_weight=1)
+        group.submit(9)
+        await asyncio.sleep(1)
+        group.submit(1, is_patient=True)
+        await asyncio.sleep(1)
+        group.submit(2)
+        await asyncio.sleep(10)
+        late = group.submit(9)
+        await asyncio.sleep(8)
+        clock.advance(20)
+        assert await late == "answer"
+
+    clock.run(main())
+
+
 async def test_a_batch_that_ends_after_its_deadline_sends_no_other() -> None:
     """One batch at a time is under way, also then."""
     ends, sent = [asyncio.Event(), asyncio.Event()], list[list[int]]()

@@ -193,7 +193,7 @@ async def test_a_refusal_of_keys_names_their_pattern(
     prefix: str, server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The keys show the prefix with escapes; with the pattern that the log names, takes pass."""
-    rights = ["resetchannels", "+evalsha", "+eval", "+time", "+get", "+getrange", "+set", "+del"]
+    rights = ["resetchannels", "+evalsha", "+eval", "+time", "+get", "+getrange", "+set", "+pttl", "+del"]
     asked(server, "ACL", "SETUSER", "limiter", "on", ">secret", "~shop:*", *rights)
     store = RedisStore(f"redis://limiter:secret@{HOST}:{server.port}", prefix=prefix, timeout=30)
     limiter = Limiter("10/minute", store=store)

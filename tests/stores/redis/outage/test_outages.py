@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import redis
 
-from asgi_ratelimit import Blocks, Limiter, StoreTimeout, StoreUnavailable, TokenBucket
+from asgi_ratelimit import Blocks, Limiter, StoreUnavailable, TokenBucket
+from asgi_ratelimit.hooks import StoreCall
 from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
 
@@ -152,14 +154,16 @@ async def test_a_ticket_of_an_outage_gives_nothing_back_that_others_have_taken(s
         assert not await limiter.redeem(ticket)
 
 
-async def test_a_server_that_does_not_answer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """No take waits longer than the deadline, for an answer or for a connection, and none is sent twice."""
+async def test_a_server_that_does_not_answer(server: RedisServer) -> None:
+    """One batch waits for its deadline, and all others are decided at once, however many callers have patience."""
+    failed: list[StoreCall] = []
+    observer = SimpleNamespace(store_called=lambda call: failed.append(call) if call.error and call.size > 1 else None)
     async with limiter_on(server.url, timeout=0.2) as limiter:
+        limiter.store.observe(observer)
         server.pause()
-        with pytest.raises(StoreTimeout, match=r"within 0\.2 s"):
-            await limiter.peek("key")
-        assert (await limiter.rate_limit("key")).degraded
-        assert all(d.degraded for d in await asyncio.gather(*[limiter.rate_limit("other") for _ in range(50)]))
+        decisions = await asyncio.gather(*[limiter.pace(f"key {number}", 60) for number in range(1000)])
+        assert all(decision.degraded for decision in decisions)
+        assert [str(call.error) for call in failed] == ["Redis did not answer within 0.2 s"]
         server.resume()
 
 
