@@ -315,9 +315,9 @@ def with_charges(take: Take, charges: tuple[Charge, ...]) -> Take:
     return changed
 
 
-def without(decision: Decision, leaves: type[Charge]) -> Decision:
-    """The decision without the charges of this kind, as it is settled and reported."""
-    kept = [pair for pair in zip(decision.take.charges, decision.stored) if not isinstance(pair[0], leaves)]
+def without(decision: Decision, kind: type[Charge], *, is_left: bool = False) -> Decision:
+    """The decision without the charges of this kind, or with nothing else left, as it is settled and reported."""
+    kept = [pair for pair in zip(decision.take.charges, decision.stored) if isinstance(pair[0], kind) is is_left]
     if len(kept) == len(decision.stored):
         return decision
     take = with_charges(decision.take, tuple([charge for charge, _ in kept]))

@@ -6,7 +6,6 @@ All overrides of a store are one document, with its history. Each process watche
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,13 +21,11 @@ from .background import EVERY, BesideStore
 from .clock import SystemClock
 from .decision import Decision, Take
 from .errors import ConfigurationError, QuotaError, StoreError, shows_use
-from .logs import FailureLog
+from .logs import FailureLog, logger
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import Quota
 from .stores import ByStore, Store, store_of_limits
 from .stores.documents import MAX_BYTES, shared_time
-
-logger = logging.getLogger("asgi_ratelimit")
 
 # Of the document.
 NAME, FORMAT = "overrides", 1
@@ -253,7 +250,8 @@ class Watch(BesideStore):
 
     def limit_texts(self) -> dict[str, str]:
         """The program's own setting of each limit of this process, as text by name."""
-        return _texts_of(list(self._subscribers))
+        with self._lock:  # another thread may subscribe meanwhile
+            return _texts_of(list(self._subscribers))
 
     def received(self, content: bytes | None) -> None:
         """Apply a document that this process has written."""

@@ -91,7 +91,7 @@ class _Parser:
         if self.accept("fixed"):
             return FixedWindow, [period]
         if self.accept("rolling"):
-            parts = self.number("a number of parts") if self.is_number else fitting_parts(round(period * 1e6))
+            parts = self.number("a number of parts") if self.is_number else fitting_parts(period)
             return RollingWindow, [period, parts]
         return TokenBucket, [period, self.number("a burst such as 20") if self.accept("burst") else default_burst]
 
@@ -183,7 +183,7 @@ def _written(quota: Quota) -> str:
     if isinstance(quota, FixedWindow):
         return f"{rate} fixed"
     if isinstance(quota, RollingWindow):
-        return f"{rate} rolling" + ("" if quota.buckets == fitting_parts(quota.period_us) else f" {quota.buckets}")
+        return f"{rate} rolling" + ("" if quota.buckets == fitting_parts(quota.period) else f" {quota.buckets}")
     return rate if quota.burst == max(1.0, math.floor(quota.limit)) else f"{rate} burst {_units(quota.burst)}"
 
 

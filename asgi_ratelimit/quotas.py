@@ -128,7 +128,7 @@ class RollingWindow(_Derived):
         period_us = _checked_period_us(self)
         if period_us % self.buckets:
             problem = f"{self.buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly"
-            right = fitting_parts(period_us, self.buckets)
+            right = fitting_parts(self.period, self.buckets)
             raise QuotaError(f"{problem}, {right} do: RollingWindow({self.limit!r}, {self.period!r}, {right})")
         numbers, kind = (2, self.limit, period_us, self.buckets), f"r{period_us / SECOND_US:.14g}/{self.buckets}:"
         weight = ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE)
@@ -227,8 +227,9 @@ def whole_us(seconds: float) -> float:
     return float(math.ceil(exact - 1e-3 - exact / 2**50))  # up to the precision of a double
 
 
-def fitting_parts(period_us: float, most: int = 60) -> int:
-    """The largest number of parts, up to ``most``, that divides a period into whole microseconds."""
+def fitting_parts(period: float, most: int = 60) -> int:
+    """The largest number of parts, up to ``most``, that divides a period in seconds into whole microseconds."""
+    period_us = whole_us(min(period, MAX_PERIOD))
     return next(parts for parts in range(most, 0, -1) if period_us % parts == 0)
 
 

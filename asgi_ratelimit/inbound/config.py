@@ -101,7 +101,7 @@ class _Reader:
         self._reads: Mapping[str, Callable[[Any], Any]] = {
             "key": self._key,
             "tier": self._tier_named,
-            "penalty": lambda table: self._built(Penalty, table, _OF_PENALTY, block_for=0.1),
+            "penalty": lambda table: self._built(Penalty, self._table(table), _OF_PENALTY, block_for=0.1),
             "cost": lambda value: _function(value) if ":" in str(value) else value,
             "headers": lambda value: None if value == "none" else value,
             "settle": _function,
@@ -125,7 +125,8 @@ class _Reader:
         table, given, rules = self._table(parsed), dict[str, Any](), list[Rule]()
         if "client_ip" in table:
             with self._at("client_ip"):
-                given["key"] = self._client_ip = self._built(client_ip, table.pop("client_ip"), _OF_CLIENT_IP)
+                own = self._table(table.pop("client_ip"))
+                given["key"] = self._client_ip = self._built(client_ip, own, _OF_CLIENT_IP)
         with self._at("tiers"):
             for name, tier in self._table(table.pop("tiers", {})).items():
                 with self._at(name):
@@ -170,14 +171,13 @@ class _Reader:
             raise ConfigurationError('a tier has quotas, by what its function returns: free = "10/minute"')
         return Tier(name, function, quotas)
 
-    def _built(self, build: Callable[..., Any], table: Any, valid: Collection[str], **usual: Any) -> Any:
+    def _built(self, build: Callable[..., Any], table: dict[str, Any], valid: Collection[str], **usual: Any) -> Any:
         """The result for the arguments in a table, each of which is tried alone first, beside usual ones."""
         arguments: dict[str, Any] = {}
-        copied = self._table(table)
-        if "tier" in copied and "quota" in copied:
+        if "tier" in table and "quota" in table:
             raise ConfigurationError("a tier takes the place of a quota: remove one of them")
-        _require_keys(copied, valid)
-        for key, value in copied.items():
+        _require_keys(table, valid)
+        for key, value in table.items():
             name = "quota" if key == "tier" else key
             with self._at(key):
                 arguments[name] = self._reads[key](value) if key in self._reads else value

@@ -23,7 +23,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive
 
 from ..background import keep, running_loop
-from ..decision import Decision, Take, is_outage
+from ..decision import Charge, Decision, Take, is_outage
 from ..leases import PlaceWaiter
 from ..quotas import SECOND_US, InFlight, has_places
 from ..stores import Store
@@ -94,14 +94,17 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
     since_us = waiter.now_us()
     if has_places([charge.quota for charge in take.charges]) and _place(refusal, left) is not None:
         most = min(most for state, most in zip(refusal.states, left) if not state.allowed)
+        patient = [charge for charge, each in zip(take.charges, left) if each > 0.0]  # and no block
         with suppress(PaceTimeout):
-            return await run_async(waiter.wait_for_all(replace(take, max_wait=most)))
+            decision = await _book(waiter, take, patient, most)
+            if decision is not None:
+                return decision
         refusal = await take_one(store, take)
         return refusal if refusal.allowed else _beyond(refusal, max_delays)
     while rounds < MAX_ROUNDS and (place := _place(refusal, left)) is not None:
         rounds += 1
         with suppress(PaceTimeout):  # others have booked before it
-            decision = await _book(waiter, take, place, left[place])
+            decision = await _book(waiter, take, [take.charges[place]], left[place])
             if decision is not None:
                 return decision
         refusal = await take_one(store, take)
@@ -112,31 +115,36 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
     return _beyond(refusal, max_delays)
 
 
-async def _book(waiter: PlaceWaiter, take: Take, place: int, max_wait: float) -> Decision | None:
-    """Wait for a slot of one charge, and take the others when it has come; ``None`` if they are refused then.
+async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_wait: float) -> Decision | None:
+    """Wait for some charges, and take the others when it has come; ``None`` if they are refused then.
 
     Nothing stays booked then, nor if this is cancelled. Raises ``PaceTimeout``.
     """
-    booked, others = take.charges[place], (*take.charges[:place], *take.charges[place + 1 :])
-    slot = await run_async(waiter.wait(replace(take, charges=(booked,), max_wait=max_wait)))
+    others, holds = [each for each in take.charges if each not in booked], has_places([each.quota for each in booked])
+    ahead = replace(take, charges=tuple(booked), max_wait=max_wait)
+    slot = await run_async(waiter.wait_for_all(ahead) if holds else waiter.wait(ahead))
     if not others:
         return slot
     rest = None
     try:
-        rest = await take_one(waiter.store, replace(take, charges=others))
+        rest = await take_one(waiter.store, replace(take, charges=tuple(others)))
     finally:
         if rest is None or not rest.allowed:
-            await run_async(waiter.pass_on(slot, has_departed=True))
-    return _joined(take, slot, rest, place) if rest.allowed else None
+            if holds:
+                await give_back([(waiter.store, slot)])
+            else:
+                await run_async(waiter.pass_on(slot, has_departed=True))
+    return _joined(take, slot, rest) if rest.allowed else None
 
 
-def _joined(take: Take, slot: Decision, rest: Decision, place: int) -> Decision:
-    """The decision on a take, one charge of which was taken at a slot of its own, and the rest afterwards.
+def _joined(take: Take, slot: Decision, rest: Decision) -> Decision:
+    """The decision on a take, of which some charges were taken at a slot of their own, and the rest afterwards.
 
     Its time is that of the slot, so what is given back of the others is never too much.
     """
-    stored = [*rest.stored[:place], *slot.stored, *rest.stored[place:]]
+    states = {charge.bucket: state for each in (slot, rest) for charge, state in zip(each.charges, each.stored)}
     degraded, asked_us = slot.degraded or rest.degraded, max(slot.now_us + slot.wait_us, rest.now_us)
+    stored = [states[each.bucket] for each in take.charges]
     return replace(slot, take=take, stored=stored, degraded=degraded, asked_us=asked_us)
 
 

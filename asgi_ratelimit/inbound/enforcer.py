@@ -18,7 +18,7 @@ from ..algorithms.take import State
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
 from ..decision import Decision, Take, is_outage, with_charges, without
-from ..headers.header_rendering import LEGACY_NAMES, Dialect, HeaderOptions, delay, draft, violated
+from ..headers.header_rendering import LEGACY_NAMES, Dialect, Header, HeaderOptions, delay, draft, violated
 from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
 from ..leases import Leases, leases_of
@@ -33,7 +33,6 @@ from .refusals import (
     AppArguments,
     OnLimited,
     Problem,
-    adding,
     ends_answer,
     own_answer,
     refusing_name,
@@ -163,6 +162,9 @@ class Enforcer:
 
 # The limits of one request
 
+# The most decisions that are kept of one request: a WebSocket may charge for each of any number of messages
+MOST_TAKEN = 100
+
 
 @dataclass(eq=False)
 class RequestLimits:
@@ -184,6 +186,8 @@ class RequestLimits:
     waited: float = field(init=False, default=0.0)  # how many seconds the request has waited for slots
     # That of the innermost middleware, whose key and store dependencies use
     inner: Enforcer | None = field(init=False, default=None)
+    # What a refusal adds to an answer of the program's own, and the lowest status of one to which it does
+    retry_after: tuple[Sequence[Header], int] = field(init=False, default=((), FINAL))
     # The decisions whose places in flight the request holds until its answer has ended
     held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
     # What sends the answer instead of the app, whatever that sends from then on; nothing, once an answer has begun
@@ -195,6 +199,11 @@ class RequestLimits:
             if self.pending is not None:
                 return self._answer_instead(self.pending)
             self.has_started = True
+            missing, least = self.retry_after
+            if missing and message.get("status", FINAL) >= least:
+                own = [*message.get("headers", ())]
+                names = [name.lower() for name, _ in own]
+                message = {**message, "headers": own + [each for each in missing if each[0] not in names]}
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
                 headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()
@@ -259,7 +268,7 @@ class RequestLimits:
         reported = [_updated(each, newer) for each in self.reported]
         if not decision.allowed:
             reported = [_refused(each, decision) for each in reported]
-        self.taken, self.reported = (*self.taken, (store, decision)), reported
+        self.taken, self.reported = (*self.taken, (store, decision))[:MOST_TAKEN], reported
 
     async def refund_all(self) -> None:
         """Give back everything that this request was charged; what a store cannot take back now stays charged.
@@ -295,7 +304,8 @@ class RequestLimits:
                 enforcer.failures.report(name, "on_limited", "the usual answer is given", error)
                 answer = None
             if answer is not None:
-                await answer(scope, receive, adding(retry_after, send))
+                self.retry_after = retry_after, FINAL
+                await answer(scope, receive, send)
                 return
         if is_blocked(decision):
             kind = Problem.ABNORMAL_USAGE

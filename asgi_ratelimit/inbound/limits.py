@@ -27,7 +27,7 @@ from ..stores import Store, settle
 from .enforcer import Handler, RequestLimits
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
-from .refusals import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, adding
+from .refusals import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited
 from .settling import Taken, give_back, see_through
 
 # Refusals
@@ -100,7 +100,7 @@ class RateLimited(RateLimitError, HTTPException):
         if is_usual or error is not self:
             by_class.setdefault(type(error), _handle)
         elif self._limits.server_send is not None:
-            self._limits.server_send = adding(self._retry_after, self._limits.server_send)
+            self._limits.retry_after = self._retry_after, 400  # an endpoint may catch it, and answer as if nothing was
         if is_usual and in_any_case:
             self._limits.pending = lambda: error(scope, _NOTHING, self._limits.send)
         return error

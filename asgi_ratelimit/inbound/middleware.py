@@ -94,9 +94,8 @@ class RateLimitMiddleware:
         self.store = as_store(store)
         self._arguments = None if store is not None else (own, on_limited, hooks, allow, deny, config)
         name = DEFAULT_NAME if options.name is None else options.name
-        self._enforcer = Enforcer(name, self.store, options.key, header_options(options.headers), Hooks(hooks))
-        self._enforcer.on_limited = checked_on_limited(on_limited)
-        self._enforcer.max_waiting = require_waiting(options.max_waiting)
+        answers = header_options(options.headers), Hooks(hooks), checked_on_limited(on_limited)
+        self._enforcer = Enforcer(name, self.store, options.key, *answers, require_waiting(options.max_waiting))
         self._enforcer.route_of = templates_of(app)
         self._root, self._place, self._has_started = own_root_path(app), DEFAULT_NAME, False
         self._lists = None if allow is deny is None else Lists(allow, deny, self._enforcer.failures)

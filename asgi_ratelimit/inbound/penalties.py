@@ -11,19 +11,18 @@ processes share them and no store needs to know about them:
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Final
 
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
-from ..decision import Charge, Decision, Take, with_charges, without
+from ..decision import Charge, Decision, Take, without
 from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, checked_name, shows_use
 from ..keys.addresses import keys_named
 from ..logs import FailureLog, logger
 from ..quota_text import parse_period
-from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
+from ..quotas import MAX_PERIOD, MAX_UNITS, Quota, RollingWindow, TokenBucket, fitting_parts
 from ..stores import Store, store_of_limits
 from .user_functions import require_number
 
@@ -54,7 +53,7 @@ class Penalty:
         use = 'Penalty("10 minutes", after=5, growth=2, longest="1 day")'
         shortest, longest = seconds_of("block_for", self.block_for), seconds_of("longest", self.longest)
         seconds_of("within", self.block_for if self.within is None else self.within)
-        require_number("after must be a number of refusals", self.after, 1, math.inf, use, Integral)
+        require_number("after must be a number of refusals", self.after, 1, MAX_UNITS, use, Integral)
         require_number("growth must be from 1 to 1000", self.growth, 1, 1000, use)
         if longest < shortest and self.longest != LONGEST:
             problem = f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}"
@@ -66,7 +65,7 @@ class Penalty:
         if self.after == 1:
             return None
         within = seconds_of("within", self.block_for if self.within is None else self.within)
-        return RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
+        return RollingWindow(self.after - 1, within, fitting_parts(within), name="penalty-strikes")
 
     def seconds(self, earlier: int) -> float:
         """The length of a block after this many earlier ones."""
@@ -157,14 +156,14 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     does one that was decided without the store.
     """
     if is_blocked(decision):
-        return _by_block(decision)
+        return without(decision, BlockCheck, is_left=True)
     if not decision.allowed and not decision.degraded:
         refusing = {charge.name for charge in decision.refusing}
         for check in decision.charges:
             if isinstance(check, BlockCheck) and check.name in refusing:
                 with suppress(StoreError):
                     if await add_strike(store, check):
-                        return _by_block(await store.peek(replace(decision.take, max_wait=0.0)))
+                        return without(await store.peek(replace(decision.take, max_wait=0.0)), BlockCheck, is_left=True)
     return without(decision, BlockCheck)
 
 
@@ -185,13 +184,6 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
         await store.take((Take((earlier,)),))
     await store.reset([Strike(STRIKES, key, 1, name)])
     return seconds
-
-
-def _by_block(decision: Decision) -> Decision:
-    """A refusal by a block as one by that alone; its wait is the longest of all waits."""
-    pairs = [pair for pair in zip(decision.charges, decision.stored) if isinstance(pair[0], BlockCheck)]
-    take = with_charges(decision.take, tuple([charge for charge, _ in pairs]))
-    return replace(decision, take=take, stored=[state for _, state in pairs])
 
 
 # Blocks by hand

@@ -40,6 +40,8 @@ MAX_WAITING: Final = 1000  # how many requests may wait at a time by default
 
 LONGEST_CACHED = 256  # the most characters of a method and path that are kept beside their plan
 
+MESSAGE_KEYS: Final = "asgi_ratelimit.message_keys"  # the entry that passes the keys of a handshake to its messages
+
 SCOPE_KEY: Final = "asgi_ratelimit"  # the entry in the scope that stores the limits of a request
 
 
@@ -110,6 +112,8 @@ class Plan:
                 except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
                     key = rule.address(scope, error)
             keys.append(key)
+        if self.throttling and scope["type"] == "websocket":
+            scope[MESSAGE_KEYS] = keys  # which `_called` completes
         if self._calls:
             return self._called(scope, keys)
         return self._takes(tuple(keys), self._rows)
@@ -149,6 +153,17 @@ class Plan:
         if not self._watched:
             self._takes = lru_cache(MAX_KEPT)(self._new_takes)
 
+    def message_take(self, keys: Sequence[str | None], longest: float) -> Take | None:
+        """What each message of a WebSocket takes, if anything, under the keys of its handshake."""
+        charges, strictest = dict[str, Charge](), 0
+        for rule in self.throttling:
+            key = keys[self._numbers[id(rule.key)]]
+            if key is not None:
+                strictest = max(strictest, rule.strictness)
+                own = _charges(Charged(rule.messages_name, rule.messages), key, 1)
+                charges = {each.bucket: each for each in own} | charges
+        return Take(tuple(charges.values()), longest, on_error=STRICTNESS[strictest]) if charges else None
+
     def max_delays(self, take: Take) -> list[float]:
         """The seconds that a request may wait for each charge of its enforced take; nobody waits for a block to end."""
         delays = self._max_delays
@@ -170,7 +185,8 @@ class Plan:
             if rule.shadow:
                 seen = {charge.bucket for take in shadows for charge in take.charges}
                 new = tuple([charge for charge in own if charge.bucket not in seen])
-                shadows += [Take(new, rule.max_delay, on_error=rule.on_error)] if new else ()
+                longest = 0.0 if has_places([charge.quota for charge in new]) else rule.max_delay  # it would queue
+                shadows += [Take(new, longest, on_error=rule.on_error)] if new else ()
             elif own:
                 charges += own
                 strictest = max(strictest, rule.strictness)
@@ -240,7 +256,6 @@ class RuleTable:
             options.cost,
             on_error=options.on_error,
             max_delay=options.max_delay,
-            base_cost=1 if callable(options.cost) else options.cost,
             fallback=address_key([options.key, *[rule.key for rule in options.rules]]),
             failures=failures,
         )

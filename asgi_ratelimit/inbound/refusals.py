@@ -72,19 +72,6 @@ def ends_answer(message: Message) -> bool:
     return kind == "websocket.close" or ((kind in BODIES or kind in FILES) and not message.get("more_body", False))
 
 
-def adding(headers: list[Header], send: Send) -> Send:
-    """A ``send`` that adds those headers that the start of the answer does not have."""
-
-    async def adding_send(message: Message) -> None:
-        if message["type"] in STARTS:
-            own = list(message.get("headers", ()))
-            own_names = {name.lower() for name, _ in own}
-            message = {**message, "headers": own + [each for each in headers if each[0] not in own_names]}
-        await send(message)
-
-    return adding_send
-
-
 _BUSY = "Request cannot be satisfied due to temporary server capacity constraints"
 _ABNORMAL = "Request not satisfied due to detection of abnormal request pattern"
 

@@ -189,6 +189,8 @@ class CompiledRule:
         checked_flag("shadow", self.shadow)
         checked_on_limited(self.on_limited)
         self.cost = user_functions.checked_cost_or_function(self.cost)
+        if not callable(self.cost):
+            self.base_cost = self.cost
         what = "max_delay must be seconds from 0 to 400 days"
         self.max_delay = float(user_functions.require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:

@@ -6,12 +6,10 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..decision import Charge, Decision, Take, is_outage
+from ..decision import Decision, Take, is_outage
 from .enforcer import Enforcer
-from .plan import Plan
-from .rules import STRICTNESS
+from .plan import MESSAGE_KEYS, Plan
 from .settling import give_back, see_through, take_one
-from .user_functions import connection_of
 
 MESSAGE_MAX_WAIT = 5.0  # the most seconds for which reading from a WebSocket may pause
 
@@ -64,23 +62,11 @@ class Throttled:
                 await see_through([self._enforcer.store], self._end)
 
         self._scope = {**scope}
-        self._take = await self._take_of_each()
+        self._take = self._plan.message_take(scope.pop(MESSAGE_KEYS), MESSAGE_MAX_WAIT)
         try:
             await self._app(scope, slow_receive, guarded_send)
         finally:
             await see_through([self._enforcer.store], self._end)
-
-    async def _take_of_each(self) -> Take | None:
-        """What each message takes, if anything."""
-        connection, charges, strictest = connection_of(self._scope), dict[str, Charge](), 0
-        for rule in self._plan.throttling:
-            key = await rule.key_of(connection)
-            if key is not None:
-                strictest = max(strictest, rule.strictness)
-                for quota in rule.messages:
-                    charge = Charge(quota, key, 1, rule.messages_name)
-                    charges.setdefault(charge.bucket, charge)
-        return Take(tuple(charges.values()), MESSAGE_MAX_WAIT, on_error=STRICTNESS[strictest]) if charges else None
 
     async def _next(self, receive: Receive, send: Send) -> Message:
         """The next message, as soon as its slot has come."""

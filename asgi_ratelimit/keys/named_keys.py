@@ -164,7 +164,8 @@ class path_param(NamedKey, PathKey):  # noqa: N801  # a function to its users
                 f"{self!r} is evaluated before the request is routed: "
                 f'use it in a rule whose path has it, Rule("/items/{{{self.name}}}", ..., key={self!r})'
             )
-        return short_text(scope["path_params"].get(self.name), repr(self))
+        value = scope["path_params"].get(self.name)
+        return short_text(str(value) if isinstance(value, float) else value, repr(self))
 
     def bind(self, path: str, root: str = "") -> ScopeKey:
         """The key by this parameter of ``path``."""
@@ -192,6 +193,10 @@ class _RulePathParam(ScopeKey):
         matches = map(self._pattern.match, readings(route_path(scope)))
         match = next((each for each in matches if each is not None), None)
         try:
-            return None if match is None else short_key(str(self._convertor.convert(match[self._key.name] or "")))
+            return (
+                None
+                if match is None
+                else short_key(self._convertor.to_string(self._convertor.convert(match[self._key.name] or "")))
+            )
         except ValueError:  # a number of 5,000 digits, which is of no use to the route either
             return UNREADABLE

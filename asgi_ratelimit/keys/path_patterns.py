@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from operator import and_
 from typing import Any
 from uuid import UUID
 
@@ -148,9 +147,8 @@ def wider_than(path: str, others: Iterable[str]) -> str | None:
     alike = [each for each in others if routing.PARAM_REGEX.sub("", each) == shape]
     if any(_kinds(each) == kinds for each in alike):
         return None
-    texts = [[kind in ("", ":str") for kind in _kinds(each)] for each in alike]
-    numbers = [kind in (":int", ":float", ":uuid") for kind in kinds]
-    return next((each for each, of_it in zip(alike, texts) if any(map(and_, of_it, numbers))), None)
+    wide = {(text, number) for text in ("", ":str") for number in (":int", ":float", ":uuid")}
+    return next((each for each in alike if not wide.isdisjoint(zip(_kinds(each), kinds))), None)
 
 
 def _kinds(path: str) -> list[str]:

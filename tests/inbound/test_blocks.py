@@ -57,7 +57,7 @@ def test_a_block_lasts_between_the_shortest_and_the_longest(
 @pytest.mark.parametrize(
     "wrong",
     [{"block_for": each} for each in ("ten minutes", "10 fortnights", "", 0, -1, math.nan, math.inf, None, True)]
-    + [{"after": each} for each in (0, 1.5, "5")]
+    + [{"after": each} for each in (0, 1.5, "5", 2**60)]
     + [{"growth": each} for each in (0.5, math.nan, 1001)]
     + [{"within": "soon"}, {"longest": 0}, {"longest": "1 s"}],
     ids=repr,

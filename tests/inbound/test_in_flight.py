@@ -22,6 +22,7 @@ from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.leases import held_by_name
 from asgi_ratelimit.outbound import AdaptiveTransport, PacedTransport, pace
 from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
 from tests.support.overriding import until, until_async
 from tests.support.redis_server import RedisServer
@@ -272,6 +273,25 @@ async def test_requests_wait_in_order(store: Store, quota: str) -> None:
         await first
         await asyncio.gather(*waiting)
         assert (order, app.app.most) == ([*range(8)], 1)
+
+
+def test_who_waits_for_a_place_waits_for_nothing_else() -> None:
+    """Another limit that refuses when the place has come does so, unless it may wait, too; a shadow never queues."""
+    clock, seen = SteppedClock(), list[Event]()
+    store, visitors, waits = MemoryStore(clock=clock), [Visitor() for _ in range(3)], {"max_delay": 20.0}
+    rules = [Rule("/", "1 at once", **waits), Rule("/", "1 at once", name="shadow", shadow=True, **waits)]
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(3)
+        await ok(scope, receive, send)
+
+    async def main() -> None:
+        app = RateLimitMiddleware(slow, "2 per 30 s", rules=rules, store=store, hooks=[seen.append])
+        await asyncio.gather(*[app(http(), visitor.receive, visitor.send) for visitor in visitors])
+        assert [visitor.status for visitor in visitors] == [200, 200, 429]
+
+    clock.run(main())
+    assert [event.result for event in seen if event.rule == "shadow"] == ["allowed", "shadowed", "shadowed"]
 
 
 async def test_shadow_and_overrides(store: Store) -> None:

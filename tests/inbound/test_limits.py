@@ -126,6 +126,20 @@ async def test_a_charge_need_not_be_required() -> None:
     assert (peer.status, peer.body) == (200, b"less: True")
 
 
+async def test_an_endpoint_may_catch_a_refusal_that_the_app_handles() -> None:
+    """Its own answer does not say when to come back, however often it was refused."""
+
+    async def patient(request: Limits) -> None:
+        for _ in range(1500):
+            with suppress(RateLimited):
+                await request.charge(100)
+
+    app = an_app(patient)
+    app.add_exception_handler(429, lambda request, error: Response(status_code=429))
+    peer = await ask(app)
+    assert (peer.status, peer.headers.get("retry-after")) == (200, None)
+
+
 def a_framework(status: int, *, streams: bool = False) -> Any:
     """An app of a framework that makes an answer of its own of every error, as Django, Quart and strawberry do."""
 
@@ -335,15 +349,17 @@ def test_a_websocket_may_be_charged() -> None:
         async for _ in session.iter_text():
             await limits(session).charge(3)
             await session.send_text("more")
+            decisions.append(len(limits(session).decisions))
 
-    app = FastAPI()
+    app, decisions = FastAPI(), list[int]()
     app.websocket("/")(endpoint)
-    app.add_middleware(RateLimitMiddleware, quota="10/hour")
+    app.add_middleware(RateLimitMiddleware, quota="500/hour")
     with TestClient(app).websocket_connect("/") as session:
-        for _ in range(3):
+        for _ in range(166):
             session.send_text("hello")
             assert session.receive_text() == "more"
         session.send_text("hello")
         with pytest.raises(WebSocketDisconnect) as closed:
             session.receive_text()
     assert closed.value.code == 1008
+    assert decisions == [*range(2, 100), *[100] * 68]  # for each message another would be without an end

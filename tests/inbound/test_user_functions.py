@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 import re
+from decimal import Decimal
 from functools import partial, wraps
 from typing import Annotated, Any
 
@@ -266,7 +267,7 @@ async def test_a_key_that_fails_is_the_address() -> None:
 async def test_a_cost_that_fails_is_the_base_cost(caplog: pytest.LogCaptureFixture) -> None:
     """The middleware's own, if that is a number, or 1."""
     texts: Any = lambda request: "3"  # noqa: E731
-    for cost, left, function in ((2, 3, breaks), (lambda request: 2, 4, texts)):
+    for cost, left, function in ((Decimal(2), 3, breaks), (lambda request: 2, 4, texts)):
         answer = await ask(rules(Rule("/", "5/minute", name="tier", cost=function), own="10/minute", cost=cost))
         assert f'"tier per-minute";r={left};' in answer.headers["ratelimit"]
     assert "a cost is a number from 0 up, not '3': cost=lambda request: 5" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -82,9 +83,12 @@ def test_hooks_see_what_is_closed() -> None:
 
 
 def test_each_key_has_its_own() -> None:
-    """By the key of the rule."""
-    sockets = Sockets(Rule("/", None, messages="1/s burst 1", key=lambda connection: id(connection.scope["headers"])))
+    """By the key of the rule, which is asked for once."""
+    keys: Any = map(str, itertools.count()).__next__
+    options: Any = {"messages": "1/s burst 1", "key": lambda connection: keys()}
+    sockets = Sockets(Rule("/", "9/s", **options), Rule("/{any:path}", "9/s", name="any", **options))
     assert sockets.run(2, sockets=3) == [0, 0, 0, 1, 1, 1]
+    assert keys() == "3"
 
 
 def test_handshakes_are_charged_to_the_quota_of_the_rule() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,11 +33,27 @@ async def test_a_rule_may_be_keyed_by_a_parameter_of_its_path(path: str, status:
     assert (await ask(app, http(path))).status == status
 
 
+class Shout(Convertor[Any]):
+    """What it reads has no text of its own."""
+
+    regex, unique = "[A-Za-z0-9]+", itertools.count()
+
+    def convert(self, value: str) -> Any:
+        return SimpleNamespace(text=value.lower(), unique=next(self.unique))
+
+    def to_string(self, value: Any) -> str:
+        return str(value.text)
+
+
+register_url_convertor("shout", Shout())
+
+
 @pytest.mark.parametrize(
     ("path", "spellings"),
     [
         ("/{id:int}", ["7", "07", "000007"]),
         ("/{id:float}", ["1.5", "1.50", "01.5"]),
+        ("/{id:shout}", ["abc", "ABC", "aBc"]),
         ("/{id:uuid}", ["0123456789abcdef0123456789abcdef", "01234567-89AB-cdef-0123-456789abcdef"]),
     ],
 )
@@ -86,4 +105,4 @@ def test_before_routing_it_raises() -> None:
 def test_a_route_without_the_parameter_has_no_key() -> None:
     """One key function may serve several routes."""
     assert path_param("id").of(http(path_params={"name": "x"})) is None
-    assert path_param("id").of(http(path_params={"id": 7})) == "7"
+    assert [path_param("id").of(http(path_params={"id": each})) for each in (7, 1.5)] == ["7", "1.5"]

@@ -45,6 +45,12 @@ def test_any_period_has_parts(period_us: int) -> None:
     assert (quota.part_us * quota.buckets, quota.part_us % 1) == (period_us, 0)
 
 
+def test_a_period_may_not_be_endless() -> None:
+    """A window that is too long for a number is refused as any other that is too long."""
+    with pytest.raises(QuotaError, match="period must be"):
+        parse_quotas(f"5 per {'9' * 400} weeks rolling")
+
+
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [

@@ -443,7 +443,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
         quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
     else:
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
-        quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
+        quota = RollingWindow(limit, longer, fitting_parts(longer, PARTS), name)
     return Charge(quota, host, min(cost, quota.most), NAME)
 
 

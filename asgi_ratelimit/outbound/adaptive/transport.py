@@ -17,6 +17,7 @@ from ...errors import shows_use
 from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, Hooks, LimitChange
 from ...limiter.limiter import Limiter
+from ...logs import logger
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike
 from ...quotas import SECOND_US, TokenBucket
@@ -29,8 +30,6 @@ from ..wrapping_transport import WrappingTransport, require_count
 from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
-
-logger = logging.getLogger("asgi_ratelimit")
 
 OK = 200
 

@@ -138,14 +138,16 @@ def test_a_mark_of_the_byte_order_is_no_text(tmp_path: Path) -> None:
 def test_values_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In texts and in parts of them, as numbers and flags, and with defaults."""
     monkeypatch.setenv("LIMIT", "7")
+    monkeypatch.setenv("METHOD", "${LIMIT}")
     monkeypatch.setenv("NOTHING", "")
     text = (
         'quota = "${LIMIT}/${UNIT:-minute}"\ncost = "${COST:-2}"\nmax_delay = "${NOTHING:-0.5}"\n'
-        '[[rules]]\npath = "/${PATH_OF_RULE:-x}"\nquota = "1/s"\nonly = "${ONLY:-true}"\nmethods = ["${METHOD:-GET}"]\n'
+        '[[rules]]\npath = "/${PATH_OF_RULE:-x}"\nquota = "1/s"\nonly = "${ONLY:-true}"\nmethods = ["${VERB:-GET}"]\n'
+        'name = "${METHOD}"\n'
     )
     own, rule = limited(tmp_path / "limits.toml", text).rule_table.declared
     assert (own.quota[0].limit, own.quota[0].period, own.cost, own.max_delay) == (7, 60, 2, 0.5)  # type: ignore[index]
-    assert (rule.path, rule.is_final, rule.methods) == ("/x", True, {"GET", "HEAD"})
+    assert (rule.path, rule.is_final, rule.methods, rule.name) == ("/x", True, {"GET", "HEAD"}, "${LIMIT}")
 
 
 def test_rules_of_the_program_come_first(tmp_path: Path) -> None:
