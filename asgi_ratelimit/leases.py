@@ -96,7 +96,7 @@ class Leases(Repeating):
 
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
-        ends = self.ends_of(decision)
+        ends = self.ends_of(decision.id)
         if self._in_process or not ends:
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
@@ -106,7 +106,7 @@ class Leases(Repeating):
 
     async def give_back(self, decision: Decision) -> None:
         """The same for who waits until they are back, or until the store does not answer."""
-        await self._return({decision.id: self.ends_of(decision)})
+        await self._return({decision.id: self.ends_of(decision.id)})
 
     async def undo(self, decision: Decision) -> None:
         """Give all of a decision back that nobody has used: its places, and the units of its other charges."""
@@ -114,11 +114,8 @@ class Leases(Repeating):
         with suppress(StoreError):
             await settle_all(cast("Store", self._owner()), undoing(decision), is_unused=True)
 
-    def ends_of(self, decision: Decision) -> list[Settlement]:
+    def ends_of(self, identity: int) -> list[Settlement]:
         """What gives back the places of a decision that are held, or waited for, and are not renewed any longer."""
-        return self._end_of(decision.id)
-
-    def _end_of(self, identity: int) -> list[Settlement]:
         ends, *_ = self._held.pop(identity, ([], 0.0, None))
         for each in ends:
             each.actual = ENDS  # in a renewal that is not sent yet, too
@@ -166,7 +163,7 @@ class Leases(Repeating):
         self._is_renewing = True
         for identity, (*_, loop) in list(self._held.items()):
             if loop is not None and loop.is_closed():  # whoever held it there can never go on
-                self._end_of(identity)
+                self.ends_of(identity)
         renewed = self._renewals(math.inf if self._is_failing else now_us - YOUNG_US)
         for identity in [identity for identity, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
             self._ended.pop(identity, None)
@@ -209,7 +206,7 @@ def end_leases(store: Store, decision: Decision) -> None:
     """Renew the leases of a decision no longer, which is given back."""
     leases = _leases.get(store)
     if leases is not None:
-        leases.ends_of(decision)
+        leases.ends_of(decision.id)
 
 
 def held_by_name(store: Store | None) -> Counter[str]:

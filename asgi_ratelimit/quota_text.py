@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import TypeAlias
@@ -132,7 +132,7 @@ class _Parser:
 
 
 # The type of every ``quota`` argument: a text, a quota, or several of them.
-QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
+QuotaLike: TypeAlias = "str | Quota | Collection[str | Quota]"
 
 
 def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:
@@ -158,7 +158,7 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
         return [quota]
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)
-    if isinstance(quota, Iterable) and not isinstance(quota, (bytes, bytearray, Mapping)):
+    if isinstance(quota, Collection) and not isinstance(quota, (bytes, bytearray, Mapping)):
         return [each for item in quota for each in _flatten(item, default_burst)]
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
 

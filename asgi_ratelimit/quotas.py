@@ -229,8 +229,7 @@ def whole_us(seconds: float) -> float:
 
 def fitting_parts(period: float, most: int = 60) -> int:
     """The largest number of parts, up to ``most``, that divides a period in seconds into whole microseconds."""
-    period_us = whole_us(min(period, MAX_PERIOD))
-    return next(parts for parts in range(most, 0, -1) if period_us % parts == 0)
+    return next(parts for parts in range(most, 0, -1) if whole_us(min(period, MAX_PERIOD)) % parts == 0)
 
 
 def in_units(period: float) -> tuple[float, str]:

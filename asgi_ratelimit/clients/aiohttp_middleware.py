@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Self, Unpack
 
 from ..errors import shows_use, to_install
-from ..outbound import PacedTransport
+from ..outbound.paced_transport import PacedTransport, host
 from ..quota_text import QuotaLike
 from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions
 
 try:
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
     from aiohttp.payload import BytesPayload
 except ImportError as error:
     raise ImportError(f"PacedMiddleware needs aiohttp 3.12: {to_install('aiohttp')}") from error
-
-
-def host(request: ClientRequest) -> str:
-    """The host that a request goes to: the default key of a ``PacedMiddleware``."""
-    return request.url.host or ""
 
 
 class PacedMiddleware:
@@ -117,21 +112,11 @@ class _Content:
         attribute = getattr(self._content, name)
         return partial(self._read, attribute) if name in _READERS else attribute
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return _chunks(self.readline)
-
-    def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
-        """Chunks of at most ``n`` bytes."""
-        return _chunks(partial(self.read, n))
-
-    def iter_any(self) -> AsyncIterator[bytes]:
-        """Chunks as they come."""
-        return _chunks(self.readany)
-
-    async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:
-        """Chunks as the server has sent them; each comes with a flag that says whether the chunk ends there."""
-        while (chunk := await self.readchunk()) != (b"", False):
-            yield chunk
+    # Its iterators, which read by the methods of the object that they are given.
+    __aiter__: Any = StreamReader.__aiter__
+    iter_chunked: Any = StreamReader.iter_chunked
+    iter_any: Any = StreamReader.iter_any
+    iter_chunks: Any = StreamReader.iter_chunks
 
     async def _read(self, method: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         chunk = await method(*args, **options)
@@ -148,8 +133,3 @@ class _Content:
 
 # The methods of aiohttp's content that return bytes.
 _READERS = {"read", "readany", "readchunk", "readline", "readuntil", "readexactly"}
-
-
-async def _chunks(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
-    while chunk := await read():
-        yield chunk

@@ -6,15 +6,13 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-import math
 import random
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
-from math import ceil
+from math import ceil, inf
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..algorithms.take import ALGORITHMS
@@ -76,7 +74,7 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     return [
         (b"x-ratelimit-limit", b"%d" % policy(state.quota)[0]),
         (b"x-ratelimit-remaining", b"%d" % min(state.remaining, LARGEST)),
-        (b"x-ratelimit-reset", b"%d" % math.ceil((binding.asked_us or binding.now_us) / SECOND_US + state.reset_after)),
+        (b"x-ratelimit-reset", b"%d" % ceil((binding.asked_us or binding.now_us) / SECOND_US + state.reset_after)),
     ]
 
 
@@ -94,7 +92,8 @@ DIALECTS: dict[str | None, Dialect | None] = {"draft-10": draft, "legacy": legac
 
 def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as in the headers, of the quotas that refused."""
-    named = zip(names(decisions), reported(decisions))
+    pairs = reported(decisions)
+    named = zip(names([(charge.quota, charge.name) for _, charge in pairs]), pairs)
     return tuple([name for name, (decision, charge) in named if charge in decision.refusing])
 
 
@@ -103,13 +102,13 @@ def reported(decisions: Sequence[Decision]) -> list[tuple[Decision, Charge]]:
     return [(each, charge) for each in decisions for charge in each.take.charges if type(charge.quota) is not InFlight]
 
 
-def names(decisions: Sequence[Decision]) -> list[str]:
-    """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
+def names(charged: Iterable[tuple[Quota, str | None]]) -> list[str]:
+    """A name for each quota of these limits, in order: its own, or a longer one if an earlier quota has that name."""
     distinct: list[str] = []
-    for _, charge in reported(decisions):
-        name = charge.quota.name
+    for quota, limit in charged:
+        name = quota.name
         if name in distinct:
-            name = longer = f"{_printable(charge.name or DEFAULT_NAME)} {name}"
+            name = longer = f"{_printable(limit or DEFAULT_NAME)} {name}"
             number = 2
             while name in distinct:
                 name = f"{longer} {number}"
@@ -132,7 +131,7 @@ def policy(quota: Quota) -> tuple[int, int]:
     """A quota as ``q`` units in ``w`` whole seconds: never less than may really pass, and at the true rate."""
     if quota.most > quota.limit:
         return _integer(quota.most), _integer(quota.most * quota.period_us / quota.limit / SECOND_US)
-    window = max(1, math.ceil(quota.period_us / SECOND_US))
+    window = max(1, ceil(quota.period_us / SECOND_US))
     return _integer(quota.limit * window * SECOND_US / quota.period_us), _integer(window)
 
 
@@ -143,42 +142,33 @@ def quoted(name: str) -> str:
 
 def _integer(number: float) -> int:
     """A number rounded up, apart from the noise of a division, and within the range of a structured field."""
-    return min(math.ceil(round(number, 6)), LARGEST)
+    return min(ceil(round(number, 6)), LARGEST)
 
 
 class _Policies(NamedTuple):
     """What the headers of decisions over the same quotas have in common.
 
     ``header`` is ``RateLimit-Policy``, and ``form`` is ``RateLimit`` without its numbers; ``items`` and ``forms`` are
-    the same two for each quota alone. The quotas are those whose identities stand in the key.
+    the same two for each quota alone.
     """
 
     header: Header
     form: bytes
     items: list[bytes]
     forms: list[bytes]
-    quotas: list[Quota]
 
 
-# By the identities of the quotas, which are kept alive here, and the names of their limits.
-_policies: dict[tuple[object, ...], _Policies] = {}
+@lru_cache(MAX_QUOTAS)
+def _policies(charged: tuple[tuple[Quota, str | None], ...]) -> _Policies:
+    texts = list(map(quoted, names(charged)))
+    items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, (quota, _) in zip(texts, charged)]
+    forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
+    return _Policies((b"ratelimit-policy", b", ".join(items)), b", ".join(forms), items, forms)
 
 
 def _policies_of(decisions: Sequence[Decision]) -> _Policies:
     """What the headers of these decisions have in common; a take that is alone keeps it for its next decision."""
-    charges = [charge for _, charge in reported(decisions)]
-    key = tuple([(id(charge.quota), charge.name) for charge in charges])
-    policies = _policies.get(key)
-    if policies is None:
-        texts = list(map(quoted, names(decisions)))
-        quotas = [charge.quota for charge in charges]
-        items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, quota in zip(texts, quotas)]
-        forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]
-        if len(_policies) >= MAX_QUOTAS:
-            with suppress(RuntimeError):  # another thread is replacing it
-                _policies.pop(next(iter(_policies)), None)
-        header = (b"ratelimit-policy", b", ".join(items))
-        policies = _policies.setdefault(key, _Policies(header, b", ".join(forms), items, forms, quotas))
+    policies = _policies(tuple([(charge.quota, charge.name) for _, charge in reported(decisions)]))
     if len(decisions) == 1:
         decisions[0].take.policies = policies
     return policies
@@ -232,7 +222,7 @@ class HeaderOptions:
     def retry_after(self, decision: Decision) -> list[Header]:
         """``Retry-After`` of a refusal in whole seconds, at least 1, spread out; none if the take can never pass."""
         seconds = decision.retry_after * (1 + self.spread * random.random())
-        return [] if seconds == math.inf else [(b"retry-after", b"%d" % max(math.ceil(seconds), 1))]
+        return [] if seconds == inf else [(b"retry-after", b"%d" % max(ceil(seconds), 1))]
 
 
 def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions:

@@ -130,10 +130,7 @@ async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_w
         rest = await take_one(waiter.store, replace(take, charges=tuple(others)))
     finally:
         if rest is None or not rest.allowed:
-            if holds:
-                await give_back([(waiter.store, slot)])
-            else:
-                await run_async(waiter.pass_on(slot, has_departed=True))
+            await (give_back([(waiter.store, slot)]) if holds else run_async(waiter.pass_on(slot, has_departed=True)))
     return _joined(take, slot, rest) if rest.allowed else None
 
 

@@ -39,7 +39,7 @@ from .enforcer import Enforcer, RequestLimits
 from .limits import RateLimited
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
-from .refusals import LimitUnavailable, OnLimited, refusing_name
+from .refusals import LimitUnavailable, OnLimited, refused_by
 from .routes import place_text, walk
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 from .user_functions import CostFunction, QuotaFunction, signature_of
@@ -204,7 +204,7 @@ class RateLimit:
             return None
         if not decision.allowed:
             await limits.refund_all()
-            name = refusing_name(decision)
+            name = refused_by(decision)
             own = next((rule.on_limited for rule in plan.rules if rule.name == name and rule.on_limited), None)
             raise RateLimited(limits, decision, own).with_handler(scope)
         if is_alone:

@@ -27,17 +27,7 @@ from ..stores import Decisions, Store
 from .delays import Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
 from .plan import MAX_WAITING, Plan
-from .refusals import (
-    FINAL,
-    STARTS,
-    AppArguments,
-    OnLimited,
-    Problem,
-    ends_answer,
-    own_answer,
-    refusing_name,
-    send_problem,
-)
+from .refusals import FINAL, STARTS, AppArguments, OnLimited, Problem, ends_answer, own_answer, refused_by, send_problem
 from .rules import CompiledRule
 from .settling import Taken, give_back, take_one
 from .user_functions import Failures
@@ -97,12 +87,16 @@ class Enforcer:
         taken_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(taken_ns)
-        if not plan.is_final:
-            decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
-        self.counts.count(decisions)
-        if outer.is_observed:
-            outer.observe(decisions, scope, taken_ns / SECOND_NS)
-        return decisions
+        try:
+            if not plan.is_final:
+                decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
+            self.counts.count(decisions)
+            if outer.is_observed:
+                outer.observe(decisions, scope, taken_ns / SECOND_NS)
+            return decisions
+        except BaseException:  # it is cancelled, perhaps while it waits beside a rule in shadow
+            await give_back([(self.store, decision) for decision in decisions])
+            raise
 
     async def _final(self, plan: Plan, decision: Decision, receiving: Receiving | None, outer: Enforcer) -> Decision:
         """A decision after the wait and after penalties, or marked as that of a rule in shadow."""
@@ -201,9 +195,9 @@ class RequestLimits:
             self.has_started = True
             missing, least = self.retry_after
             if missing and message.get("status", FINAL) >= least:
-                own = [*message.get("headers", ())]
-                names = [name.lower() for name, _ in own]
-                message = {**message, "headers": own + [each for each in missing if each[0] not in names]}
+                own = {name.lower() for name, _ in message.get("headers", ())}
+                lacking = [each for each in missing if each[0] not in own]
+                message = {**message, "headers": [*message.get("headers", ()), *lacking]}
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
                 headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()
@@ -292,7 +286,7 @@ class RequestLimits:
         kind = Problem.UNAVAILABLE if is_outage(decision) else Problem.QUOTA_EXCEEDED
         if is_blocked(decision) or kind is Problem.UNAVAILABLE:
             self.reported = [each for each in self.reported if each is not decision]
-        name = refusing_name(decision) if enforcer.on_limited_of else None
+        name = refused_by(decision) if enforcer.on_limited_of else None
         own = on_limited or enforcer.on_limited_of.get(name or "", enforcer.on_limited)
         if own is None and enforcer.handler is not None:
             own = enforcer.handler(self, connection)
@@ -300,7 +294,7 @@ class RequestLimits:
             try:
                 answer = await own_answer(own, scope, decision)
             except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-                name = enforcer.name if own is enforcer.on_limited else refusing_name(decision) or enforcer.name
+                name = enforcer.name if own is enforcer.on_limited else refused_by(decision) or enforcer.name
                 enforcer.failures.report(name, "on_limited", "the usual answer is given", error)
                 answer = None
             if answer is not None:

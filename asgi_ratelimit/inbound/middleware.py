@@ -33,7 +33,7 @@ from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limi
 from .routes import equal_to, find_mistakes, place_of, templates_of
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
-from .user_functions import CostFunction, QuotaFunction, repeatable, takes
+from .user_functions import CostFunction, QuotaFunction, takes
 from .websockets import Throttled
 
 _RIGHT = 'RateLimitMiddleware(app, "5/minute"), app.add_middleware(RateLimitMiddleware, quota="5/minute")'
@@ -88,7 +88,7 @@ class RateLimitMiddleware:
             raise ConfigurationError(f"the first argument is an app of ASGI, not {app!r}: {right}")
         self.app = app
         listed = checked_rules(rules)
-        own = Options(repeatable(quota), listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        own = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
         options = self._options = own if self._file is None else self._file.options
         self.store = as_store(store)

@@ -157,8 +157,7 @@ class Plan:
         """What each message of a WebSocket takes, if anything, under the keys of its handshake."""
         charges, strictest = dict[str, Charge](), 0
         for rule in self.throttling:
-            key = keys[self._numbers[id(rule.key)]]
-            if key is not None:
+            if (key := keys[self._numbers[id(rule.key)]]) is not None:
                 strictest = max(strictest, rule.strictness)
                 own = _charges(Charged(rule.messages_name, rule.messages), key, 1)
                 charges = {each.bucket: each for each in own} | charges

@@ -56,7 +56,7 @@ def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
     return cast("OnLimited", require_function("on_limited", on_limited, 2, "on_limited=lambda request, decision: ..."))
 
 
-def refusing_name(decision: Decision) -> str | None:
+def refused_by(decision: Decision) -> str | None:
     """The name of the rule that refused with the longest wait, if there is one."""
     pairs = [pair for pair in zip(decision.states, decision.charges) if not pair[0].allowed]
     return max(pairs, key=lambda pair: pair[0].retry_after)[1].name if pairs else None

@@ -110,8 +110,6 @@ class Rule:
     retry_after: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("quota", "messages"):
-            object.__setattr__(self, name, user_functions.repeatable(getattr(self, name)))
         is_for_some = self.key is not None and self.messages is None
         if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after or is_for_some):
             raise ConfigurationError(
@@ -189,8 +187,7 @@ class CompiledRule:
         checked_flag("shadow", self.shadow)
         checked_on_limited(self.on_limited)
         self.cost = user_functions.checked_cost_or_function(self.cost)
-        if not callable(self.cost):
-            self.base_cost = self.cost
+        self.base_cost = self.base_cost if callable(self.cost) else self.cost
         what = "max_delay must be seconds from 0 to 400 days"
         self.max_delay = float(user_functions.require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:

@@ -19,7 +19,7 @@ from ..leases import end_leases
 from ..stores import Store, settle, settle_all, undoing
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import SlotWaiter
-from .plan import Plan
+from .plan import SCOPE_KEY, Plan
 from .refusals import BODIES, FILES, FINAL, STARTS, ends_answer
 from .rules import CompiledRule
 from .user_functions import SETTLE_USE
@@ -89,9 +89,10 @@ class Settling:
     _is_head: bool = field(init=False, default=False)
     _is_settled: bool = field(init=False, default=False)
     _send: Send = field(init=False)
+    _limits: Any = field(init=False)  # of the request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._is_head, self._send = scope.get("method") == "HEAD", send
+        self._is_head, self._send, self._limits = scope.get("method") == "HEAD", send, scope[SCOPE_KEY]
 
         async def settling_receive() -> Message:
             message = await receive()
@@ -125,6 +126,8 @@ class Settling:
         if kind in STARTS and message.get("status", FINAL) >= FINAL:
             self._status = message.get("status", 101)  # a handshake that is accepted has none
             self._raw_headers = message.get("headers", ())
+            if self._limits.pending is not None:  # a refusal, which is sent instead
+                self._status, self._raw_headers = 429, ()
             return not self.plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
             self._status = 403  # with which servers answer a handshake that is closed before it was accepted

@@ -6,7 +6,7 @@ A wrong one raises an error at once that shows a right one. What a rule does ins
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from inspect import Parameter, Signature, isroutine, signature
 from numbers import Real
@@ -152,15 +152,10 @@ def connection_of(scope: Scope) -> HTTPConnection:
     return Request(scope) if scope["type"] == "http" else HTTPConnection(scope)
 
 
-def repeatable(value: Any) -> Any:
-    """An argument or a result; an iterator, which can be read only once, as a tuple."""
-    return tuple(value) if isinstance(value, Iterator) else value
-
-
 async def called_once(function: Any, connection: HTTPConnection, results: Results) -> Any:
     """The result of a function of the connection, which is called once for each request."""
     if id(function) not in results:
-        results[id(function)] = repeatable(await called(function, connection))
+        results[id(function)] = await called(function, connection)
     return results[id(function)]
 
 

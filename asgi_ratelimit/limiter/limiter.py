@@ -425,9 +425,8 @@ class SyncLimiter:
 
         That includes a store that was passed in and that others use. The next take of any of them opens it again.
         """
-        if self._limiter.hooks:
-            background_loop.run(self._limiter.hooks.aclose())
-        self._run(self._limiter.store.aclose())
+        run = background_loop.run if self._limiter.hooks else self._run
+        run(self._limiter.aclose())
 
     def __enter__(self) -> SyncLimiter:
         return self

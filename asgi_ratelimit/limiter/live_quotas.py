@@ -10,7 +10,7 @@ from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
 from ..errors import ConfigurationError
 from ..logs import FailureLog
-from ..overrides import ReadQuotas, limit_text, named_quotas, not_applied, quotas_under, watch_of
+from ..overrides import Override, ReadQuotas, limit_text, named_quotas, not_applied, quotas_under, watch_of
 from ..quota_text import as_text
 from ..quotas import InFlight, Quota, has_places
 from ..stores import Store
@@ -108,15 +108,20 @@ class LiveQuotas:
 
     def overrides_changed(self) -> None:
         """Apply the overrides that are live."""
-        override = watch_of(self._store).live.get(self._name)
-        self.word = override.word if override else None
-        self.quotas = self.own
-        if override and not override.word:
-            quotas = quotas_under(override, self.own, self._read)
-            if has_places(quotas) and not has_places(self.own):
-                text = f'"{as_text(quotas)}" is no override for {self._name!r}, whose calls hold no places: "10/minute"'
-                raise ConfigurationError(text)
-            self.quotas = quotas
+        override, quotas = watch_of(self._store).live.get(self._name), self.own
+        try:
+            quotas = self._under(override)
+        finally:  # at once, as another thread may take meanwhile
+            self.word, self.quotas = override.word if override else None, quotas
+
+    def _under(self, override: Override | None) -> tuple[Quota, ...]:
+        if override is None or override.word:
+            return self.own
+        quotas = quotas_under(override, self.own, self._read)
+        if has_places(quotas) and not has_places(self.own):
+            text = f'"{as_text(quotas)}" is no override for {self._name!r}, whose calls hold no places: "10/minute"'
+            raise ConfigurationError(text)
+        return quotas
 
 
 def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, costs: Mapping[str, Any] | None) -> None:
@@ -130,7 +135,8 @@ def _require_names(quotas: Sequence[Quota], keys: Mapping[str, Any] | None, cost
         if unknown or not mapping:
             listed, right = ", ".join(map(repr, names)), {names[0]: example}
             raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}")
-    missing = [name for name in names if keys is not None and name not in keys and (costs is None or name in costs)]
+    charged = [each.name for each in quotas if costs is None or each.name in costs or type(each) is InFlight]
+    missing = [name for name in charged if keys is not None and name not in keys]
     if missing:
         raise ValueError(f"key names {sorted(keys or ())!r}, and lacks {', '.join(map(repr, missing))}")
 

@@ -156,8 +156,8 @@ class SpendWaiter(SlotWaiter):
         if decision is None or not decision.allowed:
             decision = yield from self._wait_in_turn(take, buckets, deadline_us)
         if decision is None or decision.repeated:
-            decision = yield from self.wait(self._renewed(take), deadline_us=deadline_us)
-        return decision
+            return (yield from self.wait(self._renewed(take), deadline_us=deadline_us))
+        return (yield from self.departed(decision))
 
     def _wait_in_turn(self, take: Take, buckets: tuple[str, ...], deadline_us: float) -> Flow[Decision | None]:
         """The decision that lets the take go; ``None`` if others have outrun it for too long, so that it books."""

@@ -134,13 +134,12 @@ class _Starts:
         return self._waiting[-1]
 
     def _begin_others(self) -> None:
-        self._begun = 0
-        while self._waiting and self._begun < AT_ONCE:
-            waiting = self._waiting.popleft()
-            if not waiting.done():  # else it was cancelled
-                self._begun += 1
-                waiting.set_result(None)
-        if self._begun:
+        waiting = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+        self._begun = AT_ONCE if waiting else 0  # who comes in this iteration is behind them
+        for each in waiting:
+            if not each.done():  # else it was cancelled
+                each.set_result(None)
+        if waiting:
             self._loop.call_soon(self._begin_others)
 
 

@@ -154,7 +154,11 @@ class Settler:
             actual = self._function(Answer(response.status_code, response.headers, body))
             if actual is None:
                 return
-            units = self._limiter.live.actual_units(decision, actual)
+            live = self._limiter.live
+            if isinstance(paced.cost, Mapping):
+                units = live.actual_units(decision, actual)
+            else:  # of all charges, although a refusal may have slowed one of equal costs down
+                units = live.settled_units(decision, actual, charged)
             if units != charged:
                 yield GiveBack(store, partial(settle, store, decision, units))
             self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)

@@ -88,6 +88,7 @@ x = Profile(
         alike("x-user-limit-24hour-*", name="user-day", reset_unit="epoch", window=86_400.0, scope="user"),
         alike("x-app-limit-24hour-*", name="app-day", reset_unit="epoch", window=86_400.0, scope="app"),
     ),
+    routes=Routes(id_digits=2),
     signs=("x-user-limit-24hour-limit", "x-app-limit-24hour-limit"),
 )
 

@@ -52,7 +52,7 @@ def key_of(take: Take) -> Any:
 
 
 class Slot(NamedTuple):
-    """What lets one waiter go, from ``at_us`` to ``until_us`` on the local clock.
+    """What lets one waiter go, from ``at_us`` to ``until_us`` on the local clock, ``late_us`` after it could at most.
 
     ``order`` is as slots were booked: by the clock of the store, then by the order of the takes. ``decision`` is that
     which booked it; ``None`` for a place.
@@ -61,12 +61,13 @@ class Slot(NamedTuple):
     order: tuple[float, int]
     at_us: float
     until_us: float
+    late_us: float
     decision: Any
 
 
 # The order of a slot that is used before all others, and of places, which are all equal.
 FIRST = 0.0, 0
-PLACE = Slot(FIRST, 0.0, math.inf, None)
+PLACE = Slot(FIRST, 0.0, math.inf, math.inf, None)
 
 
 def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
@@ -77,7 +78,7 @@ def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
     end if it is short beside the time that the store takes to answer: its slots would always be over by then, and a
     caller would book forever.
     """
-    wait_us, until_us = decision.wait_us, math.inf
+    wait_us, until_us, late_us = decision.wait_us, math.inf, math.inf
     slot_us, at_us = decision.now_us + wait_us, now_us + wait_us
     for charge in decision.take.charges:
         quota = charge.quota
@@ -85,8 +86,8 @@ def slot_of(decision: Decision, sent_us: float, now_us: float) -> Slot:
             if quota.period_us > 2.0 * (now_us - sent_us):
                 until_us = min(until_us, sent_us + wait_us + quota.period_us - slot_us % quota.period_us - 1.0)
         elif charge.cost:
-            until_us = min(until_us, at_us + (LATE_US if type(quota) is TokenBucket else quota.period_us))
-    return Slot((slot_us, decision.id), at_us, until_us, decision)
+            late_us = min(late_us, LATE_US if type(quota) is TokenBucket else quota.period_us)
+    return Slot((slot_us, decision.id), at_us, until_us, late_us, decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -180,20 +181,20 @@ class Queues:
             if slot is not None:
                 insort(queue.slots, slot, key=ORDER)
             elif self.places:
-                for holder in [holder for holder in queue.held if holder.is_dead]:
+                for holder in [] if queue.slots else [holder for holder in queue.held if holder.is_dead]:
                     self.leave(holder)
             else:
                 queue.bookings[waiter] = None
-            if waiters[0] is waiter or waiters[0].loop is not waiter.loop or queue.slots[:1] == [slot]:
-                self._changed(queue)
+            self._changed(queue)
             return waiter
 
     def leave(self, waiter: Waiter) -> None:
         """Stop being active, so that the next caller can go."""
-        queue = self._queues.get(waiter.queue.key)
-        if queue is not None and waiter in queue.held:
-            del queue.held[waiter]
-            self.add(queue.key, PLACE)
+        with self._lock:
+            queue = self._queues.get(waiter.queue.key)
+            if queue is not None and waiter in queue.held:
+                del queue.held[waiter]
+                self.add(queue.key, PLACE)
 
     def add(self, key: Any, slot: Slot | None, waiter: Waiter | None = None) -> None:
         """Add a slot: the one that a waiter was to book, one that a caller has not used, or a place that is free again.
@@ -232,7 +233,7 @@ class Queues:
             if not waiters or waiters[0] is not waiter:
                 waiter.set(math.inf)
                 return None
-            while slots and now_us > slots[0].until_us and now_us > queue.ready_us + LATE_US:
+            while slots and now_us > min(slots[0].until_us, queue.next_us() + slots[0].late_us):
                 self.unused.append(slots.pop(0))
             if not slots or now_us < slots[0].at_us or (now_us < queue.ready_us and now_us < waiter.deadline_us):
                 waiter.set(queue.next_us())
@@ -241,10 +242,9 @@ class Queues:
             slot = slots.pop(0)
             if leave is not None:
                 queue.ready_us = leave(waiter, slot.decision, now_us)
-            if waiters and slots and waiters[0].loop is waiter.loop:  # as nearly always
-                waiters[0].set(max(slots[0].at_us, queue.ready_us))
-            else:
-                self._changed(queue)
+            if self.places:
+                queue.held[waiter] = None
+            self._changed(queue)
             return slot
 
     def books_anew(self, waiter: Waiter) -> bool:
@@ -298,10 +298,7 @@ class ConcurrencyLimit(Queues):
                 yield waiter
         finally:
             self.give_up(waiter)
-        if place is None:
-            return None
-        waiter.queue.held[waiter] = None
-        return waiter
+        return None if place is None else waiter
 
 
 class ReturningUnits:

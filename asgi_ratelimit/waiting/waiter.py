@@ -18,13 +18,13 @@ from functools import lru_cache, partial
 from itertools import chain
 from threading import RLock
 from typing import Any, TypeAlias, cast
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from ..algorithms import FITS_US
-from ..algorithms.take import ALGORITHMS, decide, unused, wait
+from ..algorithms.take import ALGORITHMS, in_use, unused, wait
 from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
-from ..clock import SystemClock, monotonic_us, time_of
+from ..clock import Clock, SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
@@ -149,13 +149,7 @@ class SlotWaiter:
             decision, has_left = yield from self._book_and_sleep(take, booked, priority, deadline_us)
         if not decision.allowed:
             raise pace_timeout(take, decision)
-        if self.departs and not has_left:
-            try:
-                yield from self.depart(decision.take.charges)
-            except INTERRUPTED:
-                yield from self.pass_on(decision)
-                raise
-        return decision
+        return decision if has_left else (yield from self.departed(decision))
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
@@ -178,6 +172,16 @@ class SlotWaiter:
                 yield GiveBack(self.store, partial(settle_all, self.store, undoing(decision), is_unused=True))
             raise
 
+    def departed(self, decision: Decision) -> Flow[Decision]:
+        """The decision when its call may leave; it then leaves, or passes its slot on."""
+        if self.departs:
+            try:
+                yield from self.depart(decision.take.charges)
+            except INTERRUPTED:
+                yield from self.pass_on(decision)
+                raise
+        return decision
+
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
         turn, depart = ("departure", charges[0].bucket), self._waiters.spacing.depart
@@ -196,7 +200,7 @@ class SlotWaiter:
             self._waiters.units_came_back([(charge, charge.cost) for charge in decision.take.charges])
         if decision.take.operation is None:
             now_us = self.now_us()
-            self._queues.add(key_of(decision.take), Slot(FIRST, now_us, now_us + LATE_US, decision))
+            self._queues.add(key_of(decision.take), Slot(FIRST, now_us, math.inf, LATE_US, decision))
         yield from self._give_back()
 
     # In a queue
@@ -230,8 +234,6 @@ class SlotWaiter:
                 yield from self._give_back()
                 if self._queues.books_anew(waiter):
                     decision = yield Finish(self.store, partial(self._booked, waiter, replace(take, max_wait=math.inf)))
-                    if not decision.allowed:
-                        raise pace_timeout(take, decision)
                 elif now_us >= waiter.deadline_us:
                     last_us = max([slot.at_us for slot in waiter.queue.slots], default=now_us)
                     raise too_late(take, replace(decision, take=replace(take, max_wait=0.0)), last_us - now_us)
@@ -335,12 +337,12 @@ class SlotWaiter:
         peeked: Decision = yield CallStore(self.store, self.store.peek(take))
         left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._turns.ahead(turn)
         for charge, state in zip(take.charges, peeked.stored):
-            wait_us, states = 0.0, [state]
-            for _ in range((at_turn if charge.key == take.charges[-1].key else ahead) + 1):
-                wait_us, after = decide((charge,), states, peeked.now_us, left_us)
-                if after is None:
-                    raise too_late(take, peeked, wait_us - left_us)
-                states = after
+            quota, before = charge.quota, at_turn if charge.key == take.charges[-1].key else ahead
+            units = in_use(quota, state, peeked.now_us) + charge.cost * (before + 1) - quota.most
+            least_us = (units if isinstance(quota, TokenBucket) else units - quota.most) * quota.period_us / quota.limit
+            wait_us = max(wait(quota, state, peeked.now_us, charge.cost, math.inf), least_us)
+            if wait_us > left_us:
+                raise too_late(take, peeked, wait_us - left_us)
 
     def _waits_in_time(self, take: Take, decision: Decision, deadline_us: float) -> tuple[float, float]:
         """Microseconds until the own keys of a refused take would allow it, and until all of them would.
@@ -454,11 +456,17 @@ def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
 outbound_sources: WeakSet[Any] = WeakSet()
 
 
+# When calls left, by the server, its prefix and its clock, for as long as a store lives.
+_spacings: WeakValueDictionary[tuple[str, Clock | None], CallSpacing] = WeakValueDictionary()
+
+
 class Waiters:
     """The callers that wait over one store: for booked slots, for their turns, and for units that come back."""
 
     def __init__(self, store: Store) -> None:
-        self.spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
+        spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
+        # Each use of one URL may have made a store of its own, whose buckets are the same
+        self.spacing = spacing if store.in_process else _spacings.setdefault((repr(store), store.clock), spacing)
         self.slots = Queues()
         # To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it.
         self.turns = ConcurrencyLimit(1)

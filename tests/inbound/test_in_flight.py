@@ -15,7 +15,7 @@ from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import InFlight, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
+from asgi_ratelimit import InFlight, Limiter, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
 from asgi_ratelimit.dashboard.summaries import summary
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.hooks import Event
@@ -23,7 +23,7 @@ from asgi_ratelimit.leases import held_by_name
 from asgi_ratelimit.outbound import AdaptiveTransport, PacedTransport, pace
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import BODY, START, Peer, ask, http, ok, websocket
+from tests.support.asgi import BODY, CLIENT, START, Peer, ask, http, ok, websocket
 from tests.support.overriding import until, until_async
 from tests.support.redis_server import RedisServer
 from tests.support.visitors import Visitor
@@ -132,9 +132,10 @@ async def test_as_many_as_the_quota_says_are_under_way(store: Store) -> None:
 
 
 async def test_a_place_is_free_for_the_next_request(store: Store) -> None:
-    """However soon it comes."""
-    app = RateLimitMiddleware(ok, "1 at once", store=store)
-    assert [(await ask(app)).status for _ in range(5)] == [200] * 5
+    """However soon it comes, and of however many quotas it holds one."""
+    for rules in ([], [Rule("/", "1 at once")]):
+        app = RateLimitMiddleware(ok, "1 at once", rules=rules, store=store)
+        assert [(await ask(app)).status for _ in range(5)] == [200] * 5
 
 
 async def test_a_request_that_is_cancelled_while_it_is_decided_leaves_no_place(store: Store) -> None:
@@ -148,6 +149,23 @@ async def test_a_request_that_is_cancelled_while_it_is_decided_leaves_no_place(s
         gone.cancel()
         await asyncio.wait([gone])
     assert (await ask(app)).status == 200
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_place_in_shadow(store: Store) -> None:
+    """The trial of a rule counts what is under way."""
+    rules = [Rule("/", "1/hour burst 1", max_delay=9e4), Rule("/", "1 at once", name="trial", shadow=True)]
+    app = RateLimitMiddleware(ok, None, rules=rules, store=store)
+    await ask(app)
+    waiting = asyncio.create_task(app(http(), (visitor := Visitor()).receive, visitor.send))
+    limiter = Limiter("1 at once", store=store, name="trial")
+    await until_async(lambda: is_free(limiter, False))
+    waiting.cancel()
+    await until_async(lambda: is_free(limiter, True))
+
+
+async def is_free(limiter: Limiter, expected: bool) -> bool:
+    """Whether the limiter would let the usual client in, or not."""
+    return (await limiter.peek(CLIENT[0])).allowed is expected
 
 
 async def test_with_a_rate_both_decide_and_headers_show_the_rate(store: Store) -> None:

@@ -272,9 +272,17 @@ async def test_a_charge_that_is_cancelled_is_given_back() -> None:
 
 async def test_what_an_endpoint_charges_is_not_settled_by_the_rule() -> None:
     """The function of the rule says what its own charge really cost."""
-    rule = Rule("/", "10/minute", cost=2, settle=lambda status, headers: 1)
+    seen = list[int]()
+    rule = Rule("/", "10/minute", cost=2, settle=lambda status, headers: seen.append(status) or 1)
     app = an_app(lambda request: request.charge(3), None, rules=[rule])
     assert [left(await ask(app)) for _ in range(2)] == [[5], [1]]
+
+    async def patient(request: Limits) -> None:
+        with suppress(RateLimited):
+            await request.charge(9)
+
+    assert (await ask(an_app(patient, None, rules=[rule]))).status == 429
+    assert seen == [200, 200, 429]  # which is sent although the endpoint has answered otherwise
 
 
 @pytest.mark.parametrize(

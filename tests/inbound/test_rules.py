@@ -267,8 +267,7 @@ def test_rules_that_cannot_be(arguments: Any, options: Any, error: type[Exceptio
 
 
 def test_a_rule_is_a_value() -> None:
-    """Rules compare by what they say, cannot be changed, and read an iterator once."""
-    assert Rule("/a", iter(["5/s", "7/minute"])) == Rule("/a", ("5/s", "7/minute"))
+    """Rules compare by what they say, and cannot be changed."""
     assert Rule("/a", "1/s", only=True) == Rule("/a", "1/s", only=True)
     with pytest.raises(AttributeError):
         Rule("/a", "1/s").path = "/b"  # type: ignore[misc]

@@ -185,12 +185,6 @@ async def test_a_quota_may_depend_on_the_connection(quota: Any) -> None:
         assert (await ask(app, http(headers=PRO))).headers["ratelimit"].startswith('"per-minute";r=98')
 
 
-async def test_a_quota_function_may_return_an_iterator() -> None:
-    """It is read once for all rules that have the function."""
-    app = rules(*[Rule("/", each, name=name) for each in [lambda request: iter(["2/minute"])] for name in "ab"])
-    assert [(await ask(app)).status for _ in range(3)] == [200, 200, 429]
-
-
 async def test_what_is_no_limit() -> None:
     """A quota of ``None`` and a cost of 0 exempt from their rule, and not from the others."""
     app = rules(Rule("/", lambda connection: None), Rule("/", "5/s", cost=lambda connection: 0.0), own="10/minute")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from threading import Barrier, Thread
@@ -146,6 +147,13 @@ async def test_it_holds_one_place_whatever_the_cost(store: Store, cost: float | 
         await limiter.refund(decision)
         assert await left(limiter) == [1, 99]
     assert await left(limiter) == [2, 99]
+
+
+async def test_keys_name_the_places(store: Store) -> None:
+    """A call that names what it costs holds a place as well, whose key may not be missing."""
+    with pytest.raises(ValueError, match=re.escape("key names ['per-hour'], and lacks 'at-once'")):
+        async with Limiter(QUOTAS, store=store).hold({"per-hour": "ann"}, {"per-hour": 1}):
+            pass
 
 
 async def test_without_async(store: Store) -> None:

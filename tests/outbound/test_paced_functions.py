@@ -114,6 +114,23 @@ def test_what_cannot_be_paced_is_refused(function: Any, message: str) -> None:
         pace("10/s")(function)
 
 
+def test_who_comes_later_goes_later(store: CountingStore, clock: SteppedClock) -> None:
+    """Also where so many came before that not all of them could begin at once."""
+    order = list[int]()
+
+    @pace("1000/s burst 1", store=store)
+    async def call(number: int) -> None:
+        order.append(number)
+
+    async def main() -> None:
+        first = [asyncio.ensure_future(call(number)) for number in range(70)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*first, call(70))
+
+    clock.run(main())
+    assert order == [*range(71)]
+
+
 def test_callers_that_come_at_once_do_not_stop_the_event_loop(store: CountingStore, clock: SteppedClock) -> None:
     """A few of them begin in one of its iterations, and those that are cancelled before hold nobody up."""
     call = pace("10/s", store=store)(asyncio.sleep)

@@ -138,6 +138,16 @@ def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
     assert left(client) == [89]
 
 
+def test_a_refusal_that_slows_one_of_equal_costs_down_leaves_one_number_for_all(client: Client) -> None:
+    """The settlement of what is sent again is of each quota, as without a refusal."""
+    quotas, failed = [TokenBucket(10, 10, burst=10, name="own"), TokenBucket(50, burst=1, name="all")], list[Any]()
+    options: Any = {"settle": lambda answer: 0.5, "hooks": [failures(failed.append)]}
+    client.get(
+        URL, URL, URL, quota=quotas, key={"own": "a", "all": ""}, answers=[(429, {"retry-after": "1"})], **options
+    )
+    assert failed == []
+
+
 def test_estimates_that_are_too_high_hold_nobody_up(module: Any) -> None:
     """Nothing is booked ahead, so that what comes back is used at once: in 100 s, not in the 300 s of the estimates.
 

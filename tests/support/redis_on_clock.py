@@ -36,6 +36,9 @@ class RedisOnClock(Blocking):
         super().__init__(RedisStore(url, clock=clock, on_error="deny"))
         self.documents = Blocking(self._there.documents)
 
+    def __repr__(self) -> str:
+        return repr(self._there)
+
     def close(self) -> None:
         """Close its connections."""
         background_loop.run(self._there.aclose())

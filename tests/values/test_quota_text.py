@@ -153,8 +153,8 @@ def test_a_quota_in_a_message(quota: Quota, shown: str) -> None:
     assert readable(quota).startswith(shown)
 
 
-@pytest.mark.parametrize("wrong", [b"5/minute", {"minute": 5}])
+@pytest.mark.parametrize("wrong", [b"5/minute", {"minute": 5}, iter(["5/minute"])])
 def test_what_is_no_list_of_quotas_is_quoted_as_a_whole(wrong: Any) -> None:
-    """Not as the number of its first byte, or as its first key."""
+    """Not as the number of its first byte, or as its first key; an iterator could be read only once."""
     with pytest.raises(QuotaError, match=re.escape(f"a quota is a text or a quota, not {wrong!r}: ")):
         as_quotas(wrong)

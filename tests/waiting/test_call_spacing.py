@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import itertools
 import random
 from collections.abc import Callable
 
@@ -10,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Charge, FixedWindow, MemoryStore, Quota, RollingWindow, Take, TokenBucket
+from asgi_ratelimit import Charge, FixedWindow, Limiter, MemoryStore, Quota, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import waiter
 from asgi_ratelimit.waiting.drivers import run_async
 from asgi_ratelimit.waiting.waiter import CallSpacing, SlotWaiter
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
+from tests.support.redis_on_clock import RedisOnClock
 from tests.support.strategies import quotas
 
 INF = float("inf")
@@ -85,6 +88,13 @@ def test_a_service_with_the_same_limit_refuses_nothing(name: str, calls: int) ->
     assert len(left) == calls
 
 
+def test_a_slot_of_a_window_is_not_used_in_the_next_one() -> None:
+    """However little time has passed since the call before it."""
+    busy = iter([0.0] * 6 + [0.03, 0.09] + [0.0] * 12)
+    left = Calls(FixedWindow(5, 0.1), busy.__next__).run([0.0] * 20)
+    assert max(collections.Counter(round(at * 1e6) // 100_000 for at in left).values()) == 5
+
+
 @given(st.data())
 def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
     """Callers come and go at random, and the event loop is blocked for a while at random."""
@@ -95,6 +105,29 @@ def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
     for at in calls.run(data.draw(st.lists(step, min_size=1, max_size=20))):
         ledger.admit(round(at * 1e6), 1)
     ledger.require_ceiling()
+
+
+@pytest.mark.redis
+def test_all_uses_of_a_bucket_are_spaced_together(redis_url: str) -> None:
+    """Also those that spend, and those by another store of the same URL."""
+    clock, left = SteppedClock(), list[float]()
+    limiters = [Limiter("100/s burst 1", store=RedisOnClock(redis_url, clock)) for _ in range(2)]
+
+    async def call(number: int) -> None:
+        limiter = limiters[number // 2 % 2]
+        if number % 2:
+            await limiter.acquire("key")
+        else:
+            async with limiter.spend("key", 1):
+                pass
+        left.append(clock.now)
+        clock.advance(0.06 * (number == 3))
+
+    async def main() -> None:
+        await asyncio.gather(*map(call, range(16)))
+
+    clock.run(main())
+    assert min(later - before for before, later in itertools.pairwise(left)) > 0.0099
 
 
 def test_the_states_of_few_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

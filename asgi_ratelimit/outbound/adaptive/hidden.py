@@ -65,8 +65,6 @@ class RateBucket(Bucket):
         super().__init__("hidden rate", float(bounds.floor if bounds.start is None else bounds.start))
         self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
         self._last_us = NEVER_US
-        # Whether a request waits, or has waited, for the next slot.
-        self._is_awaited = False
         # The moving average of the time between two requests, as a multiple of the interval of the rate.
         self._gaps = 0.0
         self._best = math.inf
@@ -79,17 +77,15 @@ class RateBucket(Bucket):
         self._updated_us = math.inf
 
     def ready_at(self, now_us: float) -> float:
-        at_us = math.ceil(self._last_us + SECOND_US / self.limit)
-        self._is_awaited |= at_us > now_us
-        return max(now_us, at_us)
+        return max(now_us, math.ceil(self._last_us + SECOND_US / self.limit))
 
     def admit(self, now_us: float) -> int:
         interval_us = SECOND_US / self.limit
         passed_us = now_us - self._last_us
         self._gaps += (min(passed_us / interval_us, LONGEST_GAP) - self._gaps) / GAPS
         late_us = max(passed_us - interval_us, 0.0)
-        self._last_us = now_us - min(late_us, interval_us if self._is_awaited else LATE_US)
-        self._is_awaited = False
+        self._last_us = now_us - min(late_us, interval_us if self.is_awaited else LATE_US)
+        self.is_awaited = False
         return super().admit(now_us)
 
     def serve(self, now_us: float) -> None:

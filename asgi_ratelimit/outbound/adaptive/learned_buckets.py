@@ -96,6 +96,8 @@ class Bucket:
     limit: float = math.inf
     # The routes that wait for this bucket, in turn.
     waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    # Whether a request has waited for it since the last one went.
+    is_awaited: bool = False
     # The number of requests that are admitted and not yet sent.
     unsent: int = 0
     # The number of requests that are sent and have no answer.
@@ -333,7 +335,7 @@ class ReportedBucket(PioneerBucket):
         more_us = self._more_at(now_us)
         if self.is_estimated and not self.unsent and not self.under_way:
             _, at_us, _, samples = self.counted
-            patience_us = LEASE_US if samples >= SURE else LOOK_US
+            patience_us = LOOK_US if samples < SURE else self.limit / self.refill if self.refill else LEASE_US
             return max(min(more_us, at_us + patience_us), now_us)
         return more_us
 
@@ -343,7 +345,9 @@ class ReportedBucket(PioneerBucket):
             return now_us + max(self._missing_us(), 1.0)
         if self.reset_at_us == math.inf:
             self.reset_is_assumed = True
-            self.reset_at_us = max(self.used_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
+            sent_us = now_us if self.unsent else self.used_us
+            is_asked = self.unanswered or self.unsent
+            self.reset_at_us = max(sent_us + LEASE_US, now_us + 1) if is_asked else now_us + RETRY_US
         return self.reset_at_us
 
     def is_certain(self, now_us: float) -> bool:

@@ -155,7 +155,6 @@ class Call:
     route: Route
     path: str
     deadline_us: float = math.inf
-    at_us: float = math.inf
     soonest_us: float = 0.0
     """The declared quota lets it go no sooner, because of those that wait before it."""
     is_late: bool = False
@@ -171,9 +170,7 @@ class Call:
 
     def wake(self, at_us: float) -> None:
         """Check again at ``at_us``, or at the deadline if that comes first."""
-        self.at_us = 0.0 if self.is_late else min(at_us, self.deadline_us)
-        if self.wake_up is not None:
-            self.wake_up.set(self.at_us)
+        self.wake_up.set(0.0 if self.is_late else at_us)
 
 
 class Model:
@@ -198,7 +195,7 @@ class Model:
             route = host.routes[key] = Route(key, _section(host, key, path, now_us), quota, used_us=now_us)
         host.routes.move_to_end(key)
         self.hosts.move_to_end(host_name)
-        return Call(host, route, path, deadline_us, deadline_us)
+        return Call(host, route, path, deadline_us)
 
     def begin(self, call: Call, wake_up: WakeUp, now_us: float) -> None:
         """Let a request be woken by this. Requests on event loops that are closed meanwhile can never go on: they end.
@@ -307,7 +304,8 @@ class Model:
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
         _wait_elsewhere(host, route, now_us)
-        for waiting in [each.queue for each in host.routes.values() if paused and each.queue]:
+        spent = any(bucket.is_certain(now_us) for bucket in reported)
+        for waiting in [each.queue for each in host.routes.values() if (paused or spent) and each.queue]:
             soonest_us = self.not_before(next(iter(waiting)), now_us)
             for late in [each for each in waiting if each.deadline_us < soonest_us]:
                 late.is_late = True
@@ -546,7 +544,7 @@ def _admit(call: Call, now_us: float) -> None:
 
 def _wait_for(route: Route, bucket: Bucket, now_us: float) -> None:
     """Let a route wait for a bucket, behind the other routes that do."""
-    route.waits_for = bucket
+    route.waits_for, bucket.is_awaited = bucket, True
     bucket.waiting[route] = None
     _set_wake_up(bucket, now_us)
 

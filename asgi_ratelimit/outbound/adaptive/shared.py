@@ -24,7 +24,6 @@ from ...buckets import as_bytes, digest
 from ...clock import SystemClock
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
 from ...errors import RateLimitError, StoreError
-from ...limiter.limiter import Limiter
 from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...stores import reset, settle
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
@@ -117,14 +116,14 @@ class LockedModel:
 class Admission:
     """Lets admitted requests wait for what only the store knows, and writes what their answers report."""
 
-    def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None) -> None:
+    def __init__(self, locked: LockedModel, slots: SlotWaiter, quotas: Sequence[Quota]) -> None:
         self._locked = locked
         self._slots = slots
         self._store = slots.store
         self._now_us = slots.now_us
         # The time of day, by which processes tell each other when a window ends.
         self._clock = slots.clock or SystemClock()
-        self._quotas = () if limiter is None else limiter.quotas
+        self._quotas = quotas
         self._on_error: OnError | None = None if self._quotas else "local"
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
         self._documents = None if slots.store.in_process else slots.store.documents

@@ -16,7 +16,6 @@ from ...decision import Charge, Decision, Take, max_wait_of
 from ...errors import shows_use
 from ...headers import MAX_DELAY, parse
 from ...hooks import ChangeHook, ChangeKind, Hooks, LimitChange
-from ...limiter.limiter import Limiter
 from ...logs import logger
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike
@@ -72,16 +71,16 @@ class AdaptiveTransport(WrappingTransport):
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
         self._store = as_store(store)
-        limiter, quota = None, self._profile.quota if quota is None else quota
-        if quota is not None:
-            limiter = Limiter(reads_with_margin(0.0)(quota), store=self._store, name=NAME)
+        quota = self._profile.quota if quota is None else quota
+        quotas = () if quota is None else reads_with_margin(0.0)(quota)
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
-        self._retries, self._reads_all_bodies = retries, _reports_in_bodies(self._profile)
+        self._retries = retries
+        self._reads_all_bodies, self._refusing = _reports_in_bodies(self._profile), _refusing(self._profile)
         self._hooks = Hooks(hooks, "a LimitChange")
-        new_model = partial(Model, self._profile, Changes(self._hooks, slots.now_us), has_quota=quota is not None)
+        new_model = partial(Model, self._profile, Changes(self._hooks, slots.now_us), has_quota=bool(quotas))
         self._locked = LockedModel(new_model)
-        self._admission = Admission(self._locked, slots, limiter)
+        self._admission = Admission(self._locked, slots, quotas)
         outbound_sources.add(self)
         counts_of(self._store)  # they publish its rows
 
@@ -108,7 +107,7 @@ class AdaptiveTransport(WrappingTransport):
         name = url.host if url.port is None else f"{url.host}:{url.port}"
         with self._locked as model:
             call = model.call(name, request.method, url.path, now_us + self._longest_s * SECOND_US, now_us)
-            model.begin(call, WakeUp(self._slots.clock), now_us)
+            model.begin(call, WakeUp(self._slots.clock, call.deadline_us), now_us)
         attempts, waited_us = 0, 0.0
         while True:
             since_us = self._now_us()
@@ -192,7 +191,7 @@ class AdaptiveTransport(WrappingTransport):
 
     def _may_report_in_body(self, response: Any) -> bool:
         """Whether the body of an answer may say something about limits, and is short enough to be read for them."""
-        if not self._reads_all_bodies and response.status_code not in (403, 429, 503, 529):
+        if not self._reads_all_bodies and response.status_code not in self._refusing:
             return False
         length = response.headers.get("content-length", "0")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -208,10 +207,15 @@ class AdaptiveTransport(WrappingTransport):
 
 
 def _reports_in_bodies(profile: Profile) -> bool:
-    """Whether the bodies of answers that look like successes may report limits, or refusals."""
+    """Whether the bodies of all answers may report limits."""
     sources = [source for limit in profile.limits for source in limit.sources()]
-    reports_limits = any(isinstance(source, str) and source.startswith("body:") for source in sources)
-    return reports_limits or any(OK in refusal.statuses for refusal in profile.refusals)
+    return any(isinstance(source, str) and source.startswith("body:") for source in sources)
+
+
+def _refusing(profile: Profile) -> set[int]:
+    """The statuses of answers that may refuse; only a profile that is named reads those that look like successes."""
+    candidates = {status for each in profile.candidates for refusal in each.refusals for status in refusal.statuses}
+    return {status for refusal in profile.refusals for status in refusal.statuses} | (candidates - {OK})
 
 
 class Changes:

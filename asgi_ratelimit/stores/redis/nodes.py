@@ -90,15 +90,18 @@ class Node(GroupCommit[Action, Answer]):
             return Decisions((self.context.outage.decide(action.take),))
         return error
 
-    async def answer(self, action: Action) -> Answer:
-        """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open.
+    def answer(self, action: Action) -> Awaitable[Answer]:
+        """The answer to ``action``, which is submitted at once. May raise ``StoreError`` when it is awaited.
 
         A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
         """
         if isinstance(action, NumberedTake) and self.breaker.is_open:  # a peek, or a part of a take, is no trial
             self._try_anew(action.take.charges[0])
         elif self.breaker.begin_call():
-            return await asyncio.shield(keep(self, self.submit(action)))
+            return asyncio.shield(keep(self, self.submit(action)))
+        return self._not_called()
+
+    async def _not_called(self) -> Answer:
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
@@ -270,11 +273,14 @@ class ClusterNodes:
             return self.node_of(take.take.charges[0].bucket).take(take)
         return asyncio.shield(keep(self, asyncio.ensure_future(self._take(take))))
 
-    async def answer(self, action: Action) -> Answer:
-        """The answer to an action of one key, or to a peek of several. Raises ``StoreError``."""
+    def answer(self, action: Action) -> Awaitable[Answer]:
+        """The answer to an action of one key, or to a peek of several. May raise ``StoreError`` when it is awaited."""
         if isinstance(action, NumberedTake) and len(_parts_of(action.take)) > 1:
-            return Decisions((_joined(action.take, await self._peek(action.take), PEEK_ID),))
-        return await self.node_of(charges_of(action)[0].bucket).answer(action)
+            return self._peek_all(action.take)
+        return self.node_of(charges_of(action)[0].bucket).answer(action)
+
+    async def _peek_all(self, take: Take) -> Answer:
+        return Decisions((_joined(take, await self._peek(take), PEEK_ID),))
 
     def within_slot(self, settlement: Settlement) -> Settlement:
         """A settlement that can be carried out where its bucket is: each part of an operation is forgotten there."""

@@ -26,7 +26,7 @@ from .clients import CLOSE_WITHIN, CommandsByLoop, Connection, RedisLike, server
 from .denials import Denials
 from .nodes import ClusterNodes, Context, Node
 from .outage import Outage
-from .wire import PEEK_ID, NumberedTake
+from .wire import PEEK_ID, Answer, NumberedTake
 
 # The least seconds in which Redis has to answer a single command: nobody is kept from work meanwhile.
 LEAST_TIMEOUT = 1.0
@@ -190,28 +190,31 @@ class RedisStore:
         decisions = cast("list[Decisions]", await asyncio.gather(*answers))
         return [decision for (decision,) in decisions]
 
-    async def _settle(self, settlement: Settlement) -> Settled:
+    def _settle(self, settlement: Settlement) -> Awaitable[Settled]:
+        """The answer to a settlement, which travels before anything that comes later."""
         outage, actual = self._context.outage, settlement.actual
         if settlement.degraded:
             if not settlement.token:
-                return await outage.settle(settlement)
+                return outage.settle(settlement)
             actual = settlement.booked.cost  # Redis keeps the mark, and this process what was charged
         if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
             return self._later(settlement, is_first=False)
         nodes = self._open()
         sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
+        return self._settled(settlement, sent, nodes.answer(sent))
+
+    async def _settled(self, settlement: Settlement, sent: Settlement, answer: Awaitable[Answer]) -> Settled:
         try:
-            settled = cast("Settled", await nodes.answer(sent))
+            return cast("Settled", await answer)
         except StoreError:
             if type(settlement.charge.quota) is InFlight:  # this process counts what it holds
-                outage.local.settle_now((settlement,))
+                self._context.outage.local.settle_now((settlement,))
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
-            outage.ledger.postpone(sent)
-            return self._later(settlement, is_first=True)
-        return settled
+            self._context.outage.ledger.postpone(sent)
+            return await self._later(settlement, is_first=True)
 
-    def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
+    async def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
         """The answer to a settlement that waits for Redis: nobody knows what its bucket holds then."""
         now = float((self.clock or SystemClock()).now_us())
         return Settled(is_first, now, unused(settlement.charge.quota, now))

@@ -134,7 +134,7 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
                     known = read if verdict == REPEATED else read_own  # the script has checked all but an old answer
                     stored.append(known(charge.quota, value, now))
                 if granted:
-                    take = granting(take, granted)
+                    take = granting(take, int(granted) if granted.is_integer() else granted)
                 if verdict == REFUSED or action.id == PEEK_ID:
                     own_id = 0
                 decision = Decision(take, verdict != REFUSED, wait, stored, now, own_id)

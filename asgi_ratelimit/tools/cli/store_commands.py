@@ -8,13 +8,14 @@ import heapq
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeAlias, cast
 
 from ...dashboard import Summary, summary
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, StoreError
 from ...inbound.penalties import Blocks, seconds_of
 from ...keys import header
 from ...keys.addresses import keys_named
@@ -87,7 +88,8 @@ def _run(command: Command, options: argparse.Namespace) -> int:
             if is_done and command in _ACTIONS:
                 await Overrides(store).note(options.name, options.key, _ACTIONS[command].format(options), by=options.by)
             if not is_done or command in (set_limit, block):
-                _warn(await summary(store), options, is_block=command is block)
+                with suppress(StoreError):  # it is done, also for a user of Redis that may not read the counts
+                    _warn(await summary(store), options, is_block=command is block)
             return 0 if is_done else 1
         finally:
             await store.aclose()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
 import httpx
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore, QuotaError
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore, PaceTimeout, QuotaError
+from asgi_ratelimit.profiles import Profile, Refusal
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.adaptive_clients import Caller
 
@@ -188,6 +190,35 @@ def test_a_refusal_that_no_wait_ends() -> None:
     caller = Caller(lambda path, number: (429, {"openai-version": "2020-10-01"}, body), profile="openai")
     assert caller.get("/v1/responses", "/v1/responses") == [429, 429]
     assert caller.service.times == [0.0, 0.1]
+
+
+def test_a_profile_says_which_statuses_refuse() -> None:
+    """Also one that no other service uses for that, and whose wait is in the body."""
+    refusal = Refusal((420,), (("body:code", "slow_down"),))
+    profile = Profile(name="mine", refusals=(refusal,), waits="body:wait")
+    body = {"code": "slow_down", "wait": 3}
+    caller = Caller(lambda path, number: (420, {}, body) if number == 1 else 200, profile=profile, latency=0.0)
+    assert caller.get("/a") == [200]
+    assert caller.service.times == [0.0, 3.0]
+
+
+def test_a_daily_limit_that_is_used_up_holds_up_nobody_who_has_less_time() -> None:
+    """They are told as soon as an answer says so; and a second of quiet is no sign that there is more."""
+    headers = {"x-ratelimit-limit": "5", "x-ratelimit-remaining": "4", "x-ratelimit-reset": "86400"}
+    caller = Caller(lambda path, number: (200, headers), profile="auto", latency=2.0, max_delay=60)
+    outcomes = caller.get(*["/a"] * 8)
+    assert (outcomes[:5], [type(each) for each in outcomes[5:]]) == ([200] * 5, [PaceTimeout] * 3)
+    assert (caller.service.times, caller.clock.now - caller.service.started) == ([0.0, *[2.0] * 4], 4.0)
+
+
+def test_each_endpoint_of_x_has_its_own_bucket() -> None:
+    """Although their numbers are the same."""
+    left = {path: itertools.count(14, -1) for path in ("/2/tweets", "/2/users")}
+
+    def script(path: str, number: int) -> Any:
+        return 200, {"x-rate-limit-limit": "15", "x-rate-limit-remaining": str(next(left[path]))}
+
+    assert Caller(script, profile="x", max_delay=5).get(*[*left] * 15) == [200] * 30
 
 
 def test_reported_tokens_are_obeyed() -> None:

@@ -126,6 +126,21 @@ def test_who_sends_little_does_not_raise_the_rate() -> None:
     assert caller.run(main) == [1.0]
 
 
+def test_who_looks_changes_nothing() -> None:
+    """After a pause, requests are spaced as before it, whoever has asked for the state meanwhile."""
+    caller = Caller(lambda path, number: 200, profile=aimd(1, 1), latency=0.0)
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await client.get("/a")
+        await asyncio.sleep(0.5)
+        assert [*caller.transport.state(), *caller.transport.outbound_rows()]
+        await asyncio.sleep(9.5)
+        await asyncio.gather(*[client.get("/a") for _ in range(3)])
+
+    caller.run(main)
+    assert caller.service.times == [0.0, 10.0, *[pytest.approx(at, abs=0.01) for at in (11.0, 12.0)]]
+
+
 bounds = st.tuples(st.floats(0.01, 1000), st.sampled_from([1.0, 2.0, 50.0]), st.sampled_from([0.0, 0.5, 1.0])).map(
     lambda drawn: (drawn[0], drawn[0] * drawn[1], drawn[0] + (drawn[0] * drawn[1] - drawn[0]) * drawn[2])
 )

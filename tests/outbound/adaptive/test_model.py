@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from asgi_ratelimit.headers import ServerLimit, ServerLimits
 from asgi_ratelimit.outbound.adaptive.model import Call, Model
 from asgi_ratelimit.profiles import aimd, named
+from asgi_ratelimit.waiting.drivers import WakeUp
 from tests.support.examples import up_to
 
 SECOND = 1_000_000.0
@@ -67,6 +68,7 @@ class ModelMachine(RuleBasedStateMachine):
         """Requests come."""
         for _ in range(count):
             call = self.model.call("host", "GET", path, math.inf, self.now)
+            self.model.begin(call, WakeUp(None), self.now)
             self.calls.append(call)
             self.model.ask(call, self.now)
 
@@ -103,14 +105,14 @@ class ModelMachine(RuleBasedStateMachine):
         """Time passes, and whoever looks again then does."""
         self.now += round(seconds * SECOND)
         for call in self.waiting():
-            if call.at_us <= self.now:
+            if call.wake_up.at_us <= self.now:
                 self.model.woke(call, self.now)
 
     @invariant()
     def somebody_looks_again(self) -> None:
         """Of the requests that wait, at least one looks again at a time that will come."""
         waiting = self.waiting()
-        assert not waiting or min(call.at_us for call in waiting) < math.inf
+        assert not waiting or min(call.wake_up.at_us for call in waiting) < math.inf
 
     def teardown(self) -> None:
         """Everybody who waits is served in the end, when the server answers as it should; then nothing is left."""
@@ -125,9 +127,9 @@ class ModelMachine(RuleBasedStateMachine):
                     self.sent.append(call)
             waiting = self.waiting()
             if not self.sent and waiting:
-                self.now = max(self.now, min(call.at_us for call in waiting))
+                self.now = max(self.now, min(call.wake_up.at_us for call in waiting))
                 for call in waiting:
-                    if call.at_us <= self.now:
+                    if call.wake_up.at_us <= self.now:
                         self.model.woke(call, self.now)
             if not self.calls and not self.sent:
                 break
