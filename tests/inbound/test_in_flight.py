@@ -158,14 +158,14 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_place_in_sha
     await ask(app)
     waiting = asyncio.create_task(app(http(), (visitor := Visitor()).receive, visitor.send))
     limiter = Limiter("1 at once", store=store, name="trial")
-    await until_async(lambda: is_free(limiter, False))
+
+    async def is_taken() -> bool:
+        return not await limiter.peek(CLIENT[0])
+
+    await until_async(is_taken)
     waiting.cancel()
-    await until_async(lambda: is_free(limiter, True))
-
-
-async def is_free(limiter: Limiter, expected: bool) -> bool:
-    """Whether the limiter would let the usual client in, or not."""
-    return (await limiter.peek(CLIENT[0])).allowed is expected
+    await asyncio.wait([waiting])
+    assert not await is_taken()
 
 
 async def test_with_a_rate_both_decide_and_headers_show_the_rate(store: Store) -> None:
