@@ -135,7 +135,8 @@ class Event:
     def route(self) -> str | None:
         """The template of the route that the request is for, such as ``"/users/{id}"``.
 
-        It is worked out when it is read. ``None`` if the app has no such route, or its routes are not Starlette's.
+        It is worked out when it is read. ``None`` if the app has no such route, and ``"/{path:path}"`` if its routes
+        are not Starlette's.
         """
         return None if self.request is None else self.request.route
 

@@ -128,7 +128,7 @@ def delay(seconds: float) -> Header:
 
 
 def policy(quota: Quota) -> tuple[int, int]:
-    """A quota as ``q`` units in ``w`` whole seconds: never less than may really pass, and at the true rate."""
+    """A quota as ``q`` units in ``w`` whole seconds: a burst and the time in which it comes back, or else its limit."""
     if quota.most > quota.limit:
         return _integer(quota.most), _integer(quota.most * quota.period_us / quota.limit / SECOND_US)
     window = max(1, ceil(quota.period_us / SECOND_US))

@@ -284,8 +284,8 @@ class RuleTable:
     def plan_for(self, scope: Scope) -> Plan | None:
         """The plan of a request with this scope; ``None`` if it is charged nothing.
 
-        Newlines at the end of the path are taken out of the scope. Starlette ignores one in most routes, but finds
-        another path below a mount, so that an endpoint behind it would be reached past its rules.
+        If there are rules, newlines at the end of the path are taken out of the scope. Starlette ignores one in most
+        routes, but finds another path below a mount, so that an endpoint behind it would be reached past its rules.
         """
         method: str = scope.get("method", "")
         if self._root:

@@ -215,7 +215,7 @@ WATCHED = 100  # how many requests without a key are enough to warn
 class KeyWatch:
     """Watches a rule until it charges a request, or until it has charged none of many: it limits nobody, it seems."""
 
-    missing = 0  # how many requests in a row were not charged
+    missing = 0  # how many requests were not charged
     is_over = False  # whether it need not be watched any longer
     is_silent = False  # whether it has charged none of the first requests
 
