@@ -205,7 +205,7 @@ class _Reader:
     def _table(self, table: Any) -> dict[str, Any]:
         """A copy of a table, with its variables replaced."""
         if not isinstance(table, dict):
-            raise ConfigurationError(f"{table!r} is not a table: [client_ip], [[rules]]")
+            raise ConfigurationError(f"{table!r} is not a table: [[rules]], penalty = {{ block_for = '1 hour' }}")
         copied = {}
         for key, value in table.items():
             with self._at(key):

@@ -196,7 +196,7 @@ class Sender:
             self._concurrency.leave(place)
 
     def _end_spending(self, paced: PacedRequest) -> None:
-        """Note that nothing that was taken for this request can come back any longer."""
+        """Note that this request is over: others no longer wait for what it may give back."""
         take, paced.spent = paced.spent, None
         if take is not None:
             self._waiter.units.blocks.pop(id(take), None)

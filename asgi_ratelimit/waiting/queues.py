@@ -36,12 +36,6 @@ ORDER = attrgetter("order")
 # How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it.
 LATE_US = 100_000.0
 
-# A call may leave as if this time had already passed: late by a millisecond is on time, and delays nobody. Timers of
-# event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and the rate
-# would drop. So an interval may have more calls, by as many as the quota admits in that time: a service that allows
-# for two milliseconds has one left for the way. The slots of the store keep their distances.
-TOGETHER_US = 1_000.0
-
 
 def key_of(take: Take) -> Any:
     """The key of a queue: any take can use a slot of another take with the same key.

@@ -31,7 +31,7 @@ from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
-from .queues import FIRST, LATE_US, TOGETHER_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
+from .queues import FIRST, LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
 
@@ -88,6 +88,12 @@ SHORTEST_US = 1_000.0
 
 # Of how many buckets it is kept which calls have left; those that were used last stay.
 MOST_BUCKETS = 10_000
+
+# A call may leave as if this time had already passed: late by a millisecond is on time, and delays nobody. Timers of
+# event loops, which round up to whole milliseconds, are no more exact than that: each call would be late, and the rate
+# would drop. So an interval may have more calls, by as many as the quota admits in that time: a service that allows
+# for two milliseconds has one left for the way. The slots of the store keep their distances.
+TOGETHER_US = 1_000.0
 
 # The quotas and the state of a bucket on which no call has left.
 NEVER_LEFT = None, None, None
