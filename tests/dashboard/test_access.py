@@ -101,6 +101,17 @@ FORGED: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.parametrize("headers", FORGED.values(), ids=FORGED)
+async def test_a_form_from_elsewhere_does_nothing(headers: Mapping[str, str]) -> None:
+    """Even with the right cookie and token, a form that another page sends is refused."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        token = await token_of(client)
+        answer = await client.post("/limits/set", data=FIELDS, headers={**headers, "x-limits-token": token})
+    assert answer.status_code == 403
+    assert await Overrides(store).all() == {}
+
+
 @pytest.mark.parametrize("token", [None, "", "0" * 64, "é"], ids=["none", "empty", "guessed", "not-ascii"])
 async def test_a_form_without_the_token_does_nothing(token: str | None) -> None:
     """The cookie alone, which a browser sends by itself, is not enough."""
