@@ -10,8 +10,6 @@ from asgi_ratelimit import Limiter, Overrides, RedisStore
 from asgi_ratelimit.background import Repeating
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
-from tests.support.redis_cluster import asked
-from tests.support.redis_server import RedisServer
 
 
 @pytest.mark.redis
@@ -94,11 +92,6 @@ def test_event_loops_come_and_go(redis_url: str) -> None:
 
     asyncio.run(use_until_changed())
     assert asyncio.run(use()) == 9
-
-
-def connections(server: RedisServer) -> int:
-    """The connections to a server, beside that which asks."""
-    return len(asked(server, "CLIENT", "LIST").strip().split(b"\n"))
 
 
 class Work(Repeating):

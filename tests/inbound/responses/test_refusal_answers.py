@@ -28,7 +28,6 @@ from tests.support.server import free_port
 pytestmark = pytest.mark.anyio
 
 TYPES = "https://iana.org/assignments/http-problem-types#"
-ANSWERING: dict[str, Any] = {"extensions": {"websocket.http.response": {}}}
 
 
 async def must_not_run(scope: Scope, receive: Any, send: Any) -> None:
