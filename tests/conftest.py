@@ -110,6 +110,12 @@ def collected() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Each test gets all warnings, as in a process of its own."""
+    logs.warn_once.cache_clear()
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Tests that are coroutines run on asyncio."""

@@ -9,7 +9,6 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
-from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
 from tests.support.asgi import ask
 from tests.support.store_elsewhere import StoreElsewhere
@@ -18,9 +17,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def new_process() -> Iterator[None]:
-    """Each test gets all warnings, and no default store."""
-    warn_once.cache_clear()
+def no_default_store() -> Iterator[None]:
+    """Each test begins without one."""
     yield
     RateLimit.set_store(None)
 

@@ -24,7 +24,6 @@ from starlette.staticfiles import StaticFiles
 
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, RateLimit, RateLimitMiddleware, Rule, logs, pace
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
-from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.memory import number_of_workers
 from tests.support.asgi import Peer, ask, http
@@ -32,12 +31,6 @@ from tests.support.names import named
 from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Each test gets all warnings, as in a process of its own."""
-    warn_once.cache_clear()
 
 
 async def hello(request: Request) -> Response:

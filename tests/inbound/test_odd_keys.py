@@ -10,7 +10,6 @@ from fastapi import Depends, FastAPI, Request
 
 from asgi_ratelimit import Charge, MemoryStore, RateLimit, Rule
 from asgi_ratelimit.keys import combine, cookie, first_of, header, state, user
-from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok
 from tests.support.names import named
@@ -18,12 +17,6 @@ from tests.support.names import named
 pytestmark = pytest.mark.anyio
 
 ANN = [(b"x-api-key", b"ann")]
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Each test gets all warnings, as in a process of its own."""
-    warn_once.cache_clear()
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

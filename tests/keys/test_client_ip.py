@@ -12,17 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, client_ip
-from asgi_ratelimit.logs import warn_once
 from tests.support.asgi import http
 
 PROXIES = ["10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7"]
 PROXY = "10.0.0.1"
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Each test gets all warnings, as in a process of its own."""
-    warn_once.cache_clear()
 
 
 def key_of(peer: str, *forwarded: str | bytes, trusted: list[str] | None = None, prefix: int = 64) -> str | None:

@@ -17,7 +17,6 @@ from starlette.requests import HTTPConnection
 from asgi_ratelimit import ConfigurationError, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.keys.base import ScopeKey
-from asgi_ratelimit.logs import warn_once
 from tests.support.asgi import ask, http, ok
 
 SECRET = b"sk-live-4711"
@@ -134,12 +133,6 @@ def test_any_cookie_is_read_as_the_app_reads_it(parts: list[str]) -> None:
     key = cookie("session")
     assert key.of(scope) in (None, "unreadable", key.key_of(read or ""))
     assert "".join(parts).count("session=") != 1 or key.of(scope) == (None if read is None else key.key_of(read))
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Each test gets all warnings, as in a process of its own."""
-    warn_once.cache_clear()
 
 
 def user_key(current: object, *attribute: str) -> str | None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, PaceTimeout, QuotaError, SyncLimiter, pace
-from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.quota_text import QuotaLike
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
@@ -127,7 +126,6 @@ def test_pace_without_its_quota_is_refused() -> None:
 
 def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A function without ``async`` that waits on the thread of a loop, but not in a thread of its own."""
-    warn_once.cache_clear()
     call = pace("1000/s")(lambda: None)
 
     async def main() -> None:

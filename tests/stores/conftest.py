@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import redis
+
+from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture(autouse=True)
 def _unpublished(unpublished: None) -> None:
     """What limiters count stays in this process."""
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be stopped, paused and filled up."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client of the common Redis, to see which keys are there."""
+    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
+        yield plain

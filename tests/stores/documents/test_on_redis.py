@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -15,13 +14,6 @@ from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be stopped and paused."""
-    with RedisServer() as own:
-        yield own
 
 
 async def test_keys_and_times_to_live(redis_server: RedisServer, redis_url: str) -> None:

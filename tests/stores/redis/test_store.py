@@ -7,7 +7,6 @@ import gc
 import math
 import struct
 import threading
-from collections.abc import Iterator
 from typing import Any
 from weakref import ref
 
@@ -20,13 +19,6 @@ from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_serv
 pytestmark = pytest.mark.anyio
 
 KEY = b"rl:default:per-hour:{key}"
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    """A plain client, to see which keys are there."""
-    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
-        yield plain
 
 
 async def test_a_bucket_is_one_string_key(redis_url: str, client: redis.Redis) -> None:

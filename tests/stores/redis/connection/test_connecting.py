@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import subprocess
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,20 +25,6 @@ from tests.support.server import HOST
 from tests.support.trial import settled
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be stopped, paused and filled up."""
-    with RedisServer() as own:
-        yield own
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    """A plain client, to see which keys are there."""
-    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
-        yield plain
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

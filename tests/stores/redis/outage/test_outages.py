@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -17,13 +16,6 @@ from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be stopped, paused and filled up."""
-    with RedisServer() as own:
-        yield own
 
 
 async def test_without_redis_a_peek_and_a_reset_raise() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -105,12 +105,6 @@ def test_event_loops_that_repay_at_once(server: RedisServer) -> None:
 @pytest.mark.anyio
 class TestClosing:
     """A store that others use is closed."""
-
-    @pytest.fixture
-    async def proxy(self, redis_server: RedisServer) -> AsyncIterator[Proxy]:
-        redis_server.flush()
-        async with Proxy(redis_server.port) as own:
-            yield own
 
     async def test_takes_that_wait_are_seen_through(self, proxy: Proxy) -> None:
         """However many batches they are; those that come meanwhile and later open the store anew."""
