@@ -15,7 +15,7 @@ from asgi_ratelimit.stores import MemoryStore, Settled, Settlement, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async
 from asgi_ratelimit.waiting.waiter import SlotWaiter
-from tests.support.callers import run_callers
+from tests.support.children import run_together
 
 INF = float("inf")
 # The most seconds by which a call may be early.
@@ -197,10 +197,47 @@ def test_callers_whose_event_loop_ends_leave_no_slot_booked(
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
+CALLERS = """
+import asyncio, sys, time
+from threading import Thread
+from asgi_ratelimit import Limiter, RedisStore, SyncLimiter
+
+calls, store = [], RedisStore(sys.argv[1], timeout=30, on_error="deny")
+waiting, blocking = Limiter("100/s burst 1", store=store), SyncLimiter("100/s burst 1", store=store)
+
+async def task(kind):
+    for _ in range(6):
+        decision = await waiting.acquire("key")
+        calls.append((kind, decision.ready_at, time.time()))
+
+async def tasks(kind):
+    await asyncio.gather(*[task(kind) for _ in range(3)])
+    await store.aclose()
+
+def thread():
+    for _ in range(6):
+        decision = blocking.acquire("key")
+        calls.append(("thread", decision.ready_at, time.time()))
+
+print("ready", flush=True)
+sys.stdin.readline()
+others = [Thread(target=thread) for _ in range(3)] + [Thread(target=lambda: asyncio.run(tasks("other_loop")))]
+for other in others:
+    other.start()
+asyncio.run(tasks("task"))
+for other in others:
+    other.join()
+blocking.close()
+for call in calls:
+    print(*call)
+"""
+
+
 def test_threads_loops_and_processes_share_a_budget(redis_url: str) -> None:
     """Each gets a share; no slot has two callers, no call is early, and the promise holds over all of them."""
-    calls = run_callers(redis_url, "100/s", seconds=1.0, processes=2, tasks=3, threads=3)
-    slots = sorted(call.ready_at for call in calls)
+    outputs = run_together([("-c", CALLERS, redis_url)] * 2, "begin", within=60)
+    calls = [line.split() for output in outputs for line in output.splitlines()]
+    slots = sorted(float(slot) for _, slot, _ in calls)
+    assert len(slots) == 2 * 9 * 6
     assert all(later - earlier >= 0.01 - 1e-6 for earlier, later in pairwise(slots))
-    assert all(call.start >= call.ready_at - EARLY for call in calls)
-    assert {call.kind for call in calls} == {"task", "other loop", "thread"}
+    assert all(float(left) >= float(slot) - EARLY for _, slot, left in calls)
