@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -13,13 +12,9 @@ import pytest
 from asgi_ratelimit import Limiter, PacedTransport, RateLimitMiddleware, SyncLimiter, hooks
 from asgi_ratelimit.hooks import Event
 from tests.support.asgi import Peer, ask, ok
+from tests.support.overriding import until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Recorder:
@@ -36,15 +31,6 @@ class Recorder:
         self.threads.add(threading.get_ident())
         await self.gate.wait()
         self.events.append(event)
-
-
-async def until(is_done: Callable[[], object]) -> None:
-    """Let the event loop go round until something is done."""
-    for _ in range(100):
-        if is_done():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it is never done")
 
 
 async def test_an_asynchronous_hook_does_not_hold_up_the_request() -> None:

@@ -21,7 +21,7 @@ from asgi_ratelimit.keys import client_ip, combine, header, path_param
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.coverage import rules_of
-from tests.support.asgi import Peer, ask, http
+from tests.support.asgi import Peer, ask, failure_at_start, http
 
 pytestmark = pytest.mark.anyio
 
@@ -122,15 +122,6 @@ async def test_a_dependency_that_returns_a_limit() -> None:
     _, findings = rules_of(app)
     assert any(mend in each for each in findings)
     assert rules_of(a_route(Depends(returns_a_limit())))[1] == []
-
-
-async def failure_at_start(app: Any) -> str:
-    """Why an app does not start."""
-    refused = Peer([{"type": "lifespan.startup"}])
-    with pytest.raises(ConfigurationError):
-        await app({"type": "lifespan"}, refused.receive, refused.send)
-    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
-    return str(refused.sent[0]["message"])
 
 
 async def test_a_deep_copy_is_the_same_limit() -> None:

@@ -22,7 +22,7 @@ from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.stores.base import owned
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok
+from tests.support.asgi import ask, failure_at_start, http, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -178,24 +178,13 @@ async def test_the_names_of_messages_are_not_those_of_rules() -> None:
     assert [row.name for row in (await summary(store)).rules] == ["hourly messages"]
 
 
-async def refused_start(app: Any) -> str:
-    """What the server receives as the reason why an app cannot start."""
-    peer = Peer([{"type": "lifespan.startup"}])
-    with pytest.raises(ConfigurationError):
-        await app({"type": "lifespan"}, peer.receive, peer.send)
-    (message,) = peer.sent
-    assert message["type"] == "lifespan.startup.failed"
-    reason: str = message["message"]
-    return reason
-
-
 async def test_a_conflict_without_names_fails_the_start_up() -> None:
     """The server receives the reason why the app cannot start."""
     store = a_store()
     one, other = (Starlette(middleware=limiting(store, quota)) for quota in ("10/minute", "20/minute"))
     with TestClient(one):
         pass
-    assert "two limits named 'default' share a store" in await refused_start(other)
+    assert "two limits named 'default' share a store" in await failure_at_start(other)
     with pytest.raises(ConfigurationError), TestClient(other):  # which would wait for ever if nothing were raised
         pass
 
@@ -208,7 +197,7 @@ async def test_a_conflict_of_dependencies(within: dict[str, Any] | None) -> None
         app.get(path, dependencies=[Depends(RateLimit(quota, name="api"))])(lambda: "hello")
     if within is not None:
         app.add_middleware(RateLimitMiddleware, store=a_store(), **within)
-        assert "two limits named 'api' share a store" in await refused_start(app)
+        assert "two limits named 'api' share a store" in await failure_at_start(app)
     for path in ("/second", "/first", "/second"):
         with pytest.raises(ConfigurationError, match=CONFLICT):
             await ask(app, http(path))

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import websocket
+from tests.support.asgi import Peer, websocket
 from tests.support.redis_server import RedisServer
 
 TEXT = {"type": "websocket.receive", "text": "hello"}
@@ -103,20 +103,16 @@ def test_other_messages_are_not_counted() -> None:
     """Connecting and disconnecting cost nothing, and pass unchanged."""
     clock, got = SteppedClock(), []
     incoming = [{"type": "websocket.connect"}, TEXT, {"type": "websocket.disconnect", "code": 1001}]
-    waiting = list(incoming)
-
-    async def receive() -> Message:
-        return waiting.pop(0)
-
-    async def send(message: Message) -> None:
-        raise AssertionError("nothing is sent")
+    peer = Peer(incoming)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         got.extend([await receive() for _ in range(3)])
 
     rule = Rule("/", None, messages="1/hour")
-    clock.run(RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))(websocket(), receive, send))
+    limited = RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))
+    clock.run(limited(websocket(), peer.receive, peer.send))
     assert [id(message) for message in got] == [id(message) for message in incoming]
+    assert peer.sent == []
 
 
 def test_nothing_leaves_after_the_close() -> None:
@@ -130,44 +126,32 @@ def test_nothing_leaves_after_the_close() -> None:
             await send({"type": "websocket.send", "text": "still there?"})
         received.append("all")
 
-    async def receive() -> Message:
-        return TEXT
-
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
+    peer = Peer([TEXT] * 3)
     rule = Rule("/", None, messages="1/hour")
-    clock.run(RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))(websocket(), receive, send))
-    assert (received, sent) == (["all"], [CLOSE])
+    limited = RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))
+    clock.run(limited(websocket(), peer.receive, peer.send))
+    assert (received, peer.sent) == (["all"], [CLOSE])
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("on_error", "closed"), [("local", None), ("allow", None), ("deny", "rate limit unavailable")])
 async def test_an_outage_of_the_store(on_error: Any, closed: str | None) -> None:
     """A socket that nobody may use then is closed as a handshake is, and not for too many messages."""
-    received, sent = [], []
+    received, peer = [], Peer([TEXT] * 2)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         received.extend([await receive() for _ in range(2)])
-
-    async def receive() -> Message:
-        return TEXT
-
-    async def send(message: Message) -> None:
-        sent.append(message)
 
     with RedisServer() as server:
         store = RedisStore(server.url, on_error=on_error, timeout=30)
         server.stop()
         rule = Rule("/", None, messages="5/hour")
-        await RateLimitMiddleware(app, rules=[rule], store=store)(websocket(), receive, send)
+        await RateLimitMiddleware(app, rules=[rule], store=store)(websocket(), peer.receive, peer.send)
         await store.aclose()
     if closed is None:
-        assert (received, sent) == ([TEXT, TEXT], [])
+        assert (received, peer.sent) == ([TEXT, TEXT], [])
     else:
-        assert sent == [{**CLOSE, "reason": closed}]
+        assert peer.sent == [{**CLOSE, "reason": closed}]
         assert received == [{**GONE, "reason": closed}] * 2
 
 

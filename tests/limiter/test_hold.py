@@ -60,11 +60,7 @@ class Block:
 
 async def until_entered(entered: list[int], count: int) -> None:
     """Let the other tasks go on until so many blocks were entered."""
-    for _ in range(10_000):
-        if len(entered) >= count:
-            return
-        await asyncio.sleep(0.001)
-    pytest.fail(f"only {entered} were entered")
+    await until(lambda: len(entered) >= count)
 
 
 async def test_so_many_are_in_their_blocks_at_once_in_the_order_in_which_they_came(store: Store) -> None:

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware
 from asgi_ratelimit.testing import SteppedClock
 
 CLIENT = ("192.0.2.1", 50_000)
@@ -134,3 +134,13 @@ async def crash(app: ASGIApp, scope: Scope, error: type[Exception] = ZeroDivisio
     with pytest.raises(error):
         await app(scope, peer.receive, peer.send)
     return peer
+
+
+async def failure_at_start(app: ASGIApp) -> str:
+    """What a server receives as the reason why an app does not start."""
+    peer = Peer([{"type": "lifespan.startup"}])
+    with pytest.raises(ConfigurationError):
+        await app({"type": "lifespan"}, peer.receive, peer.send)
+    (message,) = peer.sent
+    assert message["type"] == "lifespan.startup.failed"
+    return str(message["message"])

@@ -22,7 +22,7 @@ from starlette.types import Scope
 from asgi_ratelimit import Decision, RateLimit, RateLimited, RateLimitMiddleware, RedisStore, Rule, TokenBucket, limits
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok, websocket
+from tests.support.asgi import ask, http, limited, ok, websocket
 from tests.support.server import free_port
 
 pytestmark = pytest.mark.anyio
@@ -34,33 +34,17 @@ async def must_not_run(scope: Scope, receive: Any, send: Any) -> None:
     raise AssertionError("a refused request reached the app")
 
 
-class Limited:
-    """An app behind a limit, on a clock that is stepped by hand."""
-
-    def __init__(self, quota: Any = "1/minute", **options: Any) -> None:
-        self.clock = SteppedClock()
-        self.store = MemoryStore(clock=self.clock)
-        self._app = RateLimitMiddleware(ok, quota, store=self.store, **options)
-
-    async def ask(self, scope: Scope | None = None, app: Any = ok) -> Peer:
-        self._app.app = app
-        return await ask(self._app, scope)
-
-    async def refused(self, scope: Scope | None = None) -> Peer:
-        """The answer to a request that must not reach the app."""
-        return await self.ask(scope, must_not_run)
-
-
-async def used_up(quota: Any = "1/minute", **options: Any) -> Limited:
-    """An app whose only unit has been taken."""
-    limited = Limited(quota, **options)
-    await limited.ask()
-    return limited
+async def used_up(quota: Any = "1/minute", **options: Any) -> RateLimitMiddleware:
+    """A limit whose only unit has been taken, around an app that no request may reach any more."""
+    app = limited(ok, quota, **options)
+    await ask(app)
+    app.app = must_not_run
+    return app
 
 
 async def test_a_refusal_reports_everything() -> None:
     """Status, problem details, when to come back, and the same headers as on other answers; nothing else is sent."""
-    peer = await (await used_up()).refused()
+    peer = await ask(await used_up())
     assert [message["type"] for message in peer.sent] == ["http.response.start", "http.response.body"]
     assert peer.status == 429
     assert peer.headers == {
@@ -81,13 +65,12 @@ async def test_a_refusal_reports_everything() -> None:
 
 async def test_the_body_of_a_refused_request_is_not_read() -> None:
     """Nothing of it is received, however much the client sends."""
-    limited = await used_up()
-    assert (await limited.refused(http(method="POST"))).reads == 0
+    assert (await ask(await used_up(), http(method="POST"))).reads == 0
 
 
 async def test_a_request_that_can_never_pass_has_no_time_to_wait() -> None:
     """A cost above the burst is refused for good: there is no time after which to retry."""
-    peer = await Limited("10/minute", cost=11).refused()
+    peer = await ask(limited(must_not_run, "10/minute", cost=11))
     assert peer.status == 429
     assert "retry-after" not in peer.headers
     assert peer.headers["ratelimit"] == '"per-minute";r=10;t=0'
@@ -108,7 +91,7 @@ SLOW = TokenBucket(1, 90, name="slow")
 )
 async def test_the_quotas_that_refuse_are_named(quotas: Any, violated: list[str], retry_after: str) -> None:
     """Only these, and all of them; the longest wait is in Retry-After, and headers report every quota."""
-    peer = await (await used_up(quotas)).refused()
+    peer = await ask(await used_up(quotas))
     assert peer.problem["violated-policies"] == violated
     assert peer.headers["retry-after"] == retry_after
     assert peer.headers["ratelimit"].count(";r=") == len(quotas)
@@ -129,7 +112,7 @@ async def own_answer_later(connection: HTTPConnection, decision: Decision) -> Re
 @pytest.mark.parametrize("on_limited", [own_answer, own_answer_later], ids=["sync", "async"])
 async def test_an_answer_may_be_of_ones_own(on_limited: Any) -> None:
     """Status, headers and body are its own, with headers about the limits added."""
-    peer = await (await used_up(on_limited=on_limited)).refused()
+    peer = await ask(await used_up(on_limited=on_limited))
     assert (peer.status, peer.body) == (420, b'{"wait":60.0,"path":"/"}')
     assert peer.headers == {
         "content-type": "application/json",
@@ -144,7 +127,7 @@ async def test_an_answer_may_be_of_ones_own(on_limited: Any) -> None:
 @pytest.mark.parametrize("own", [{"error": "slow down"}, ["slow", "down"]])
 async def test_a_dict_or_list_is_json(own: Any) -> None:
     """With status 429, and the headers of any refusal."""
-    peer = await (await used_up(on_limited=lambda connection, decision: own)).refused()
+    peer = await ask(await used_up(on_limited=lambda connection, decision: own))
     assert (peer.status, json.loads(peer.body)) == (429, own)
     assert peer.headers["content-type"] == "application/json"
     assert (peer.headers["retry-after"], peer.headers["ratelimit"]) == ("60", '"per-minute";r=0;t=60')
@@ -175,10 +158,10 @@ async def test_each_rule_may_have_its_own_answer(path: str, body: bytes) -> None
         Rule("/ab", "1/minute", on_limited=lambda connection, decision: {"of": "mild"}, name="mild"),
         Rule("/ab", "1/hour", on_limited=lambda connection, decision: {"of": "strict"}, name="strict"),
     ]
-    limited = Limited(None, rules=rules, on_limited=lambda connection, decision: {"of": "all"})
-    assert (await limited.ask(http(path))).status == 200
-    peer = await limited.refused(http(path))
-    assert (peer.status, peer.body) == (429, body)
+    app = limited(ok, None, rules=rules, on_limited=lambda connection, decision: {"of": "all"})
+    answers = [await ask(app, http(path)) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 429]
+    assert answers[1].body == body
 
 
 @pytest.mark.parametrize("where", ["inside", "around", "around others"])
@@ -256,9 +239,9 @@ async def test_handlers_of_other_frameworks_are_theirs(caplog: pytest.LogCapture
     """Those of Litestar make answers that are not of ASGI: the answer is the usual one, and nothing has failed."""
     framework = SimpleNamespace(exception_handlers={HTTPException: lambda request, error: "no answer"})
     for scope in (http(), http(app=framework)):
-        limited = RateLimitMiddleware(partial(ok), "1/day")
-        limited.app.exception_handlers = framework.exception_handlers  # type: ignore[attr-defined]
-        assert [(await ask(limited, {**scope})).status for _ in range(2)] == [200, 429]
+        app = limited(partial(ok), "1/day")
+        app.app.exception_handlers = framework.exception_handlers  # type: ignore[attr-defined]
+        assert [(await ask(app, {**scope})).status for _ in range(2)] == [200, 429]
     assert not caplog.records
 
 
@@ -297,9 +280,9 @@ async def test_an_own_answer_that_fails_is_replaced(wrong: Any, caplog: pytest.L
             raise wrong
         return wrong
 
-    limited = await used_up(on_limited=broken)
+    app = await used_up(on_limited=broken)
     for _ in range(3):
-        peer = await limited.refused()
+        peer = await ask(app)
         assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
     (message,) = caplog.messages
     assert repr(wrong) in message
@@ -370,5 +353,5 @@ async def test_without_the_store_a_handshake_is_closed_with_1013() -> None:
 @pytest.mark.parametrize("extensions", [{}, {"extensions": {}}, {"extensions": None}], ids=["none", "empty", "null"])
 async def test_a_refused_handshake_is_closed_elsewhere(extensions: dict[str, Any]) -> None:
     """A server without the extension gets a close, with the code for a policy that was violated."""
-    peer = await (await used_up()).refused(websocket(**extensions))
+    peer = await ask(await used_up(), websocket(**extensions))
     assert [(message["type"], message["code"]) for message in peer.sent] == [("websocket.close", 1008)]
