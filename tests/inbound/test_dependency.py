@@ -12,7 +12,6 @@ from weakref import ref
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse
-from redis import Redis
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
@@ -22,6 +21,8 @@ from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.coverage import rules_of
 from tests.support.asgi import Peer, ask, failure_at_start, http
+from tests.support.redis_cluster import script_calls
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -399,7 +400,7 @@ async def test_several_are_all_or_nothing(wrap: Any) -> None:
 
 
 @pytest.mark.usefixtures("unpublished", "unwatched")
-async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
+async def test_several_may_be_one_call_to_the_store(redis_url: str, redis_server: RedisServer) -> None:
     """By address, by user and for all: together they are one take, and Redis runs one script for each request."""
     store = RedisStore(redis_url, timeout=20)
     together = RateLimit.together(
@@ -410,11 +411,10 @@ async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
     app = a_route(Depends(together))
     ann = http(headers=[(b"x-user", b"ann")])
     assert left(await ask(app, ann)) == '"per-hour";r=8, "user per-hour";r=4, "per-day";r=1'
-    with Redis.from_url(redis_url) as redis:
-        before = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
-        bob, eve = (http(headers=[(b"x-user", name)]) for name in (b"bob", b"eve"))
-        assert await statuses(app, bob, eve) == [200, 429]
-        assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 2
+    before = script_calls(redis_server)
+    bob, eve = (http(headers=[(b"x-user", name)]) for name in (b"bob", b"eve"))
+    assert await statuses(app, bob, eve) == [200, 429]
+    assert script_calls(redis_server) - before == 2
     await store.aclose()
 
 

@@ -11,7 +11,6 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.asyncio import Redis
 
 from asgi_ratelimit import Blocks, Penalty, RateLimit, RateLimited, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.errors import ConfigurationError, StoreError
@@ -19,6 +18,7 @@ from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
+from tests.support.redis_cluster import script_calls
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -94,29 +94,24 @@ async def test_nobody_else_is_blocked(store: Store) -> None:
     assert await statuses(app, 2, http("/login", client=OTHER["client"])) == [200] * 2
 
 
-async def calls(url: str) -> int:
-    """How many script calls Redis has run."""
-    async with Redis.from_url(url) as client:
-        stats = await client.info("commandstats")
-    return int(sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")))
-
-
 @pytest.mark.usefixtures("unpublished", "unwatched")
-async def test_a_request_is_one_call_to_redis_and_none_for_a_blocked_client(redis_url: str) -> None:
+async def test_a_request_is_one_call_to_redis_and_none_for_a_blocked_client(
+    redis_url: str, redis_server: RedisServer
+) -> None:
     """The check for a block is part of the same take, and the denial cache holds blocks."""
     clock = SteppedClock()
     store = RedisStore(redis_url, clock=clock, timeout=30)
     app = guarded(store, rules=[Rule("/{rest:path}", "100/s", penalty=PENALTY, name="rule")])
     await ask(app)
-    before = await calls(redis_url)
+    before = script_calls(redis_server)
     await ask(app)
-    assert await calls(redis_url) == before + 1
+    assert script_calls(redis_server) == before + 1
     await statuses(app, 4)
     clock.advance(0.001)
     await ask(app)
-    before = await calls(redis_url)
+    before = script_calls(redis_server)
     assert await statuses(app, 50) == [429] * 50
-    assert await calls(redis_url) == before
+    assert script_calls(redis_server) == before
     await store.aclose()
 
 

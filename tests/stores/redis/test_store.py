@@ -15,6 +15,8 @@ import redis
 
 from asgi_ratelimit import Charge, ConfigurationError, FixedWindow, Quota, RedisStore, RollingWindow, Take, TokenBucket
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
+from tests.support.redis_cluster import script_calls
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -187,30 +189,24 @@ def test_invalid_options(option: str, value: Any) -> None:
     assert repr(value) in str(raised.value)
 
 
-async def test_takes_of_one_call_share_a_batch(redis_url: str, client: redis.Redis) -> None:
+async def test_takes_of_one_call_share_a_batch(redis_url: str, redis_server: RedisServer) -> None:
     """Also after a single take: a request with a shadow rule waits for Redis once."""
     store = RedisStore(redis_url, timeout=PATIENT)
     takes = [Take((Charge(QUOTA, key),)) for key in ("one", "other")]
     await store.take(takes[:1])
-    before = times_called(client)
+    before = script_calls(redis_server)
     for _ in range(3):
         await store.take(takes)
-    assert times_called(client) - before == 3
+    assert script_calls(redis_server) - before == 3
     await store.aclose()
 
 
-async def test_the_work_in_a_call_is_bounded(redis_url: str, client: redis.Redis) -> None:
+async def test_the_work_in_a_call_is_bounded(redis_url: str, redis_server: RedisServer) -> None:
     """Takes of many charges need several calls; each take is charged once, in order."""
     quotas = [FixedWindow(100, 86_400, name=f"quota {number}") for number in range(40)]
     store = RedisStore(redis_url, timeout=PATIENT, on_error="deny")
     takes = [Take(tuple([Charge(quota, "key") for quota in quotas])) for _ in range(60)]
     decisions = await store.take(takes)
     assert [(decision.remaining, decision.degraded) for decision in decisions] == [(99 - n, False) for n in range(60)]
-    assert times_called(client) > 5
+    assert script_calls(redis_server) > 5
     await store.aclose()
-
-
-def times_called(client: redis.Redis) -> int:
-    """How often the script was called."""
-    stats: Any = client.info("commandstats")
-    return sum(stats[f"cmdstat_{name}"]["calls"] for name in ("eval", "evalsha") if f"cmdstat_{name}" in stats)
