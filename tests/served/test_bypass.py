@@ -16,7 +16,6 @@ TIMEOUT = 20.0
 ROWS = count(1)
 NONCE = b"dGhlIHNhbXBsZSBub25jZQ=="
 LONG = b"k" * 8192
-HOPS = b", ".join(b"203.0.113.%d" % (hop % 256) for hop in range(500))
 PROXIES = b", ".join([b"10.0.0.9"] * 500)
 
 # What a client sends who wants nothing but its share, by area; nothing where it is not here.
@@ -59,14 +58,12 @@ def xff(*lines: bytes, honest: bytes | None = None) -> Row:
 FORWARDING = [
     # a peer that is not trusted: nothing that it says of itself counts
     Row("direct", [b"X-Forwarded-For: 6.6.6.6, 10.0.0.1", b"X-Forwarded-For: 7.7.7.7"]),
-    Row("direct", [b"Forwarded: for=6.6.6.6", b"X-Real-IP: 6.6.6.6"]),
     # what the client wrote itself stands to the left of what the proxy appended
     xff(b"6.6.6.6, 192.0.2.1"),
     xff(b"6.6.6.6", b"192.0.2.1"),
     xff(b"192.0.2.1", b"10.0.0.7, 127.0.0.1"),
     xff(b"\xff\xfe, 192.0.2.1"),
     xff(LONG + b", 192.0.2.1"),
-    xff(HOPS + b", 192.0.2.1"),
     xff(PROXIES + b", 192.0.2.1"),
     # the same address between blanks, and no address at all: the proxy's bucket, and no new one for a new text
     xff(b"  192.0.2.1\t"),
@@ -78,9 +75,7 @@ FORWARDING = [
     Row("real-ip", [b"X-Real-IP: 6.6.6.6", b"X-Real-IP: 192.0.2.1"]),
     Row("real-ip", [b"X-Forwarded-For: 6.6.6.6"], honest=[]),
     # RFC 7239
-    Row("forwarded", [b"Forwarded: for=6.6.6.6", b"Forwarded: for=192.0.2.1"]),
     Row("forwarded", [b'Forwarded: for="6.6.6.6\\', b'Forwarded: for="192.0.2.1"']),
-    Row("forwarded", [b"Forwarded: " + LONG + b", for=192.0.2.1"]),
 ]
 
 VALUES = [
@@ -93,7 +88,6 @@ VALUES = [
     Row("header", [], honest=[]),
     Row("header", [b"X-Api-Key : good"], 400),
     Row("header", [b"X-Api-Key: go\x00od"], {400, 429}, honest=[b"X-Api-Key: good"]),
-    Row("cookie", [b"cookie: session=good; other=1"]),
     Row("cookie", [b"Cookie: session=junk; session=good"], honest=[b"Cookie: session=good; session=more"]),
     Row("cookie", [b"Cookie: session=junk", b"Cookie: session=good"], honest=[b"Cookie: session=more; session=good"]),
     Row("cookie", [b'Cookie:  session="good" ;']),

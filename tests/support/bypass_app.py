@@ -9,10 +9,8 @@ import os
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, client_ip
 from asgi_ratelimit.keys import combine, cookie, header, path_param
@@ -23,19 +21,17 @@ STORE = os.environ.get("STORE", "memory://")
 ONCE = "1/day"
 
 
-async def got_through(request: Request) -> Response:
-    return PlainTextResponse("got through")
+GOT_THROUGH = PlainTextResponse("got through")
 
-
-class AnyMethod:
-    """An endpoint that answers whatever it is asked by."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse("got through")(scope, receive, send)
-
-
-def row(key: KeyFunction) -> KeyFunction:
-    return combine(key, path_param("row"))
+# Whose bucket it is in each area, beside the row.
+AREAS: dict[str, KeyFunction] = {
+    "direct": client_ip(),
+    "xff": client_ip(PROXIES),
+    "forwarded": client_ip(PROXIES, forwarded_header="forwarded"),
+    "real-ip": client_ip(PROXIES, forwarded_header="x-real-ip"),
+    "header": header("x-api-key"),
+    "cookie": cookie("session"),
+}
 
 
 def once(path: str, key: KeyFunction, methods: list[str] | None = None) -> Rule:
@@ -43,30 +39,20 @@ def once(path: str, key: KeyFunction, methods: list[str] | None = None) -> Rule:
 
 
 RULES = [
-    once("/direct/{row}", row(client_ip())),
-    once("/xff/{row}", row(client_ip(PROXIES))),
-    once("/forwarded/{row}", row(client_ip(PROXIES, forwarded_header="forwarded"))),
-    once("/real-ip/{row}", row(client_ip(PROXIES, forwarded_header="x-real-ip"))),
-    once("/header/{row}", row(header("x-api-key"))),
-    once("/cookie/{row}", row(cookie("session"))),
+    *(once(f"/{area}/{{row}}", combine(key, path_param("row"))) for area, key in AREAS.items()),
     once("/any/{row}", path_param("row")),
     once("/get/{row}", path_param("row"), ["GET"]),
     once("/number/{row:int}", path_param("row")),
     once("/mounted/{row:int}", path_param("row")),
     once("/two/{one}/{other}", combine(path_param("one"), path_param("other"))),
 ]
-ANY = AnyMethod()
 app = Starlette(
     routes=[
-        *(
-            Route(f"/{area}/{{row}}", got_through)
-            for area in ("direct", "xff", "forwarded", "real-ip", "header", "cookie")
-        ),
-        Route("/any/{row}", ANY),
-        Route("/get/{row}", got_through),
-        Route("/number/{row:int}", got_through),
-        Mount("/mounted", routes=[Route("/{row:int}", got_through)]),
-        Route("/two/{one}/{other}", got_through),
+        Route("/any/{row}", GOT_THROUGH),  # by any method
+        *(Route(f"/{area}/{{row}}", GOT_THROUGH, methods=["GET"]) for area in (*AREAS, "get")),
+        Route("/number/{row:int}", GOT_THROUGH, methods=["GET"]),
+        Mount("/mounted", routes=[Route("/{row:int}", GOT_THROUGH, methods=["GET"])]),
+        Route("/two/{one}/{other}", GOT_THROUGH, methods=["GET"]),
     ],
     middleware=[
         Middleware(
