@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import weakref
 from collections.abc import Coroutine
 from typing import Any
@@ -19,7 +17,7 @@ from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
 from tests.support.histories import Ledger
-from tests.support.server import ROOT
+from tests.support.programs import outcome_of
 from tests.support.strategies import quotas
 
 INF = float("inf")
@@ -134,34 +132,33 @@ def test_a_thread_that_is_interrupted_gives_its_slot_back() -> None:
 
 
 FORKING = """
-import os, sys, threading, time
-from asgi_ratelimit import MemoryStore, TokenBucket, pace
-from asgi_ratelimit.waiting.waiter import waiters_of
+    import os, sys, threading, time
+    from asgi_ratelimit import MemoryStore, TokenBucket, pace
+    from asgi_ratelimit.waiting.waiter import waiters_of
 
-store = MemoryStore()
+    store = MemoryStore()
 
-@pace("2/s", store=store)
-def call(text):
-    os.write(1, text)
+    @pace("2/s", store=store)
+    def call(text):
+        os.write(1, text)
 
-call(b"parent 1\\n")
-waiting = threading.Thread(target=call, args=(b"parent 2\\n",))
-waiting.start()
-while not waiters_of(store).slots:
-    time.sleep(0.001)
-child = os.fork()
-if child == 0:
-    assert not waiters_of(store).slots
-    call(b"child\\n")
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-waiting.join()
+    call(b"parent 1\\n")
+    waiting = threading.Thread(target=call, args=(b"parent 2\\n",))
+    waiting.start()
+    while not waiters_of(store).slots:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        assert not waiters_of(store).slots
+        call(b"child\\n")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    waiting.join()
 """
 
 
 def test_a_forked_child_has_none_of_the_callers_that_waited() -> None:
     """They are threads and tasks of its parent; their slots stay booked."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(done.stdout.split("\n")[:-1]) == ["child", "parent 1", "parent 2"]
+    code, printed, complaints = outcome_of(FORKING, "", "-W", "ignore::DeprecationWarning")  # of os.fork
+    assert (code, complaints) == (0, "")
+    assert sorted(printed.splitlines()) == ["child", "parent 1", "parent 2"]
