@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import httpx
 import pytest
@@ -111,19 +110,6 @@ def test_a_refused_head_has_no_body(client: httpx.Client) -> None:
     response = client.head("/who")
     assert (response.status_code, response.content) == (429, b"")
     assert response.headers["content-length"] == client.get("/who").headers["content-length"]
-
-
-def test_the_lifespan_comes_to_its_end(redis_server: RedisServer, tmp_path: Path) -> None:
-    """The server starts and stops with the app, whose store is closed meanwhile, and each is reported once."""
-    messages = tmp_path / "messages"
-    with (
-        Uvicorn(
-            "tests.support.apps:starlette_app", env={"STORE": redis_server.url, "MESSAGES": str(messages)}
-        ) as server,
-        a_client(server) as client,
-    ):
-        client.get("/who")
-    assert messages.read_text().split() == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 async def statuses(server: Uvicorn, requests: int) -> Counter[int]:

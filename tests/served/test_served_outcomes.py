@@ -35,16 +35,6 @@ def left(answer: httpx.Response) -> int:
     return int(answer.headers["ratelimit"].split(";r=")[1].partition(";")[0])
 
 
-def logins(client: httpx.Client, *passwords: str) -> list[int]:
-    return [client.get("/login", params={"password": password}).status_code for password in passwords]
-
-
-def test_only_failed_logins_count(client: httpx.Client) -> None:
-    """Any number of right ones pass, one after the other, and three wrong ones."""
-    assert logins(client, *["right"] * 10) == [200] * 10
-    assert logins(client, "a", "b", "c", "d", "right") == [401, 401, 401, 429, 429]
-
-
 def test_a_client_that_disconnects_is_charged_for_what_was_sent(client: httpx.Client) -> None:
     """An answer without end is broken off by its reader, and some of it was sent by then."""
     with client.stream("GET", "/endless") as answer:

@@ -12,9 +12,8 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.keys import header
 
 STORE = os.environ.get("STORE", "memory://")
@@ -22,15 +21,6 @@ QUOTA = os.environ.get("QUOTA", "10/hour")
 # Seconds that a take may last: on a busy machine none must fall back to this process's own memory, unless asked to.
 TIMEOUT = float(os.environ.get("TIMEOUT", "20"))
 REPLICAS = int(os.environ.get("REPLICAS", "1"))
-
-
-def a_store() -> Store:
-    return MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=TIMEOUT, replicas=REPLICAS)
-
-
-def middleware(*rules: Rule) -> list[Middleware]:
-    rules = (Rule("/free/{rest:path}", None), *rules)
-    return [Middleware(RateLimitMiddleware, QUOTA, key=header("x-client"), rules=rules, store=a_store())]
 
 
 async def who(request: Request) -> Response:
@@ -70,43 +60,24 @@ async def release(request: Request) -> Response:
     return Response()
 
 
-def a_starlette_app() -> Starlette:
-    inner = Starlette(routes=[Route("/who", who), Route("/boom", boom)])
-    return Starlette(
-        routes=[
-            Route("/who", who),
-            Route("/free/who", who),
-            Route("/echo", echo, methods=["POST"]),
-            Route("/boom", boom),
-            Route("/teapot", teapot),
-            Route("/stream", stream),
-            Route("/free/release", release),
-            Mount("/inner", inner),
-        ],
-        middleware=middleware(Rule("/inner/who", "2/hour", only=True)),
-    )
-
-
-def write(message: Message) -> None:
-    """Write the type of a message to the file that MESSAGES names, if it names one."""
-    name = os.environ.get("MESSAGES")
-    if name:
-        with open(name, "a", encoding="utf-8") as file:
-            file.write(message["type"] + "\n")
-
-
-class LifespanWriter:
-    """Around an app: writes down the messages of its lifespan that the server has received."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def writing_send(message: Message) -> None:
-            await send(message)
-            write(message)
-
-        await self._app(scope, receive, writing_send if scope["type"] == "lifespan" else send)
-
-
-starlette_app = LifespanWriter(a_starlette_app())
+starlette_app = Starlette(
+    routes=[
+        Route("/who", who),
+        Route("/free/who", who),
+        Route("/echo", echo, methods=["POST"]),
+        Route("/boom", boom),
+        Route("/teapot", teapot),
+        Route("/stream", stream),
+        Route("/free/release", release),
+        Mount("/inner", Starlette(routes=[Route("/boom", boom)])),
+    ],
+    middleware=[
+        Middleware(
+            RateLimitMiddleware,
+            QUOTA,
+            key=header("x-client"),
+            rules=[Rule("/free/{rest:path}", None)],
+            store=MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=TIMEOUT, replicas=REPLICAS),
+        )
+    ],
+)

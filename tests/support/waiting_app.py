@@ -34,7 +34,7 @@ async def digest(request: Request) -> Response:
 
 async def under_way(request: Request) -> Response:
     """How many requests there are, besides this one."""
-    return JSONResponse(counted.count - 1)
+    return JSONResponse(app.count - 1)
 
 
 class Counted:
@@ -53,19 +53,14 @@ class Counted:
             self.count -= is_request
 
 
-def a_limited_app() -> Starlette:
-    routes = [Route("/", slot), Route("/digest", digest, methods=["POST"]), Route("/under-way", under_way)]
-    app = Starlette(routes=routes)
-    app.add_middleware(
-        RateLimitMiddleware,
-        quota=os.environ.get("QUOTA", "10/s burst 1"),
-        key=header("x-client"),
-        rules=[Rule("/under-way", None)],
-        store=MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=20.0),
-        max_delay=float(os.environ.get("MAX_DELAY", "60")),
-    )
-    return app
-
-
-counted = Counted(a_limited_app())
-app = counted
+routes = [Route("/", slot), Route("/digest", digest, methods=["POST"]), Route("/under-way", under_way)]
+limited = Starlette(routes=routes)
+limited.add_middleware(
+    RateLimitMiddleware,
+    quota=os.environ.get("QUOTA", "10/s burst 1"),
+    key=header("x-client"),
+    rules=[Rule("/under-way", None)],
+    store=MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=20.0),
+    max_delay=float(os.environ.get("MAX_DELAY", "60")),
+)
+app = Counted(limited)
