@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from asgi_ratelimit import RateLimitMiddleware, RedisStore, Store
 from asgi_ratelimit.counts import BOUNDS_NS, WaitTimes, counts_of
 from asgi_ratelimit.decision import OnError
-from tests.support.asgi import Peer, http, ok
+from tests.support.asgi import ask, ok
 
 pytestmark = pytest.mark.anyio
-
-
-async def ask(app: RateLimitMiddleware, path: str = "/", times: int = 1) -> None:
-    """Send requests, whose answers do not matter."""
-    for _ in range(times):
-        peer = Peer()
-        await app(http(path), peer.receive, peer.send)
 
 
 def numbers(store: Store, name: str) -> tuple[int, ...]:
@@ -32,7 +25,9 @@ def numbers(store: Store, name: str) -> tuple[int, ...]:
 async def test_what_is_decided_without_the_store(on_error: OnError, counted: tuple[int, ...]) -> None:
     """It counts once, as degraded, and as admitted or refused: also where all requests are refused."""
     store = RedisStore("redis://127.0.0.1:1", on_error=on_error)
-    await ask(RateLimitMiddleware(ok, "2/minute; 9/hour", store=store, name="api"), times=3)
+    app = RateLimitMiddleware(ok, "2/minute; 9/hour", store=store, name="api")
+    for _ in range(3):
+        await ask(app)
     assert numbers(store, "api") == counted
     await store.aclose()
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Decision, Limiter, MemoryStore, PaceTimeout, RedisStore, Store, Take
+from asgi_ratelimit import Decision, Limiter, MemoryStore, PaceTimeout, RedisStore, Store
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import waiters_of
+from tests.support.counting import CountingStore
 from tests.support.histories import Ledger
 from tests.support.late_stores import SlowStore
 
@@ -37,16 +38,6 @@ async def spend(limiter: Limiter, cost: float, actual: float | None = None, *, s
         if actual is not None:
             spent.settle(actual)
     return began
-
-
-class CountingStore(MemoryStore):
-    """A store that counts the takes that it decides."""
-
-    taken = 0
-
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        self.taken += 1
-        return await super().take(takes)
 
 
 def nobody_waits(limiter: Limiter) -> bool:
@@ -87,13 +78,13 @@ def test_units_that_another_process_gives_back_are_seen_within_a_second(clock: S
         decision = await limiter.rate_limit("key", 60)
         waiting = [asyncio.ensure_future(spend(limiter, 60, 0)) for _ in range(1000)]
         await asyncio.sleep(20.5)
-        assert store.taken <= 25
+        assert store.takes <= 25
         await store.reset(decision.take.charges)
         assert await waiting[0] <= 21.5
         await asyncio.gather(*waiting)
 
     clock.run(main())
-    assert store.taken <= 25 + 2 * 1000
+    assert store.takes <= 25 + 2 * 1000
 
 
 def timeout_of(limiter: Limiter, cost: float, max_delay: float) -> Coroutine[Any, Any, tuple[float, Decision]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -12,16 +11,12 @@ import pytest
 from asgi_ratelimit import Limiter, MemoryStore, Overrides, PacedTransport, RateLimitMiddleware, Rule, TokenBucket, pace
 from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ok
 
 # One every 5 s, and one every 50 ms.
 FEW, MANY = TokenBucket(12, 60, burst=1, name="calls"), TokenBucket(1200, 60, burst=1, name="calls")
 
 Call = Callable[[], Awaitable[object]]
-
-
-async def ok(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
 
 
 def paced(store: MemoryStore, quota: Quota) -> Call:

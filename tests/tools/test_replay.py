@@ -19,6 +19,7 @@ from asgi_ratelimit.keys import path_param
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools.log_lines import LoggedRequest
 from asgi_ratelimit.tools.replay import KINDS, LOGGED_KEY, Replay, limits_of, scope_of, suggest, times_of
+from tests.support.asgi import ask, http, ok
 
 START = 1_800_000_000_000_000.0
 
@@ -51,25 +52,12 @@ RULES = {
 async def refused_by_middleware(quota: str | None, rules: Sequence[Rule], sent: Sequence[Sent]) -> list[bool]:
     """Whether a middleware refuses each request."""
     clock = SteppedClock()
-    middleware = RateLimitMiddleware(app, quota, rules=rules, store=MemoryStore(clock=clock))
+    middleware = RateLimitMiddleware(ok, quota, rules=rules, store=MemoryStore(clock=clock))
     refused = []
     for time_us, client, path in sent:
         clock.move_to((START + time_us) / 1e6)
-        statuses: list[int] = []
-
-        async def send(message: Any, statuses: list[int] = statuses) -> None:
-            statuses.append(message.get("status", 0))
-
-        scope = {"type": "http", "method": "GET", "path": path, "headers": [], "client": (client, 1)}
-        await middleware(scope, None, send)  # type: ignore[arg-type]
-        refused.append(statuses[0] == 429)
+        refused.append((await ask(middleware, http(path, client=(client, 1)))).status == 429)
     return refused
-
-
-async def app(scope: Any, receive: Any, send: Any) -> None:
-    """An app that answers everything."""
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body"})
 
 
 def replayed(limits: RuleTable, sent: Sequence[Sent]) -> Replay:
