@@ -17,9 +17,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Host, Mount, Route
 from starlette.testclient import TestClient
 
-from asgi_ratelimit import Limiter, MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, Rule, TokenBucket
+from asgi_ratelimit import Limiter, MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, Rule, SyncLimiter
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores.base import owned
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, failure_at_start, http, ok
@@ -140,9 +141,11 @@ API, CHAT = Rule("/", "10/minute", name="api"), Rule("/chat", None, messages="10
         ("api", lambda **more: RateLimitMiddleware(ok, "10/minute", name="api", **more), "20/minute"),
         ("api", lambda **more: RateLimitMiddleware(ok, rules=[API], name="a", **more), "20/minute"),
         ("api", lambda **more: RateLimit("10/minute", name="api", **more), "20/minute"),
+        ("api", lambda **more: Limiter("10/minute", name="api", **more), "20/minute"),
+        ("api", lambda **more: SyncLimiter("10/minute", name="api", **more), "20/minute"),
         ("chat messages", lambda **more: RateLimitMiddleware(ok, rules=[CHAT], name="a", **more), "9/minute"),
     ],
-    ids=["middleware", "rule", "dependency", "messages"],
+    ids=["middleware", "rule", "dependency", "limiter", "sync limiter", "messages"],
 )
 def test_one_name_with_two_quotas_on_one_store_is_refused(name: str, first: Any, second: str) -> None:
     """When the second limit is built, whatever it is; the error shows both quotas and the remedy."""
@@ -150,13 +153,15 @@ def test_one_name_with_two_quotas_on_one_store_is_refused(name: str, first: Any,
     others = [first(store=store)]
     builders: list[Any] = [
         lambda quota: Limiter(quota, store=store, name=name),
+        lambda quota: SyncLimiter(quota, store=store, name=name),
         lambda quota: RateLimit(quota, store=store, name=name),
         lambda quota: RateLimitMiddleware(ok, quota, store=store, name=name),
         lambda quota: RateLimitMiddleware(ok, rules=[Rule("/", quota, name=name)], store=store, name="b"),
         lambda quota: RateLimitMiddleware(ok, rules=[replace(CHAT, messages=quota)], store=store, name="c"),
     ]
-    for build in builders[: 5 if name == "chat messages" else 4]:
-        with pytest.raises(ConfigurationError, match=rf"two limits named '{name}' share a store .*name=\"uploads\""):
+    for build in builders[: 6 if name == "chat messages" else 5]:
+        conflict = rf"two limits named '{name}' share a store .* \"10/.* and \"{second}.*name=\"uploads\""
+        with pytest.raises(ConfigurationError, match=conflict):
             others.append(build(second))
         others += [build("10/minute"), build("30/hour")]
 

@@ -1,4 +1,4 @@
-"""Owners: two limits of one name on one store must agree on their quotas, for as long as both are alive."""
+"""Owners: a limit owns its name on its store for as long as it is alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule, SyncLimiter, TokenBucket
-from asgi_ratelimit.errors import ConfigurationError
 from tests.support.asgi import ok
 
 
@@ -44,19 +43,3 @@ def test_an_owner_that_is_dropped_owns_nothing(build: Any) -> None:
         if isinstance(owner, Starlette):
             owner.middleware_stack = owner.build_middleware_stack()
         del owner
-
-
-@pytest.mark.parametrize("kind", [Limiter, SyncLimiter])
-@pytest.mark.parametrize(
-    "other",
-    [Limiter, RateLimit, lambda quota, **options: RateLimitMiddleware(ok, quota, **options)],
-    ids=["limiter", "dependency", "middleware"],
-)
-def test_a_limiter_owns_its_name(kind: Any, other: Any) -> None:
-    """Whichever comes second is refused at once, if its quotas differ; equal quotas share their buckets on purpose."""
-    for first, second in ((kind, other), (other, kind)):
-        store = MemoryStore()
-        owner = first("10/minute", store=store, name="api")
-        with pytest.raises(ConfigurationError, match=r"two limits named 'api' share a store .* \"10/.* and \"20/"):
-            second("20/minute", store=store, name="api")
-        assert [owner, second("10/minute", store=store, name="api"), second("20/minute", store=store, name="jobs")]
