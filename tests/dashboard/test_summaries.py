@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, parse_quotas
+from asgi_ratelimit import Charge, Limiter, MemoryStore, Quota, RedisStore, Store, parse_quotas
+from asgi_ratelimit.algorithms.take import decide, unused
 from asgi_ratelimit.counts import ALL, HOURS, MINUTES, Recording, counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.dashboard.summaries import estimate
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.clocks import wrong_clock
-from tests.support.replaying import admitted_at
 
 pytestmark = pytest.mark.anyio
 
@@ -111,6 +111,18 @@ def recorded(requests: dict[str, list[int]], below: int = ALL) -> list[tuple[int
             recording = minutes.setdefault(MINUTE + second // 60, Recording(below))
             recording.add(second % 60, Counter({client: 1}), 10**9)
     return list(minutes.items())
+
+
+def admitted_at(quotas: Sequence[Quota], times: Sequence[float]) -> list[float | None]:
+    """The times in seconds at which requests of these times are admitted; ``None`` for each that is refused."""
+    charges = [Charge(quota, "key") for quota in quotas]
+    states = [unused(quota, times[0] * 1e6) for quota in quotas]
+    admitted: list[float | None] = []
+    for at in times:
+        _, after = decide(charges, states, float(round(at * 1e6)), 0.0)
+        states = after or states
+        admitted.append(at if after else None)
+    return admitted
 
 
 @given(

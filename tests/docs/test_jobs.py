@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -84,10 +84,10 @@ def calls_of(name: str, url: str, log: Path) -> list[tuple[str, str, str, str]]:
     with ExitStack() as stack:
         for worker in workers:
             stack.enter_context(running(worker, environment, log))
-        wait_for_text(log, when_ready)
+        logged(log, lambda text: all(each in text for each in when_ready))
         command = (sys.executable, "-c", sends.format(jobs=JOBS))
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=WITHIN)
-        return wait_for_calls(log)
+        return CALLED.findall(logged(log, lambda text: len(CALLED.findall(text)) >= JOBS))
 
 
 @contextmanager
@@ -110,18 +110,10 @@ def running(command: str, environment: dict[str, str], log: Path) -> Iterator[No
         process.wait()
 
 
-def wait_for_text(log: Path, texts: list[str]) -> None:
-    """Return once all texts are in the log."""
+def logged(log: Path, is_enough: Callable[[str], object]) -> str:
+    """What is in the log, once it is enough."""
     deadline = time.monotonic() + WITHIN
-    while not all(text in log.read_text(errors="replace") for text in texts):
-        assert time.monotonic() < deadline, log.read_text(errors="replace")[-5000:]
+    while not is_enough(text := log.read_text(errors="replace")):
+        assert time.monotonic() < deadline, text[-5000:]
         time.sleep(0.05)
-
-
-def wait_for_calls(log: Path) -> list[tuple[str, str, str, str]]:
-    """The calls of all jobs, once all have run."""
-    deadline = time.monotonic() + WITHIN
-    while len(calls := CALLED.findall(log.read_text(errors="replace"))) < JOBS:
-        assert time.monotonic() < deadline, log.read_text(errors="replace")[-5000:]
-        time.sleep(0.05)
-    return calls
+    return text

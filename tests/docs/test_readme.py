@@ -11,9 +11,11 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
+from benchmarks.reporting.report import RESULTS
 from tests.support.server import ROOT, Uvicorn
 
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 APP = PROGRAMS[0]
 (REFUSAL,) = (text for language, text in BLOCKS if language == "http")
@@ -60,6 +62,16 @@ def test_the_app_limits_on_a_real_server(tmp_path: Path) -> None:
         answers = [client.get(server.url) for _ in range(6)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429]
     assert without_seconds(shown(answers[-1])) == without_seconds(REFUSAL)
+
+
+def test_the_results_of_the_benchmarks_are_shown() -> None:
+    """The table is that of the last whole run, and its picture exists."""
+    (short,) = re.findall(
+        r"^## In short\n\n(.*?)\n\n", (RESULTS / "results.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert short in README
+    (picture,) = re.findall(r"!\[.*\]\((benchmarks/.*?)\)", README)
+    assert (ROOT / picture).is_file()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(1, len(PROGRAMS) + 1))

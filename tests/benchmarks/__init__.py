@@ -1,1 +1,0 @@
-"""Tests of the benchmarks: what they make of measured figures."""
