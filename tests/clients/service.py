@@ -18,35 +18,15 @@ BODY = b"".join(LINES)
 requests: Counter[str] = Counter()
 
 
-async def whole(request: Request) -> Response:
-    """All lines at once."""
-    return PlainTextResponse(BODY)
-
-
 async def streamed(request: Request) -> Response:
     """Line by line."""
     return StreamingResponse(lines(), media_type="text/plain")
-
-
-async def compressed(request: Request) -> Response:
-    """All lines, compressed."""
-    return Response(gzip.compress(BODY), headers={"content-encoding": "gzip"}, media_type="text/plain")
 
 
 async def lines() -> AsyncIterator[bytes]:
     """The lines."""
     for line in LINES:
         yield line
-
-
-async def empty(request: Request) -> Response:
-    """No body."""
-    return Response(status_code=204)
-
-
-async def redirect(request: Request) -> Response:
-    """To the whole body."""
-    return RedirectResponse("/whole")
 
 
 async def echo(request: Request) -> Response:
@@ -62,13 +42,14 @@ async def refused(request: Request) -> Response:
     return await echo(request)
 
 
+compressed = Response(gzip.compress(BODY), headers={"content-encoding": "gzip"}, media_type="text/plain")
 app = Starlette(
     routes=[
-        Route("/whole", whole),
+        Route("/whole", PlainTextResponse(BODY)),
         Route("/streamed", streamed),
         Route("/compressed", compressed),
-        Route("/empty", empty),
-        Route("/redirect", redirect),
+        Route("/empty", Response(status_code=204)),
+        Route("/redirect", RedirectResponse("/whole")),
         Route("/echo", echo, methods=["POST"]),
         Route("/refused", refused, methods=["POST"]),
     ]

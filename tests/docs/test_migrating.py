@@ -30,30 +30,6 @@ CODE = [re.findall(r"`([^`]+)`", row[1])[0] for row in ROWS if len(row) == 2 and
 LIMITS = [code for code in dict.fromkeys(CODE) if code.startswith(("Rule", "Depends", "RateLimit"))]
 
 
-def f(connection: HTTPConnection) -> bool:
-    return connection.headers.get("x-staff") == "yes"
-
-
-def who(connection: HTTPConnection) -> str | None:
-    return connection.headers.get("x-user")
-
-
-def tier(connection: HTTPConnection) -> str:
-    return "2/minute fixed"
-
-
-def cost(connection: HTTPConnection) -> float:
-    return 2
-
-
-def path(connection: HTTPConnection) -> str:
-    return connection.url.path
-
-
-def answer(connection: HTTPConnection, decision: Any) -> PlainTextResponse:
-    return PlainTextResponse("slow down", 429)
-
-
 OPENED: list[Store] = []
 
 
@@ -64,7 +40,10 @@ def middleware_on_a_stepped_clock(*arguments: Any, store: str = "memory://", **o
 
 
 NAMES: dict[str, Any] = {name: getattr(module, name) for module in (keys, asgi_ratelimit) for name in module.__all__}
-NAMES |= {"app": ok, "f": f, "who": who, "tier": tier, "cost": cost, "path": path, "answer": answer}
+NAMES |= {"app": ok, "f": lambda connection: False, "who": lambda connection: connection.headers.get("x-user")}
+NAMES |= {"tier": lambda connection: "2/minute fixed", "cost": lambda connection: 2}
+NAMES |= {"path": lambda connection: connection.url.path}
+NAMES |= {"answer": lambda connection, decision: PlainTextResponse("slow down", 429)}
 NAMES |= {"note": lambda event: None, "Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
 
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from asgi_ratelimit import Limiter, Limits, PacedTransport, PaceTimeout, RateLimit, RateLimitMiddleware, Rule, limits
@@ -22,10 +21,6 @@ from tests.support.asgi import ask, http, limited, ok, starlette
 from tests.support.visitors import Site, Visitor
 
 pytestmark = pytest.mark.anyio
-
-
-async def user(request: Request) -> Response:
-    return PlainTextResponse("user")
 
 
 async def events_of(app: Any, events: list[Event], *scopes: Any) -> list[Event]:
@@ -52,7 +47,7 @@ async def test_an_event_tells_the_request() -> None:
     """Its method, path and route, before and after the app has run, and whose bucket it was."""
     events: list[Event] = []
     routes_at_once: list[str | None] = []
-    app = starlette(Route("/users/{id:int}", user))
+    app = starlette(Route("/users/{id:int}", PlainTextResponse("user")))
     around = RateLimitMiddleware(
         app, "1/minute", name="around", hooks=[events.append, lambda event: routes_at_once.append(event.route)]
     )

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule
@@ -18,10 +17,6 @@ from tests.support.asgi import ask, http
 from tests.support.server import HOST
 
 pytestmark = pytest.mark.anyio
-
-
-async def user(request: Request) -> Response:
-    return PlainTextResponse("user")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -35,7 +30,7 @@ FIELDS = ("rule", "quota", "route", "method", "retry_after", "unlogged")
 async def test_a_refusal_is_a_line_with_fields(caplog: pytest.LogCaptureFixture) -> None:
     """The rule, quota, route, method and the seconds until the next try; not the key."""
     app = RateLimitMiddleware(
-        Starlette(routes=[Route("/users/{id}", user)]),
+        Starlette(routes=[Route("/users/{id}", PlainTextResponse("user"))]),
         rules=[Rule("/users/{id}", "1/minute", name="users")],
         store=MemoryStore(clock=SteppedClock()),
         hooks=[log_refusals()],

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 
@@ -73,10 +72,6 @@ def test_a_rule_without_the_parameter_is_refused(path: str) -> None:
     assert path in str(refused.value)
 
 
-async def endpoint(request: Request) -> Response:
-    return Response()
-
-
 def routed(**options: Any) -> list[Middleware]:
     return [Middleware(limited, quota="1/minute", key=path_param("id"), **options)]
 
@@ -85,8 +80,8 @@ def routed(**options: Any) -> list[Middleware]:
 @pytest.mark.parametrize(
     "route",
     [
-        Route("/items/{id:int}/", endpoint, middleware=routed()),
-        Mount("/items/{id:int}", routes=[Route("/", endpoint)], middleware=routed()),
+        Route("/items/{id:int}/", Response(), middleware=routed()),
+        Mount("/items/{id:int}", routes=[Route("/", Response())], middleware=routed()),
     ],
     ids=["route", "mount"],
 )

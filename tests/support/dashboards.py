@@ -21,9 +21,7 @@ from asgi_ratelimit.dashboard import dashboard
 ORIGIN = "http://example"
 
 
-async def hello(request: Request) -> PlainTextResponse:
-    """A route that is limited."""
-    return PlainTextResponse("hello")
+HELLO = PlainTextResponse("hello")
 
 
 def is_admin(request: Request) -> bool:
@@ -34,7 +32,7 @@ def is_admin(request: Request) -> bool:
 def app_with_page(store: Store, *others: Rule, **options: Any) -> Starlette:
     """An app with a limit for all, one for logins, ``others``, and the page under ``/limits``."""
     page = dashboard(store, **{"allow": is_admin, **options})
-    app = Starlette(routes=[Route("/", hello), Route("/login", hello), Mount("/limits", page)])
+    app = Starlette(routes=[Route("/", HELLO), Route("/login", HELLO), Mount("/limits", page)])
     rules = [Rule("/login", "2/minute", name="login"), Rule("/limits/{path:path}", None), *others]
     app.add_middleware(RateLimitMiddleware, quota="100/minute", rules=rules, store=store, name="api")
     return app

@@ -20,10 +20,6 @@ from asgi_ratelimit.keys import header
 STORE = os.environ.get("STORE", "memory://")
 
 
-async def hello(request: Request) -> Response:
-    return PlainTextResponse("hello")
-
-
 async def endless(request: Request) -> Response:
     """Kilobytes, until nobody listens any more."""
 
@@ -50,7 +46,7 @@ async def echo(session: WebSocket) -> None:
 
 # Limits by outcome, and of WebSockets.
 inbound_app = Starlette(
-    routes=[Route("/endless", endless), Route("/kilobytes", hello), WebSocketRoute("/shut", echo)],
+    routes=[Route("/endless", endless), Route("/kilobytes", PlainTextResponse("hello")), WebSocketRoute("/shut", echo)],
     middleware=[
         Middleware(
             RateLimitMiddleware,

@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, make_asgi_app
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.applications import Starlette
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
@@ -36,16 +36,6 @@ def everybody(connection: HTTPConnection) -> str:
     return "everybody"
 
 
-async def hello(request: Request) -> PlainTextResponse:
-    """What there is a limit for."""
-    return PlainTextResponse("hello")
-
-
-async def worker(request: Request) -> PlainTextResponse:
-    """Which worker answers; without a limit."""
-    return PlainTextResponse(str(os.getpid()))
-
-
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     """At its end, the worker writes its sums."""
@@ -56,7 +46,8 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
 
 
 metrics = Mount("/metrics", make_asgi_app(ALL_WORKERS))
-app = Starlette(routes=[Route("/", hello), Route("/worker", worker), metrics], lifespan=lifespan)
+worker = Route("/worker", PlainTextResponse(str(os.getpid())))  # without a limit
+app = Starlette(routes=[Route("/", PlainTextResponse("hello")), worker, metrics], lifespan=lifespan)
 app.add_middleware(
     RateLimitMiddleware,
     quota=os.environ["QUOTA"],
