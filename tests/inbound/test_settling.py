@@ -330,14 +330,6 @@ SENDFILE = {"http.response.pathsend": {}, "http.response.zerocopysend": {}}
 FILE = {"type": "http.response.zerocopysend", "file": -1}
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A file of 5000 bytes."""
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 5000)
-    return path
-
-
 async def sent_by(app: Any, scope: Scope | None = None) -> list[int]:
     """The bytes that a settle function sees of the answer of an app."""
     seen: list[int] = []
@@ -346,8 +338,10 @@ async def sent_by(app: Any, scope: Scope | None = None) -> list[int]:
 
 
 @pytest.mark.parametrize("extensions", [{}, SENDFILE], ids=["bodies", "files"])
-async def test_a_file_of_starlette_costs_the_same_on_every_server(path: Path, extensions: Any) -> None:
+async def test_a_file_of_starlette_costs_the_same_on_every_server(tmp_path: Path, extensions: Any) -> None:
     """Whether or not the server offers to read it by itself."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 5000)
 
     async def download(request: Request) -> Response:
         return FileResponse(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -48,27 +49,21 @@ def test_an_unknown_keyword_shows_the_use(called: Callable[..., Any]) -> None:
     assert raised.value.__cause__ is None
 
 
-def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call."""
-    return arguments, options
-
-
 @pytest.mark.parametrize(
-    ("called", "given", "message"),
+    ("call", "message"),
     [
-        (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
-        (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
-        (RateLimitMiddleware, with_arguments(ok, "5/s", rule=[]), "keyword argument 'rule'"),
-        (open_store, with_arguments(), "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
-        (PacedMiddleware, with_arguments(), "argument: 'quota': PacedMiddleware(\"20/s"),
-        (PacedAdapter, with_arguments("20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),
+        (partial(Rule, "/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
+        (partial(Rule, "/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
+        (partial(RateLimitMiddleware, ok, "5/s", rule=[]), "keyword argument 'rule'"),
+        (open_store, "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
+        (PacedMiddleware, "argument: 'quota': PacedMiddleware(\"20/s"),
+        (partial(PacedAdapter, "20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),
     ],
 )
-def test_arguments_that_do_not_fit(called: Callable[..., Any], given: Any, message: str) -> None:
+def test_arguments_that_do_not_fit(call: Callable[[], Any], message: str) -> None:
     """The error says what Python says of them, and shows a right call."""
-    arguments, options = given
     with pytest.raises(ConfigurationError) as raised:
-        called(*arguments, **options)
+        call()
     assert message in str(raised.value)
 
 
@@ -89,19 +84,18 @@ def test_a_memory_of_its_own_is_refused(called: Callable[..., Any], right: str, 
 
 
 @pytest.mark.parametrize(
-    ("called", "given", "name"),
+    ("call", "name"),
     [
-        (Rule, with_arguments("/", "2/minute"), "shadow"),
-        (dashboard, with_arguments(MemoryStore(), allow=lambda request: True), "show_keys"),
-        (SyncLimiter("5/s").rate_limit, with_arguments("alice"), "best_effort"),
+        (partial(Rule, "/", "2/minute"), "shadow"),
+        (partial(dashboard, MemoryStore(), allow=lambda request: True), "show_keys"),
+        (partial(SyncLimiter("5/s").rate_limit, "alice"), "best_effort"),
     ],
 )
 @pytest.mark.parametrize("wrong", ["false", "true", None, 0, 1])
-def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: str, wrong: object) -> None:
+def test_a_flag_is_true_or_false(call: Callable[..., Any], name: str, wrong: object) -> None:
     """A text such as ``"false"``, which Python takes as true, is refused, and so is all else."""
-    arguments, options = given
     with pytest.raises(ConfigurationError) as raised:
-        called(*arguments, **options, **{name: wrong})
+        call(**{name: wrong})
     assert str(raised.value) == f"{name} must be True or False, not {wrong!r}: {name}=True"
 
 

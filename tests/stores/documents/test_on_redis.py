@@ -9,6 +9,7 @@ import pytest
 
 from asgi_ratelimit import RedisStore, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores.base import Documents
+from tests.support.proxy import listening
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
@@ -110,21 +111,15 @@ async def test_answers_that_make_no_sense(answer: bytes) -> None:
             is_command = b"GET" in data or b"EVAL" in data
             writer.write(answer if is_command else b"+OK\r\n" * max(data.count(b"CLIENT"), 1))
         writer.close()
-        await writer.wait_closed()
-        served.release()
 
-    served = asyncio.Semaphore(0)
-    server = await asyncio.start_server(serve, HOST, 0)
-    store = RedisStore(f"redis://{HOST}:{server.sockets[0].getsockname()[1]}")
-    for _ in range(2):
-        with pytest.raises(StoreError, match="makes no sense"):
-            await store.documents.read("name")
-        with pytest.raises(StoreError, match="makes no sense"):
-            await store.documents.replace("name", None, b"1")
-    await store.aclose()
-    for _ in range(4):  # each of the calls had a connection of its own
-        await served.acquire()
-    server.close()
+    async with listening(serve) as port:
+        store = RedisStore(f"redis://{HOST}:{port}")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="makes no sense"):
+                await store.documents.read("name")
+            with pytest.raises(StoreError, match="makes no sense"):
+                await store.documents.replace("name", None, b"1")
+        await store.aclose()
 
 
 async def test_commands_at_once_take_turns_on_one_connection(server: RedisServer) -> None:

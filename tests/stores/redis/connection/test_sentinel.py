@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from redis.asyncio import Sentinel
 
-from asgi_ratelimit import Limiter, RedisStore, StoreUnavailable
+from asgi_ratelimit import Limiter, StoreUnavailable
+from tests.stores.redis import limiters
 from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
 from tests.support.proxy import listening
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import PATIENT, transitions
+from tests.support.trial import transitions
 
 pytestmark = pytest.mark.anyio
 
@@ -43,11 +44,7 @@ def watched() -> Iterator[Watched]:
             yield Watched(primary, replica, sentinel)
 
 
-@asynccontextmanager
-async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
-    store = RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})
-    async with Limiter("10/hour", store=store) as limiter:
-        yield limiter
+limiter_on = partial(limiters.limiter_on, on_error="deny")
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

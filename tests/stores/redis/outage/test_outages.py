@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,15 @@ from tests.stores.redis.limiters import limiter_on
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def full(server: RedisServer) -> Iterator[None]:
+    """It has no room for anything while the block runs."""
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", "1")
+        yield
+        client.config_set("maxmemory", "0")
 
 
 async def test_without_redis_a_peek_and_a_reset_raise() -> None:
@@ -86,10 +96,8 @@ async def until_served(limiter: Limiter, *, looks: bool = False) -> None:
 async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: str) -> None:
     """It is tried whether it can write, also where nothing is to be charged."""
     async with limiter_on(server.url, on_error=on_error) as limiter:
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", "1")
+        with full(server):
             assert (await limiter.rate_limit("key", 0.001)).degraded
-            client.config_set("maxmemory", "0")
         await until_served(limiter)
 
 
@@ -97,10 +105,8 @@ async def test_a_second_settlement_does_not_overtake_one_that_waits(server: Redi
     """Of any of its quotas: the first one counts, once Redis is back."""
     async with limiter_on(server.url, "9/day fixed; 9/week") as limiter:
         decision = await limiter.rate_limit("key", 1)
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", "1")
+        with full(server):
             await limiter.settle(decision, 5)
-            client.config_set("maxmemory", "0")
         left: list[float] = []
         for _ in range(1_000):
             await limiter.settle(decision, 0)
@@ -121,14 +127,11 @@ async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) 
             await limiter.store.aclose()
             return decision.remaining
 
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", "1")
+        with full(server):
             assert (await limiter.rate_limit("key", 3)).degraded
-            client.config_set("maxmemory", "0")
         await limiter.reset("key")
         assert await asyncio.to_thread(asyncio.run, remaining()) == 5
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", "1")
+        with full(server):
             assert (await limiter.rate_limit("key", 5)).allowed
 
 
@@ -136,10 +139,8 @@ async def test_a_ticket_of_an_outage_gives_nothing_back_that_others_have_taken(s
     """Redis remembers that it was cancelled, and gives back no units, as it was never asked for them."""
     async with limiter_on(server.url) as limiter:
         await limiter.rate_limit("key")
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", "1")
+        with full(server):
             ticket = await limiter.reserve("key", 3)
-            client.config_set("maxmemory", "0")
         await until_served(limiter)
         await limiter.cancel(ticket)
         assert (await limiter.peek("key")).remaining == 5
@@ -174,10 +175,7 @@ async def test_a_block_by_hand_that_fails_in_an_outage_does_not_come_later(serve
     """Its caller was told that nobody is blocked."""
     async with limiter_on(server.url) as limiter:
         blocks = Blocks(store=limiter.store, name="login")
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", "1")
-            with pytest.raises(StoreUnavailable, match="'key' is not blocked"):
-                await blocks.block("key", "1 hour")
-            client.config_set("maxmemory", "0")
+        with full(server), pytest.raises(StoreUnavailable, match="'key' is not blocked"):
+            await blocks.block("key", "1 hour")
         await until_served(limiter)
         assert await blocks.blocked_for("key") == 0.0
