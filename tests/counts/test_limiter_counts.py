@@ -21,8 +21,8 @@ from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
-from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
+from tests.support.trial import connections_of
 
 URL = "http://shop/"
 
@@ -131,19 +131,14 @@ def test_on_redis_another_process_sees_it(redis_url: str) -> None:
 @pytest.mark.anyio
 async def test_closing_publishes_what_is_left_and_closes_all(redis_url: str, redis_server: RedisServer) -> None:
     """As often as the store is used again, and without a connection that stays open."""
-    before = connections(redis_server)
+    before = connections_of(redis_server)
     for number in (1, 2):
         async with Limiter("5/hour", store=redis_url, name="mails") as limiter:
             await limiter.rate_limit("ann")
-        assert connections(redis_server) == before
+        assert connections_of(redis_server) == before
         other = RedisStore(redis_url, timeout=30)
         assert (await seen(other))["mails"] == (number, 0, 0)
         await other.aclose()
-
-
-def connections(server: RedisServer) -> int:
-    """The connections to a server, beside that which asks."""
-    return len(asked(server, "CLIENT", "LIST").strip().split(b"\n"))
 
 
 @pytest.mark.redis
@@ -173,7 +168,7 @@ def test_a_forked_child_publishes_its_own(redis_url: str) -> None:
 @pytest.mark.anyio
 async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_server: RedisServer) -> None:
     """Publishing and watching end with it, and close their connections, also where nobody has closed the store."""
-    before = connections(redis_server)
+    before = connections_of(redis_server)
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await Limiter("5/hour", store=store, name="mails").rate_limit("ann")
     await store.aclose()
@@ -184,7 +179,7 @@ async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_s
     del store
     gc.collect()
     assert gone() is None
-    await until_async(lambda: asyncio.to_thread(lambda: connections(redis_server) == before))
+    await until_async(lambda: asyncio.to_thread(lambda: connections_of(redis_server) == before))
 
 
 @pytest.mark.anyio

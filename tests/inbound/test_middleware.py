@@ -20,22 +20,16 @@ from tests.support.asgi import CLIENT, Peer, ask, http, limited, ok, sends, webs
 pytestmark = pytest.mark.anyio
 
 
-class Calls:
-    """An app that records its calls."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[Scope, Receive, Send]] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append((scope, receive, send))
-
-
 @pytest.mark.parametrize("kind", ["lifespan.extension", ""])
 async def test_connections_of_other_types_pass(kind: str) -> None:
     """A scope that is neither HTTP nor WebSocket nor lifespan goes to the app as it came, and is not limited."""
-    app, scope, peer = Calls(), http(type=kind), Peer()
+    scope, peer, seen = http(type=kind), Peer(), []
+
+    async def app(*arguments: Any) -> None:
+        seen.append(arguments)
+
     await limited(app)(scope, peer.receive, peer.send)
-    assert app.seen == [(scope, peer.receive, peer.send)]
+    assert seen == [(scope, peer.receive, peer.send)]
 
 
 @pytest.mark.parametrize("scope", [http(), websocket()], ids=["http", "websocket"])

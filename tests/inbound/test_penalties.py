@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from fastapi.responses import PlainTextResponse
@@ -157,15 +156,9 @@ async def test_a_dependency_may_have_a_penalty(store: Store) -> None:
     """Also in an app with its own answer for refusals: with a block, it reports no quota, which would end earlier."""
     app = FastAPI(exception_handlers={RateLimited: lambda request, error: PlainTextResponse("no", 418, error.headers)})
     limit = RateLimit("1/minute", penalty=Penalty("1 hour", after=2), store=store, name="dependency")
-
-    @app.get("/", dependencies=[Depends(limit)])
-    async def home() -> str:
-        return "fine"
-
-    transport = httpx.ASGITransport(app, client=(CLIENT, 1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
-        answers = [await client.get("/") for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [200, 418, 418, 418]
+    app.add_api_route("/", lambda: "fine", dependencies=[Depends(limit)])
+    answers = [await ask(app) for _ in range(4)]
+    assert [answer.status for answer in answers] == [200, 418, 418, 418]
     assert ["ratelimit" in answer.headers for answer in answers] == [True, True, False, False]
     assert await Blocks(store=store, name="dependency").blocked_for(CLIENT) == pytest.approx(3600, abs=0.001)
 

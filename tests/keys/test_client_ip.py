@@ -118,13 +118,6 @@ def test_prefixes_that_cannot_be_are_refused(wrong: int) -> None:
         client_ip(nat64=["2001:db8::/64"])
 
 
-def forwarded_key(header: str, *values: bytes, peer: str | None = PROXY, trusted: Any = PROXIES) -> str | None:
-    """The key of a request that a proxy passed on with these values of the trusted header."""
-    headers = [(header.encode(), value) for value in values]
-    client = None if peer is None else (peer, 1)
-    return client_ip(trusted, forwarded_header=header).of(http(client=client, headers=headers))
-
-
 @pytest.mark.parametrize("wrong", ["", "x real ip", "Forwarded:", "x-réal-ip", None, b"x-real-ip"], ids=repr)
 def test_headers_that_cannot_be_are_refused(wrong: Any) -> None:
     """A wrong name is refused at start-up, quoted, with a right example."""
@@ -186,7 +179,8 @@ VALUES = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | 
 @given(values=VALUES, peer=st.sampled_from([PROXY, "192.0.2.7", "nowhere", "::1"]))
 def test_whatever_is_forwarded_the_key_is_a_client_s(header: str, values: list[str], peer: str) -> None:
     """It is an address or a network in its one spelling, and for an untrusted peer always that peer's own."""
-    key = forwarded_key(header, *[value.encode() for value in values], peer=peer)
+    scope = http(client=(peer, 1), headers=[(header.encode(), value.encode()) for value in values])
+    key = client_ip(PROXIES, forwarded_header=header).of(scope)
     assert key is not None
     if peer == PROXY:
         assert str(ip_network(key)).removesuffix("/32") == key

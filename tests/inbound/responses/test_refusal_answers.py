@@ -253,22 +253,18 @@ async def test_on_limited_comes_before_a_handler() -> None:
     assert (await ask(app)).body == b'{"own":true}'
 
 
-async def test_each_dependency_may_have_its_own_answer() -> None:
+@pytest.mark.parametrize("has_middleware", [False, True])
+async def test_each_dependency_may_have_its_own_answer(has_middleware: bool) -> None:
     """With and without a middleware around it."""
-    for has_middleware in (False, True):
-        limit = RateLimit(
-            "1/minute",
-            name=f"own {has_middleware}",
-            on_limited=lambda connection, decision: {"wait": decision.retry_after},
-        )
-        app = FastAPI(dependencies=[Depends(limit)])
-        app.add_api_route("/", lambda: "fine")
-        if has_middleware:
-            app.add_middleware(RateLimitMiddleware, store=MemoryStore(clock=SteppedClock()))
-        await ask(app)
-        peer = await ask(app)
-        assert peer.status == 429
-        assert set(json.loads(peer.body)) == {"wait"}
+    limit = RateLimit("1/minute", name="own", on_limited=lambda connection, decision: {"wait": decision.retry_after})
+    app = FastAPI(dependencies=[Depends(limit)])
+    app.add_api_route("/", lambda: "fine")
+    if has_middleware:
+        app.add_middleware(RateLimitMiddleware, store=MemoryStore(clock=SteppedClock()))
+    await ask(app)
+    peer = await ask(app)
+    assert peer.status == 429
+    assert set(json.loads(peer.body)) == {"wait"}
 
 
 @pytest.mark.parametrize("wrong", ["slow down", 429, LookupError("no template")], ids=repr)
