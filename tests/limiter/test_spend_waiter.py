@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given
@@ -87,16 +86,12 @@ def test_units_that_another_process_gives_back_are_seen_within_a_second(clock: S
     assert store.takes <= 25 + 2 * 1000
 
 
-def timeout_of(limiter: Limiter, cost: float, max_delay: float) -> Coroutine[Any, Any, tuple[float, Decision]]:
+async def timeout_of(limiter: Limiter, cost: float, max_delay: float) -> tuple[float, Decision]:
     """When a caller gave up, and its refusal."""
-
-    async def give_up() -> tuple[float, Decision]:
-        with pytest.raises(PaceTimeout) as raised:
-            async with limiter.spend("key", cost, max_delay=max_delay):
-                pass
-        return limiter.store.clock.now, raised.value.decision  # type: ignore[attr-defined]
-
-    return give_up()
+    with pytest.raises(PaceTimeout) as raised:
+        async with limiter.spend("key", cost, max_delay=max_delay):
+            pass
+    return limiter.store.clock.now, raised.value.decision  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, SlowStore])

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from asgi_ratelimit import Overrides, Store
-from tests.support.overriding import shared_store
+from asgi_ratelimit import MemoryStore, Overrides, RedisStore, Store
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +17,13 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["memory", "redis"])
 async def shared(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Store, Overrides]]:
-    """Each kind of store in turn, and overrides of it that another process may have made."""
-    url = None if request.param == "memory" else request.getfixturevalue("redis_url")
-    async with shared_store(url) as both:
-        yield both
+    """Each kind of store in turn, and overrides of it: on Redis, they are those of another process."""
+    if request.param == "memory":
+        memory = MemoryStore()
+        yield memory, Overrides(memory)
+        return
+    url = request.getfixturevalue("redis_url")
+    store = RedisStore(url, timeout=30, on_error="deny")
+    async with Overrides(url) as overrides:
+        yield store, overrides
+    await store.aclose()

@@ -192,11 +192,10 @@ async def test_a_settlement_that_comes_too_late_does_nothing(store: Store, clock
 
 
 @pytest.fixture
-async def server(redis_url: str) -> AsyncIterator[tuple[RedisStore, redis.Redis]]:
+async def server(redis_url: str, client: redis.Redis) -> AsyncIterator[tuple[RedisStore, redis.Redis]]:
     """A store that goes by the clock of its server, and a client that sees the keys."""
     store = RedisStore(redis_url, timeout=30, on_error="deny", operation_ttl=5)
-    with redis.Redis.from_url(redis_url) as client:
-        yield store, client
+    yield store, client
     await store.aclose()
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-
-from asgi_ratelimit import Overrides, RedisStore
-from asgi_ratelimit.stores import MemoryStore, Store
 
 # Seconds after which a test gives up waiting for what is a matter of one second.
 PATIENCE = 30.0
@@ -39,16 +35,3 @@ def rewrite(path: Path, text: str) -> None:
     written = path.with_suffix(".new")
     written.write_text(text)
     written.replace(path)
-
-
-@asynccontextmanager
-async def shared_store(url: str | None) -> AsyncIterator[tuple[Store, Overrides]]:
-    """A store in memory or at a URL, and overrides of it: on Redis, they are those of another process."""
-    if url is None:
-        memory = MemoryStore()
-        yield memory, Overrides(memory)
-        return
-    store = RedisStore(url, timeout=30, on_error="deny")
-    async with Overrides(url) as overrides:
-        yield store, overrides
-    await store.aclose()
