@@ -13,18 +13,14 @@ See https://discord.com/developers/docs/topics/rate-limits. Nothing of the packa
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
+from tests.stand_ins.reporting.answering import Answer, Answering
 from tests.support.server import Uvicorn
-
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-Answer = tuple[int, dict[str, str], dict[str, Any]]
 
 SETTINGS = {"LIMIT": "5", "PERIOD": "1.0", "SLIDING": "", "GLOBAL": "50", "SHARED_WAIT": "1337"}
 
@@ -71,33 +67,27 @@ class Sliding:
         return int(self.tokens + 1e-6), (self.limit - self.tokens) * self.period / self.limit
 
 
-class Discord:
+class Discord(Answering):
     """The server: what it answers at a time, by ``now()``."""
 
     def __init__(self, settings: Mapping[str, str] = SETTINGS, now: Callable[[], float] = time.time) -> None:
         settings = {**SETTINGS, **settings}
-        self.now = now
+        super().__init__(settings, now)
         self.limit, self.period = int(settings["LIMIT"]), float(settings["PERIOD"])
         self.kind: type[Window] | type[Sliding] = Sliding if settings["SLIDING"] else Window
         self.shared_wait = float(settings["SHARED_WAIT"])
         self.global_limit = int(settings["GLOBAL"])
         self.recent: deque[float] = deque()
         self.buckets: dict[tuple[str, str], Window | Sliding] = {}
-        self.counts: Counter[str] = Counter()
         self.by_path: Counter[str] = Counter()
-        self.served: list[float] = []
         self.times: list[tuple[float, str, int]] = []
 
-    def answer(self, method: str, path: str) -> Answer:
+    def answer_at(self, method: str, path: str, now: float) -> Answer:
         """The status, the headers and the body of an answer."""
-        now = self.now()
         self.by_path[path] += 1
-        answer = self._answer(method, path, now)
-        self.times.append((now, path, answer[0]))
-        if answer[0] == 200:
-            self.served.append(now)
-        self.counts["refused" if answer[0] == 429 else "served"] += 1
-        return answer
+        status, headers, body = self._answer(method, path, now)
+        self.times.append((now, path, status))
+        return status, {**headers, "via": "1.1 google"}, body
 
     def _answer(self, method: str, path: str, now: float) -> Answer:
         while self.recent and self.recent[0] <= now - 1.0:
@@ -120,19 +110,6 @@ class Discord:
             self.counts["refused user"] += 1
             return refusal(wait, {**headers, "x-ratelimit-scope": "user"})
         return 200, headers, {"id": "1"}
-
-    async def __call__(self, scope: dict[str, Any], _receive: Any, send: Send) -> None:
-        if scope["type"] != "http":
-            raise NotImplementedError
-        headers: dict[str, str] = {}
-        status, body = 200, dict[str, Any](self.counts)
-        if scope["path"] != "/counts":
-            status, headers, body = self.answer(scope["method"], scope["path"])
-        content = json.dumps(body).encode()
-        headers |= {"content-type": "application/json", "content-length": str(len(content)), "via": "1.1 google"}
-        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": pairs})
-        await send({"type": "http.response.body", "body": content})
 
 
 def limits(limit: int, remaining: int, after: float, bucket: str, now: float) -> dict[str, str]:
