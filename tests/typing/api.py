@@ -89,8 +89,8 @@ async def limiters() -> None:
     async with Limiter("10/s burst 20", store="memory://", name="api") as limiter:
         assert_type(limiter, Limiter)
         assert_type(await limiter.rate_limit("alice"), Decision)
-        assert_type(await limiter.rate_limit(b"alice", 2.5), Decision)
-        assert_type(await limiter.pace("alice", cost=3, max_delay=1.5), Decision)
+        assert_type(await limiter.rate_limit(b"alice", 2.5, operation="message 5"), Decision)
+        assert_type(await limiter.pace("alice", cost=3, max_delay=1.5, operation="message 5"), Decision)
         assert_type(await limiter.acquire("alice", 3, max_delay=1.5, operation="message 5"), Decision)
         assert_type(await limiter.peek("alice"), Decision)
         assert_type(await limiter.reset("alice"), None)
@@ -375,16 +375,13 @@ async def jobs(limiter: Limiter, plain: SyncLimiter) -> None:
     assert_type(await limiter.waiting({"guild": "a", "all": ""}), float)
     assert_type(await limiter.eta({"guild": "a", "all": ""}, cost=2), float)
     assert_type(plain.redeem(plain.reserve("guild")), Decision)
-    assert_type(await limiter.rate_limit("guild", operation="id"), Decision)
-    assert_type(await limiter.pace("guild", operation="id"), Decision)
     assert_type(plain.reserve("guild", operation="id").operation, str | None)
     async with limiter.hold("guild", max_delay=5) as held:
         assert_type(held, Decision)
-    async with limiter.spend("guild", 1, operation="id") as spent:
-        spent.settle(2)
     await limiter.cancel(ticket)
-    async with limiter.spend("account", {"requests": 1, "tokens": 1800}, max_delay=5) as spent:
+    async with limiter.spend("account", {"requests": 1, "tokens": 1800}, max_delay=5, operation="id") as spent:
         assert_type(spent.decision, Decision)
+        spent.settle(2)
         spent.settle(tokens=1234)
     with plain.spend("account", 5) as all_of_it:
         all_of_it.settle({"per-minute": 3})
