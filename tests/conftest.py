@@ -12,7 +12,7 @@ from types import CodeType
 import pytest
 from hypothesis import settings
 
-from asgi_ratelimit import MemoryStore, RedisStore, Store, logs
+from asgi_ratelimit import MemoryStore, RateLimit, RedisStore, Store, logs
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
 from tests.support.proxy import Proxy
@@ -111,9 +111,11 @@ def collected() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Each test gets all warnings, as in a process of its own."""
+def new_process() -> Iterator[None]:
+    """Each test gets all warnings and no default store, as in a process of its own."""
     logs.warn_once.cache_clear()
+    yield
+    RateLimit.set_store(None)
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from asgi_ratelimit import RateLimit
 from asgi_ratelimit.logs import PAGE
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.server import ROOT
@@ -28,13 +26,6 @@ PROGRAMS = {
     for page in PAGES
     for number, program in enumerate(BLOCK.findall(page.read_text("utf-8")), 1)
 }
-
-
-@pytest.fixture(autouse=True)
-def no_default_store() -> Iterator[None]:
-    """A program may set the store of all dependencies in this process."""
-    yield
-    RateLimit.set_store(None)
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from tests.support.asgi import ask
 from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def no_default_store() -> Iterator[None]:
-    """Each test begins without one."""
-    yield
-    RateLimit.set_store(None)
 
 
 def an_app(quota: str = "1/hour", **options: Any) -> FastAPI:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.applications import Starlette
@@ -43,21 +44,12 @@ async def test_an_error_of_a_websocket_passes() -> None:
 # The beginning and the end, and requests that are given up
 
 
-class NotedStore(MemoryStore):
-    """A store that records when it is closed."""
-
-    def __init__(self, notes: list[str]) -> None:
-        super().__init__()
-        self._notes = notes
-
-    async def aclose(self) -> None:
-        self._notes.append("store closed")
-
-
 @pytest.mark.parametrize("outcome", ["complete", "failed"])
 async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
     """The app may use it during shutdown; the server gets the last message after the store is closed."""
     notes: list[str] = []
+    store = MemoryStore()
+    store.aclose = AsyncMock(side_effect=lambda: notes.append("store closed"))  # type: ignore[method-assign]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -70,7 +62,7 @@ async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
         notes.append(message["type"])
 
     peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-    await RateLimitMiddleware(app, "1/s", store=NotedStore(notes))({"type": "lifespan"}, peer.receive, send)
+    await RateLimitMiddleware(app, "1/s", store=store)({"type": "lifespan"}, peer.receive, send)
     assert notes == ["lifespan.startup.complete", "app shut down", "store closed", f"lifespan.shutdown.{outcome}"]
 
 
