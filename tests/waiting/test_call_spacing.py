@@ -108,10 +108,12 @@ def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
 
 
 @pytest.mark.redis
+@pytest.mark.usefixtures("unpublished", "unwatched")
 def test_all_uses_of_a_bucket_are_spaced_together(redis_url: str) -> None:
     """Also those that spend, and those by another store of the same URL."""
     clock, left = SteppedClock(), list[float]()
-    limiters = [Limiter("100/s burst 1", store=RedisOnClock(redis_url, clock)) for _ in range(2)]
+    stores = [RedisOnClock(redis_url, clock) for _ in range(2)]
+    limiters = [Limiter("100/s burst 1", store=store) for store in stores]
 
     async def call(number: int) -> None:
         limiter = limiters[number // 2 % 2]
@@ -127,6 +129,8 @@ def test_all_uses_of_a_bucket_are_spaced_together(redis_url: str) -> None:
         await asyncio.gather(*map(call, range(16)))
 
     clock.run(main())
+    for store in stores:
+        store.close()
     assert min(later - before for before, later in itertools.pairwise(left)) > 0.0099
 
 
