@@ -181,7 +181,7 @@ class RequestLimits:
     # That of the innermost middleware, whose key and store dependencies use
     inner: Enforcer | None = field(init=False, default=None)
     # What a refusal adds to an answer of the program's own, and the lowest status of one to which it does
-    retry_after: tuple[Sequence[Header], int] = field(init=False, default=((), FINAL))
+    retry_after: tuple[Sequence[Header], int] | None = field(init=False, default=None)
     # The decisions whose places in flight the request holds until its answer has ended
     held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
     # What sends the answer instead of the app, whatever that sends from then on; nothing, once an answer has begun
@@ -193,10 +193,9 @@ class RequestLimits:
             if self.pending is not None:
                 return self._answer_instead(self.pending)
             self.has_started = True
-            missing, least = self.retry_after
-            if missing and message.get("status", FINAL) >= least:
+            if self.retry_after is not None and message.get("status", FINAL) >= self.retry_after[1]:
                 own = {name.lower() for name, _ in message.get("headers", ())}
-                lacking = [each for each in missing if each[0] not in own]
+                lacking = [each for each in self.retry_after[0] if each[0] not in own]
                 message = {**message, "headers": [*message.get("headers", ()), *lacking]}
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
