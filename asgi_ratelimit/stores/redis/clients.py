@@ -109,6 +109,7 @@ class Server:
             return manager.master_for(self.service, **settings)
         settings = {name: value for name, value in settings.items() if name in _OF_CLUSTERS and name != "db"}
         settings["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
+        settings.setdefault("max_connections", 2**31)  # redis-py 8 has a bound of 100, above which calls fail
         if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
             del settings["retry"]
             settings |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}

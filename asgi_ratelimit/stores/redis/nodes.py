@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import getrandbits
 from typing import cast
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import AskError, ClusterError, NoScriptError, ResponseError, TryAgainError
 
 from ...algorithms import Booked
 from ...background import keep, see_all_through
@@ -33,6 +34,12 @@ REPAID_TOGETHER = 60
 
 # The least time to live of a key when the clock is not the server's.
 OWN_CLOCK_TTL_MS = 3_600_000
+
+# For a node of a cluster: the most connections, one for each slot of a batch, and for how long they are used again.
+MOST_CONNECTIONS, LONGEST_IDLE_S = 32, 5.0
+
+# How a call fails whose slot is being moved: with it, only the takes of this slot fail.
+MOVING = AskError, ClusterError, TryAgainError
 
 _failures = FailureLog()
 
@@ -134,7 +141,8 @@ class Node(GroupCommit[Action, Answer]):
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
-            error = next((each for each in answers if isinstance(each, StoreError)), None)
+            errors = [each for each in answers if isinstance(each, StoreError)]
+            error = next((each for each in errors if type(each.__cause__) not in MOVING), None)
             if error is None:
                 self._succeeded(sent, answers)
             else:
@@ -226,14 +234,21 @@ def _has_written(answer: Answer | Exception) -> bool:
 class NodeOfCluster(Node):
     """One primary, which carries out each slot by a call of its own."""
 
+    _used = math.inf  # when it was used last, by the time of the event loop; it is new
+
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions, from one call for each slot."""
         parts: dict[str, list[Action]] = {}
         for action in actions:
             parts.setdefault(charges_of(action)[0].key, []).append(action)
-        answers: dict[int, Answer | Exception] = {}
-        for part, result in zip(parts.values(), await asyncio.gather(*map(super().carry_out, parts.values()))):
-            answers.update(zip(map(id, part), result))
+        waiting, answers = list(parts.values()), dict[int, Answer | Exception]()
+        client, idle_s, self._used = self.connection.client, self._loop.time() - self._used, self._loop.time()
+        if idle_s > LONGEST_IDLE_S and client is not None and (node := client.get_node(node_name=self.name)):
+            await node.disconnect()  # the server may have closed its connections, which redis-py does not see
+        while waiting:
+            now, waiting = waiting[:MOST_CONNECTIONS], waiting[MOST_CONNECTIONS:]
+            for part, result in zip(now, await asyncio.gather(*map(super().carry_out, now))):
+                answers.update(zip(map(id, part), result))
         return [answers[id(action)] for action in actions]
 
 

@@ -12,10 +12,12 @@ from redis.asyncio import RedisCluster as Client
 from redis.crc import key_slot
 
 from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, StoreUnavailable, Take, TokenBucket
-from asgi_ratelimit.stores.redis import outage
+from asgi_ratelimit.stores.redis import nodes, outage
+from asgi_ratelimit.stores.redis.nodes import MOST_CONNECTIONS
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster, asked, script_calls
+from tests.support.trial import connections_of
 
 pytestmark = pytest.mark.anyio
 
@@ -119,6 +121,26 @@ async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: R
     first, *others = [now - then for now, then in zip(calls(cluster), before)]
     assert len(keys) <= first <= len(keys) + 1  # the very first take goes alone
     assert others == [0, 0]
+
+
+async def test_calls_for_hundreds_of_slots_need_few_connections(store: RedisStore, cluster: RedisCluster) -> None:
+    """A batch has one call for each slot, and Redis decides all of them."""
+    decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys_on(cluster, 0, 300)])
+    assert not any(decision.degraded for decision in decisions)
+    assert connections_of(cluster.primaries[0]) <= MOST_CONNECTIONS + 4  # others ask what is where
+
+
+@pytest.mark.usefixtures("unpublished", "unwatched")
+async def test_a_connection_that_a_node_closes_while_it_is_idle(
+    store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next take opens another one, and Redis decides it."""
+    monkeypatch.setattr(nodes, "LONGEST_IDLE_S", -1.0)
+    key = keys_on(cluster, 0)[0]
+    await take(store, *of(key, HOURLY))  # which reads the topology
+    for _ in range(3):
+        assert not (await take(store, *of(key, HOURLY))).degraded
+        await asyncio.to_thread(asked, cluster.primaries[0], "CLIENT", "KILL", "TYPE", "normal")
 
 
 async def test_keys_in_several_slots_are_all_or_nothing(store: RedisStore, cluster: RedisCluster) -> None:
