@@ -22,7 +22,7 @@ from ..headers.header_rendering import LEGACY_NAMES, Dialect, Header, HeaderOpti
 from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
 from ..leases import Leases, leases_of
-from ..quotas import InFlight
+from ..quotas import InFlight, has_places
 from ..stores import Decisions, Store
 from .delays import Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
@@ -77,15 +77,15 @@ class Enforcer:
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
-        since_ns = monotonic_ns()
-        if plan.holds and not self.store.in_process:
+        since_ns, is_remote = monotonic_ns(), not self.store.in_process
+        if plan.holds and is_remote and has_places([each.quota for take in takes for each in take.charges]):
             # A request that is cancelled meanwhile keeps no place: the enforced take comes last
             decisions = [await take_one(self.store, take) for take in reversed(takes)][::-1]
         else:
             answer = self.store.take(takes)
             decisions = answer if type(answer) is Decisions else await answer
         taken_ns = monotonic_ns() - since_ns
-        if not self.store.in_process:
+        if is_remote:
             self.counts.waits.add(taken_ns)
         try:
             if not plan.is_final:
