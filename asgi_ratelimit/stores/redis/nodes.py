@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import getrandbits
 from typing import cast
 
-from redis.exceptions import AskError, ClusterError, NoScriptError, ResponseError, TryAgainError
+from redis.exceptions import NoScriptError, ResponseError
 
 from ...algorithms import Booked
 from ...background import keep, see_all_through
@@ -37,9 +37,6 @@ OWN_CLOCK_TTL_MS = 3_600_000
 
 # For a node of a cluster: the most connections, one for each slot of a batch, and for how long they are used again.
 MOST_CONNECTIONS, LONGEST_IDLE_S = 32, 5.0
-
-# How a call fails whose slot is being moved: with it, only the takes of this slot fail.
-MOVING = AskError, ClusterError, TryAgainError
 
 _failures = FailureLog()
 
@@ -141,8 +138,7 @@ class Node(GroupCommit[Action, Answer]):
         try:
             sent = [*entries, *actions]
             answers = await self.carry_out(sent)
-            errors = [each for each in answers if isinstance(each, StoreError)]
-            error = next((each for each in errors if type(each.__cause__) not in MOVING), None)
+            error = next((each for each in answers if isinstance(each, StoreError)), None)
             if error is None:
                 self._succeeded(sent, answers)
             else:
