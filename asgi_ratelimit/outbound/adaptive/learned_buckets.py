@@ -335,8 +335,8 @@ class ReportedBucket(PioneerBucket):
         more_us = self._more_at(now_us)
         if self.is_estimated and not self.unsent and not self.under_way:
             _, at_us, _, samples = self.counted
-            patience_us = LOOK_US if samples < SURE else self.limit / self.refill if self.refill else LEASE_US
-            return max(min(more_us, at_us + patience_us), now_us)
+            full_us = self.limit / self.refill if self.refill else LEASE_US
+            return max(min(more_us, at_us + (full_us if samples >= SURE else LOOK_US)), now_us)
         return more_us
 
     def _more_at(self, now_us: float) -> float:
@@ -405,7 +405,7 @@ class ReportedBucket(PioneerBucket):
             self.refill = 0.0
         self.rate = self._learned_rate() or rate
 
-    def learn(self, report: ServerLimit, epoch: int, now_us: float) -> None:
+    def learn(self, report: ServerLimit, epoch: int, now_us: float, *, is_refusal: bool = False) -> None:
         """Learn from an answer that reports this bucket; its request was one of this epoch.
 
         An answer to a request of an earlier epoch never raises what is available now.
@@ -418,7 +418,7 @@ class ReportedBucket(PioneerBucket):
             self._learn_late(left, reset_at_us)
             return
         was_probed = self.is_probed
-        self._learn_size(report, now_us)
+        self._learn_size(report, now_us, is_refusal=is_refusal)
         self.updated_us, self.reported, self.misses = now_us, left, 0
         self._learn_left(self._exact(report), reset_at_us, now_us)
         self.rate = self._learned_rate(is_new=was_probed) or self.rate
@@ -442,7 +442,7 @@ class ReportedBucket(PioneerBucket):
         is_shorter = rate.period < shared.period * (1.0 - EQUAL) and rate.measured >= shared.measured * MORE > 0.0
         return rate if is_shorter or is_longer else shared
 
-    def _learn_size(self, report: ServerLimit, now_us: float) -> None:
+    def _learn_size(self, report: ServerLimit, now_us: float, *, is_refusal: bool) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
             self.refill = self.unit_us = self.measured = self.burst = 0.0
@@ -450,7 +450,7 @@ class ReportedBucket(PioneerBucket):
         is_counted = report.cost is not None or report.unit in ("requests", "share")
         self.is_estimated = not is_counted and report.limit is not None
         if self.is_estimated:
-            self._learn_cost(report.remaining or 0.0, now_us)
+            self._learn_cost(report.remaining or 0.0, now_us, is_refusal=is_refusal)
         elif report.cost is not None:
             self.cost = min(report.cost, limit)  # of more, a server takes a full bucket at most, or refuses
         else:
@@ -485,21 +485,22 @@ class ReportedBucket(PioneerBucket):
             self.unit_us = max(self.unit_us, unit_us)
         self.refill, self.is_part = 1.0 / self.unit_us, False
 
-    def _learn_cost(self, left: float, now_us: float) -> None:
+    def _learn_cost(self, left: float, now_us: float, *, is_refusal: bool) -> None:
         """Learn what a request takes of a unit of which it takes many, such as tokens, by what answers have left.
 
-        Other processes use the same units. Their part is in the average, as it is in what is under way.
+        Other processes use the same units. Their part is in the average, as it is in what is under way. A refusal has
+        taken nothing.
         """
         before, at_us, answers, samples = self.counted
         if before == math.inf:
             used, self.cost = self.limit - left, 0.0
         else:
             used = min(before + self.refill * (now_us - at_us), self.limit) - left
-        if used > 0.0:
+        if used > 0.0 and (before == math.inf or not is_refusal):
             self.cost += (used / answers - self.cost) * max(COST_WEIGHT, 1.0 / max(samples, 1))
             self.counted = left, now_us, 1, samples + 1
         elif self.under_way:  # it may have been overtaken
-            self.counted = before, at_us, answers + 1, samples
+            self.counted = before, at_us, answers + (not is_refusal), samples
         else:
             self.counted = left, now_us, 1, samples
 

@@ -287,7 +287,7 @@ class Model:
             bucket.end(epoch, now_us)
         self._recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
-        reported = self._learn(call, limits, now_us)
+        reported = self._learn(call, limits, now_us, is_refusal=report.is_throttled)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
@@ -390,7 +390,9 @@ class Model:
             route.buckets = route.section.buckets = reported
         route.is_known |= bool(reported) or is_served
 
-    def _learn(self, call: Call, limits: list[ServerLimit], now_us: float) -> tuple[ReportedBucket, ...]:
+    def _learn(
+        self, call: Call, limits: list[ServerLimit], now_us: float, *, is_refusal: bool
+    ) -> tuple[ReportedBucket, ...]:
         """Learn what an answer reports; return the buckets that it is about."""
         epochs = dict(call.admitted)
         reported: dict[ReportedBucket, None] = {}
@@ -403,7 +405,7 @@ class Model:
                 key = f"{key} of {call.route.key}"
             bucket = self._bucket(call.host, key, now_us)
             before, epoch = bucket.limit, epochs.get(bucket, bucket.epoch)
-            bucket.learn(limit, epoch, now_us)
+            bucket.learn(limit, epoch, now_us, is_refusal=is_refusal)
             self._limit_changed(call.host, bucket, before, now_us)
             reported[bucket] = None
         return tuple(reported)

@@ -221,6 +221,25 @@ def test_each_endpoint_of_x_has_its_own_bucket() -> None:
     assert Caller(script, profile="x", max_delay=5).get(*[*left] * 15) == [200] * 30
 
 
+def test_requests_that_cost_much_of_a_limit_wait_until_there_is_that_much() -> None:
+    """As long as it takes, once answers have shown what each of them costs."""
+    left, at, refused = 10_000.0, 0.0, 0
+
+    def script(path: str, number: int) -> Any:
+        nonlocal left, at, refused
+        now = caller.clock.now - caller.service.started
+        left, at = min(left + (now - at) * 10_000 / 60, 10_000), now
+        is_served = left >= 6_000
+        left, refused = left - 6_000 * is_served, refused + (not is_served)
+        headers = {"x-ratelimit-limit-tokens": "10000", "x-ratelimit-remaining-tokens": str(int(left))}
+        headers["x-ratelimit-reset-tokens"] = f"{(10_000 - left) * 0.006:.3f}s"
+        return (200, headers) if is_served else (429, headers | {"retry-after-ms": str(int((6_000 - left) * 6) + 1)})
+
+    caller = Caller(script, profile="openai", latency=1.0)
+    assert caller.get(*["/v1/responses"] * 20) == [200] * 20
+    assert refused <= 4
+
+
 def test_reported_tokens_are_obeyed() -> None:
     """A request takes as many as successive answers have shown, so what remains is not more than it lasts for."""
     left, at = 2_000.0, 0.0
