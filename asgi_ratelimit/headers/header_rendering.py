@@ -160,6 +160,7 @@ class _Policies(NamedTuple):
 
 @lru_cache(MAX_QUOTAS)
 def _policies(charged: tuple[tuple[Quota, str | None], ...]) -> _Policies:
+    """What the headers about these quotas, each with the name of its limit, have in common."""
     texts = list(map(quoted, names(charged)))
     items = ["{};q={};w={}".format(text, *policy(quota)).encode() for text, (quota, _) in zip(texts, charged)]
     forms = [text.replace("%", "%%").encode() + b";r=%d;t=%d" for text in texts]

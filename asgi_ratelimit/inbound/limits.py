@@ -147,7 +147,7 @@ class Limits:
 
     ``name`` narrows a method down to the charges of one rule, dependency or middleware, or of one quota. ``charge``
     also works for a request to which no limit applies, and charges nothing. A ``name`` that no limit has is logged
-    once.
+    once. Of more than a hundred decisions on a request or WebSocket, the later ones are neither listed nor given back.
     """
 
     def __init__(self, connection: HTTPConnection, request_limits: RequestLimits) -> None:
@@ -156,7 +156,7 @@ class Limits:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """All decisions on this request, in order."""
+        """The decisions on this request, in order: all, or the first hundred."""
         return tuple([decision for _, decision in self._request_limits.taken])
 
     @property

@@ -159,8 +159,8 @@ class Plan:
         for rule in self.throttling:
             if (key := keys[self._numbers[id(rule.key)]]) is not None:
                 strictest = max(strictest, rule.strictness)
-                own = _charges(Charged(rule.messages_name, rule.messages), key, 1)
-                charges = {each.bucket: each for each in own} | charges
+                for each in _charges(Charged(rule.messages_name, rule.messages), key, 1):
+                    charges.setdefault(each.bucket, each)
         return Take(tuple(charges.values()), longest, on_error=STRICTNESS[strictest]) if charges else None
 
     def max_delays(self, take: Take) -> list[float]:

@@ -192,11 +192,10 @@ class _RulePathParam(ScopeKey):
         """The key of the request with this scope; ``None`` if the path is not the rule's."""
         matches = map(self._pattern.match, readings(route_path(scope)))
         match = next((each for each in matches if each is not None), None)
+        if match is None:
+            return None
         try:
-            return (
-                None
-                if match is None
-                else short_key(self._convertor.to_string(self._convertor.convert(match[self._key.name] or "")))
-            )
+            value = self._convertor.convert(match[self._key.name] or "")
+            return short_key(self._convertor.to_string(value))  # an object has a text of its own in each request
         except ValueError:  # a number of 5,000 digits, which is of no use to the route either
             return UNREADABLE

@@ -115,6 +115,7 @@ class LiveQuotas:
             self.word, self.quotas = override.word if override else None, quotas
 
     def _under(self, override: Override | None) -> tuple[Quota, ...]:
+        """The quotas under an override; ``ConfigurationError`` for one that does not fit."""
         if override is None or override.word:
             return self.own
         quotas = quotas_under(override, self.own, self._read)

@@ -24,7 +24,7 @@ from ..algorithms import FITS_US
 from ..algorithms.take import ALGORITHMS, in_use, unused, wait
 from ..background import reset_in_child
 from ..buckets import DEFAULT_NAME
-from ..clock import Clock, SystemClock, monotonic_us, time_of
+from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
@@ -463,7 +463,7 @@ outbound_sources: WeakSet[Any] = WeakSet()
 
 
 # When calls left, by the server, its prefix and its clock, for as long as a store lives.
-_spacings: WeakValueDictionary[tuple[str, Clock | None], CallSpacing] = WeakValueDictionary()
+_spacings: WeakValueDictionary[tuple[str, int], CallSpacing] = WeakValueDictionary()
 
 
 class Waiters:
@@ -472,7 +472,7 @@ class Waiters:
     def __init__(self, store: Store) -> None:
         spacing = CallSpacing(is_real=store.clock is None or isinstance(store.clock, SystemClock))
         # Each use of one URL may have made a store of its own, whose buckets are the same
-        self.spacing = spacing if store.in_process else _spacings.setdefault((repr(store), store.clock), spacing)
+        self.spacing = spacing if store.in_process else _spacings.setdefault((repr(store), id(store.clock)), spacing)
         self.slots = Queues()
         # To depart, at own and shared keys, and to spend: the first caller is about to go, the others wait for it.
         self.turns = ConcurrencyLimit(1)

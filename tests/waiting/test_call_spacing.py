@@ -7,12 +7,24 @@ import collections
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
+import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Charge, FixedWindow, Limiter, MemoryStore, Quota, RollingWindow, Take, TokenBucket
+from asgi_ratelimit import (
+    Charge,
+    FixedWindow,
+    Limiter,
+    MemoryStore,
+    Quota,
+    RedisStore,
+    RollingWindow,
+    Take,
+    TokenBucket,
+)
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import waiter
 from asgi_ratelimit.waiting.drivers import run_async
@@ -132,6 +144,23 @@ def test_all_uses_of_a_bucket_are_spaced_together(redis_url: str) -> None:
     for store in stores:
         store.close()
     assert min(later - before for before, later in itertools.pairwise(left)) > 0.0099
+
+
+def test_databases_of_one_server_are_spaced_apart() -> None:
+    """Their buckets are others, also where clients say which database it is, and whatever the clock is."""
+
+    @dataclass
+    class Unhashable:
+        time: float = 0.0
+
+        def now_us(self) -> int:
+            return 0
+
+    clock = Unhashable()
+    stores = [RedisStore(redis.asyncio.Redis(db=number), clock=clock) for number in (1, 2, 2)]
+    one, other, same = [waiter.waiters_of(store).spacing for store in stores]
+    assert one is not other
+    assert other is same
 
 
 def test_the_states_of_few_buckets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

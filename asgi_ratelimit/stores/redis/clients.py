@@ -176,6 +176,7 @@ def _of_client(client: Any, timeout: float) -> Server:
         settings = {name: value for name, value in settings.items() if name != "connection_pool"}
         addresses = [_address(each.connection_pool, 26379) for each in pool.sentinel_manager.sentinels]
     name = settings.get("path") or ",".join([f"{host}:{port}" for host, port in addresses])
+    name += f"/{settings['db']}" if settings.get("db") else ""
     return Server(name, kind, connection, settings, addresses, timeout, service, of_sentinels)
 
 

@@ -10,12 +10,24 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Blocks, InFlight, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule, TokenBucket
+from asgi_ratelimit import (
+    Blocks,
+    InFlight,
+    Limiter,
+    Overrides,
+    Penalty,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    TokenBucket,
+)
 from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, http, ok
+from tests.support.redis_cluster import asked
+from tests.support.redis_server import RedisServer
 
 KEY = "203.0.113.7"
 NOT_USED = "warning: nobody has used '{}' in the last hour, but"
@@ -67,6 +79,17 @@ def test_peek_shows_what_a_key_has_used(redis_url: str, run: Callable[..., Any])
     assert (code, found, peeked["blocked_for"]) == (0, {"per-day": 2, "per-hour": 2}, 0)
     code, table = run("peek", "/login", KEY)
     assert (code, sorted(line.split()[0] for line in table.splitlines()[-2:])) == (0, ["per-day", "per-hour"])
+
+
+def test_a_limit_is_set_by_a_user_of_redis_who_may_not_read_the_counts(
+    redis_url: str, redis_server: RedisServer, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done is no error; only the warning about names that nobody has used is missing."""
+    asked(redis_server, "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-hgetall")
+    monkeypatch.setenv("ASGI_RATELIMIT_STORE", redis_url.replace("//", "//app:secret@"))
+    assert run("set", "login", "5/minute")[0] == 0
+    assert list(on(redis_url, lambda store: Overrides(store).all())) == ["login"]
+    asked(redis_server, "ACL", "DELUSER", "app")
 
 
 def test_peek_shows_the_limit_that_is_in_force(redis_url: str, run: Callable[..., Any]) -> None:

@@ -56,6 +56,13 @@ async def test_without_redis_on_error_decides_a_take(on_error: str, allowed: lis
     assert all(decision.degraded for decision in decisions)
 
 
+async def test_a_share_that_would_fill_in_a_century_is_the_whole_quota() -> None:
+    """A take never raises because of it."""
+    quota = TokenBucket(10, 86_400, burst=1000, burst_allowance_factor=0.01)
+    async with limiter_on(RedisServer().url, quota, replicas=8) as limiter:
+        assert (await limiter.rate_limit("key", 900)).allowed
+
+
 async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     """Takes are degraded in between, and each transition is logged once."""
     server = RedisServer()
