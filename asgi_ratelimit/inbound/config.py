@@ -97,6 +97,7 @@ class _Reader:
         self._rule_label = ""
         self._client_ip: KeyFunction = client_ip()
         self._tiers: dict[str, Tier] = {}
+        self._used_tiers: set[str] = set()
         # How values of TOML become arguments, where they are not the same; what they are given to checks them
         self._reads: Mapping[str, Callable[[Any], Any]] = {
             "key": self._key,
@@ -137,6 +138,8 @@ class _Reader:
             with self._at(f"rules[{number}]"):
                 rules.append(self._rule(self._table(rule)))
             self._rule_label = ""
+        for name in self._tiers.keys() - self._used_tiers:
+            raise ConfigurationError(f'nothing has the tier {name!r}: tier = "{name}", instead of a quota')
         for name in given:
             own = getattr(of_program, name)
             with self._at(name):
@@ -200,6 +203,7 @@ class _Reader:
         if str(name) not in self._tiers:
             problem = f"there is no such tier as {name!r}{_hint(name, self._tiers)}"
             raise ConfigurationError(f'{problem}: [tiers.plan] with function = "app.limits:plan_of", and tier = "plan"')
+        self._used_tiers.add(name)
         return self._tiers[name]
 
     def _table(self, table: Any) -> dict[str, Any]:

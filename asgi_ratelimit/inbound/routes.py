@@ -208,8 +208,10 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
     final = next((each for each in others if each.is_final and _precludes(each, rule)), None)
     if final is not None:
         return f"never applies, because {final!r} decides alone: narrow its path, or put this one first, with only=True"
-    if not any(_may_match(rule, route) for route in routes):
-        near = get_close_matches(rule.path, [route.path for route in routes], 1, 0.5)
+    taking = [route.path for route in routes if _may_match(rule, route)]
+    others_paths = [route.path for route in routes if route.path not in taking]
+    near = get_close_matches(rule.path, others_paths, 1, 0.8 if taking else 0.5)
+    if not taking or (near and all(re.fullmatch(r"/\{\w+:path\}", each) for each in taking)):  # it takes any mistake
         places = [route.place for route in routes if route.path in near]
         hint = f" The nearest route is {places[0]!r}." if places else ""
         return f"matches no route of the app: are its path and methods complete?{hint}"

@@ -45,8 +45,8 @@ def route_path(scope: Scope) -> str:
     return below if not below or below.startswith("/") else path
 
 
-# What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, or a query.
-_FOREIGN = re.compile(r"[{}*<>?#]|(?<=/):")
+# What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, a query, or a regular expression.
+_FOREIGN = re.compile(r"[{}*<>?#%\\^|\[\]]|(?<=/):|[$\s]$|\(.*\+")
 
 # Finds what apps may read in another way than routers do.
 _OTHERWISE = re.compile(r"//|/\.|^(?!/)")

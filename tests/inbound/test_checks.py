@@ -232,6 +232,17 @@ async def test_a_rule_that_matches_no_route(
     assert repr(path) in caplog.text
 
 
+async def test_a_misspelt_rule_of_an_app_with_a_catch_all(caplog: pytest.LogCaptureFixture) -> None:
+    """A page for everything else takes any mistake; a rule for a page of its own is none."""
+    routes = [*ROUTES, Route("/login", hello), Route("/api/things/{id}", hello), Route("/{page:path}", hello)]
+    rules = [Rule("/{rest:path}", "1/s"), Rule("/about", "1/s"), Rule("/login", "1/s")]
+    assert await warned(caplog, limiting(rules=rules), routes=routes) == []
+    assert await warned(caplog, rule("/Login"), routes=routes) == ["a-rule-that-never-applies"]
+    assert "The nearest route is 'GET /login'." in caplog.text
+    caplog.clear()
+    assert await warned(caplog, rule("/things/{id}"), routes=routes) == ["a-rule-that-never-applies"]
+
+
 async def test_messages_of_a_rule_with_methods(caplog: pytest.LogCaptureFixture) -> None:
     """A WebSocket has no method, so they have no limit, although requests for the same path have one."""
     assert await warned(caplog, rule("/{rest:path}", methods=["GET"], messages="20/s")) == ["a-rule-that-never-applies"]

@@ -62,7 +62,7 @@ def shown(url: object) -> str:
     found = URL_OF_REDIS.fullmatch(url)
     if found is None:
         beginning = re.match(r"\s*[a-z][a-z0-9+.-]*://", url, re.IGNORECASE)
-        return repr(url if "//" in url and not re.search("[:@]", url) else f"{beginning[0] if beginning else ''}***")
+        return repr(url if not re.search("[:@?]", url) else f"{beginning[0] if beginning else ''}***")
     scheme, _, hidden = url.partition("://")
     kept = hidden.removeprefix(found["credentials"] or "").removesuffix(found["options"])
     credentials, options = "***@" if found["credentials"] else "", "?***" if found["options"] else ""
@@ -326,7 +326,7 @@ _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MIS
 
 # The errors that do not go away by themselves: how their texts are found, and what to do.
 _ADVICE = (
-    (r"without any pass|WRONGPASS|NOAUTH|invalid username", "the URL has both, redis://user:password@host:6379/0"),
+    (r"WRONGPASS|NOAUTH|invalid username", "the URL has both, redis://user:password@host:6379/0"),
     (r"cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
     (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),

@@ -76,7 +76,7 @@ def add_commands(commands: Any) -> None:
 
 def _run(command: Command, options: argparse.Namespace) -> int:
     """Run a command on the store. Raises ``ConfigurationError`` without one, and ``StoreError`` if it is silent."""
-    if not options.store:
+    if options.store in (None, "", "memory://"):  # whose memory is that of this command
         raise ConfigurationError(f"which store? {_STORE}, or {VARIABLE}")
     if getattr(options, "hash", False):
         options.key = header("x").key_of(options.key)  # the hash is the same for all names

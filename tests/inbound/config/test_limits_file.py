@@ -234,6 +234,7 @@ MISTAKES = [
     ),
     ('[tiers.plan]\nfree = "1/s"', ", tiers.plan.function: a tier has a function"),
     (TIER, ", tiers.plan: a tier has quotas"),
+    (f'quota = "9/s"\n{TIER}free = "1/s"', ": nothing has the tier 'plan': tier = \"plan\", instead of a quota"),
     (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
     (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
     ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time"),

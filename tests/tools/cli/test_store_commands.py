@@ -234,7 +234,8 @@ def test_a_name_that_nobody_has_used_is_told(redis_url: str, capsys: pytest.Capt
 
 WRONG = [
     (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
-    (["peek", "a", "b", "--store", "memory://"], "is not the URL of a store"),
+    (["peek", "a", "b", "--store", "memory://"], "which store? --store redis://localhost:6379/0"),
+    (["peek", "a", "b", "--store", "redis"], "'redis' is not the URL of a store"),
     (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
     (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "--for: 'long' is not a duration"),
     (["set", "a", "5/s", "--for", "600", "--store", "redis://localhost:1/0"], "--for: '600' is not a duration"),

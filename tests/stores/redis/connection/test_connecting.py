@@ -101,7 +101,7 @@ async def test_tls(redis_server: RedisServer, redis_url: str, tmp_path: Path) ->
     ("url", "advice"),
     [
         ("redis://{address}/99", "DB index is out of range"),
-        ("redis://:pw@{address}", "Are you sure your configuration is correct?: the URL has both"),
+        ("redis://:pw@{address}", "Are you sure your configuration is correct?"),
         ("redis+cluster://{address}", "it is a single Redis, redis://host:6379/0"),
         ("redis+sentinel://{address}/limits", "unknown command"),
     ],
