@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from threading import Lock, Thread, get_ident
@@ -139,11 +140,11 @@ class BackgroundLoop:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, block this thread until it ends, and return its result.
 
-        Raises ``ConfigurationError`` on the loop itself, whose thread must not block.
+        Raises ``ConfigurationError`` on the loop itself, whose thread must not block, and once the program ends.
         """
-        if get_ident() == self._thread:  # under gevent, a loop of one greenlet seems to run in all of them
+        if sys.is_finalizing() or get_ident() == self._thread:  # under gevent, one loop seems to run in all greenlets
             coroutine.close()
-            problem = "a call without async, here on the event loop that makes such calls, would wait for itself"
+            problem = "a call without async, on the event loop that makes such calls or at exit, would wait for ever"
             raise ConfigurationError(f"{problem}: make it with async, or in a thread, await asyncio.to_thread(call)")
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop())
         try:

@@ -236,3 +236,29 @@ def test_a_forked_child_can_use_its_limiter(redis_url: str, url: str | None, rem
     code, printed, complaints = outcome_of(FORKING, url or redis_url, "-W", "ignore::DeprecationWarning")  # of os.fork
     assert (code, complaints) == (0, "")
     assert sorted(map(int, printed.split())) == remaining
+
+
+FAILING = """
+    import sys
+    from asgi_ratelimit import SyncLimiter
+
+    limiter = SyncLimiter("100/s", store=sys.argv[1])
+
+    def jobs():
+        with limiter.spend("key", 5) as spent:
+            spent.settle(2)
+            yield
+
+    def work():
+        begun = jobs()
+        next(begun)
+        raise LookupError("a job failed")
+
+    work()
+"""
+
+
+def test_a_program_that_fails_while_something_is_half_done_ends(redis_url: str) -> None:
+    """Python closes a generator only as it ends, when nobody can ask Redis any longer."""
+    code, _, complaints = outcome_of(FAILING, redis_url)
+    assert (code, "LookupError: a job failed" in complaints) == (1, True)

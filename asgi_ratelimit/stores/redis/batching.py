@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -118,6 +119,8 @@ class GroupCommit(Generic[T, R]):
     def _next_batch(self) -> list[Entry[T, R]]:
         batch: list[Entry[T, R]] = []
         weight = taken = 0
+        if len(self._waiting) > MAX_ITEMS:  # those that are patient come last
+            self._waiting.sort(key=itemgetter(2))
         for entry in self._waiting:
             if not entry[1].done():
                 weight += entry[3]

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from random import sample
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -94,22 +95,28 @@ class Server:
     of_sentinels: dict[str, Any] = field(repr=False, default_factory=dict)
 
     def client(self) -> Any:
-        """A new client, which connects at its first call; it never retries, which could charge twice."""
+        """A new client, which connects at its first call; it never retries, which could charge twice.
+
+        Of several sentinels, each client begins with others: there is time for two that do not answer, not for three.
+        """
         timeout, never = self.timeout, {"retry": Retry(NoBackoff(), 0), "decode_responses": False}
-        never |= {"encoding": "utf-8", "encoding_errors": "strict"}
-        settings = self.settings | never | {"socket_timeout": None, "socket_connect_timeout": timeout}
+        # Under RESP3, redis-py does not see that a connection was closed
+        never |= {"encoding": "utf-8", "encoding_errors": "strict", "protocol": 2}
+        settings = {name: value for name, value in self.settings.items() if not name.startswith("maint_")}
+        settings |= never | {"socket_timeout": None, "socket_connect_timeout": timeout}
         if not self.kind:
             return Redis.from_pool(ConnectionPool(connection_class=self.connection, **settings))
         settings = {name: value for name, value in settings.items() if name not in ("path", "host", "port")}
         settings["ssl"] = issubclass(self.connection, SSLConnection)
         if self.kind == "sentinel":
             half = {"socket_timeout": timeout / 2, "socket_connect_timeout": timeout / 2}
-            sentinels = self.of_sentinels | never | half  # if the first does not answer, there is time for the second
-            manager = Sentinel(self.addresses, sentinel_kwargs=sentinels)  # type: ignore[no-untyped-call]
+            addresses, sentinels = sample(self.addresses, len(self.addresses)), self.of_sentinels | never | half
+            manager = Sentinel(addresses, sentinel_kwargs=sentinels)  # type: ignore[no-untyped-call]
             return manager.master_for(self.service, **settings)
         settings = {name: value for name, value in settings.items() if name in _OF_CLUSTERS and name != "db"}
-        settings["socket_timeout"] = timeout  # a node that does not answer must not keep the others from it
-        settings.setdefault("max_connections", 2**31)  # redis-py 8 has a bound of 100, above which calls fail
+        # A node that does not answer must not keep the others from it; takes have their own deadline
+        settings["socket_timeout"] = 4 * timeout
+        settings["max_connections"] = 2**31  # calls above a bound fail, and redis-py 8 has one of 100
         if "connection_error_retry_attempts" in _OF_CLUSTERS:  # redis-py 5
             del settings["retry"]
             settings |= {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
@@ -347,7 +354,7 @@ def store_error_of(error: BaseException, timeout: float, prefix: str = "") -> St
         return timed_out(timeout)
     text = f"MOVED {error}" if isinstance(error, exceptions.MovedError) else str(error)
     advice = next((f": {advice}" for pattern, advice in _ADVICE if re.search(pattern, text)), "")
-    text = f"{text.rstrip('., ')}{advice.replace('{prefix}', prefix)}"
+    text = text.rstrip("., \r\n") + advice.replace("{prefix}", prefix)
     if isinstance(error, exceptions.AuthenticationError):
         return StoreError(f"Redis rejected the credentials: {text}")
     if isinstance(error, (exceptions.ConnectionError, exceptions.RedisClusterException, OSError)):

@@ -85,13 +85,18 @@ class Node(GroupCommit[Action, Answer]):
         Nobody waits for it.
         """
         if self.breaker.begin_call():
-            trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, getrandbits(52))
+            trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, getrandbits(52), token=1)
             keep(self, self.submit(trial))
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
-        """The decision of the outage on a take that Redis did not answer; the error for anything else."""
+        """The decision of the outage on a take that Redis did not answer; the error for anything else.
+
+        A settlement waits for Redis, even if its caller is gone.
+        """
         if type(action) is NumberedTake and isinstance(error, StoreError) and action.id and not action.is_part:
             return Decisions((self.context.outage.decide(action.take),))
+        if type(action) is Settlement and isinstance(error, StoreError) and action.id and not action.token:
+            self.context.outage.ledger.postpone(action)
         return error
 
     def answer(self, action: Action) -> Awaitable[Answer]:
@@ -230,7 +235,7 @@ def _has_written(answer: Answer | Exception) -> bool:
 class NodeOfCluster(Node):
     """One primary, which carries out each slot by a call of its own."""
 
-    _used = math.inf  # when it was used last, by the time of the event loop; it is new
+    _renews_at = 0.0  # when it opens its connections anew, by the time of the event loop
 
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions, from one call for each slot."""
@@ -238,9 +243,11 @@ class NodeOfCluster(Node):
         for action in actions:
             parts.setdefault(charges_of(action)[0].key, []).append(action)
         waiting, answers = list(parts.values()), dict[int, Answer | Exception]()
-        client, idle_s, self._used = self.connection.client, self._loop.time() - self._used, self._loop.time()
-        if idle_s > LONGEST_IDLE_S and client is not None and (node := client.get_node(node_name=self.name)):
-            await node.disconnect()  # the server may have closed its connections, which redis-py does not see
+        client, time = self.connection.client, self._loop.time()
+        if time >= self._renews_at:
+            self._renews_at = time + LONGEST_IDLE_S
+            if client is not None and (node := client.get_node(node_name=self.name)):
+                await node.disconnect()  # the server may have closed one that was idle, which redis-py does not see
         while waiting:
             now, waiting = waiting[:MOST_CONNECTIONS], waiting[MOST_CONNECTIONS:]
             for part, result in zip(now, await asyncio.gather(*map(super().carry_out, now))):

@@ -255,7 +255,8 @@ class Outage:
         own = _share(charge.quota, self._replicas, 1.0)
         if charge.cost > own.most and not take.best_effort:
             least = 2.0 ** math.ceil(math.log2(charge.cost))  # so that a quota has few shares
-            own = _share(charge.quota, self._replicas, min(least, charge.quota.most))
+            usual, own = own, _share(charge.quota, self._replicas, min(least, charge.quota.most))
+            object.__setattr__(own, "stamp", usual.stamp)  # so that both share what is used
         self._whole[own] = charge.quota
         return replace(charge, quota=own)
 
@@ -269,4 +270,4 @@ def _share(quota: Quota, replicas: int, least: float) -> Quota:
         if isinstance(quota, TokenBucket):
             return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
         return replace(quota, limit=max(least, quota.limit / replicas))
-    return quota
+    return replace(quota)

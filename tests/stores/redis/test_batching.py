@@ -189,6 +189,17 @@ def test_patient_items_have_their_time_from_when_they_are_sent() -> None:
     clock.run(main())
 
 
+async def test_patient_items_leave_their_places_where_not_all_fit() -> None:
+    """Who waits behind thousands of them would be past its deadline."""
+    server = Server()
+    for item in range(3 * MAX_ITEMS):
+        server.group.submit(item, is_patient=True)
+    await settle_down()
+    server.group.submit(-1)
+    await server.answer()
+    assert server.batches[1][:2] == [-1, MAX_ITEMS]
+
+
 def test_a_busy_event_loop_gets_its_look_whatever_came_before() -> None:
     """One timer looks at the deadline, also after items with and without patience were mixed."""
     clock = SteppedClock()

@@ -102,11 +102,11 @@ async def test_a_client_can_be_given(cluster: RedisCluster) -> None:
     mapped: list[tuple[str, int]] = []
     url = cluster.url.partition(",")[0].replace("redis+cluster", "redis")
     async with Client.from_url(
-        url, decode_responses=True, address_remap=lambda each: mapped.append(each) or each
+        url, max_connections=2, decode_responses=True, address_remap=lambda each: mapped.append(each) or each
     ) as client:
         mapped.clear()
         store = RedisStore(client, timeout=30, on_error="deny")
-        decisions = [await take(store, *of(f"key-{number}", HOURLY)) for number in range(20)]
+        decisions = await asyncio.gather(*[take(store, *of(f"key-{number}", HOURLY)) for number in range(50)])
         await store.aclose()
     assert all(d.allowed and not d.degraded for d in decisions)
     assert mapped

@@ -30,10 +30,18 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("decode_responses", [False, True])
 async def test_a_client_can_be_given(redis_url: str, decode_responses: bool, protocol: int) -> None:
-    """Its address and credentials are used, whatever its other settings are; it stays open."""
+    """Its address and credentials are used, whatever its other settings are; it stays open.
+
+    A connection of the store's that is closed while it is idle is opened again.
+    """
     async with Redis.from_url(redis_url, decode_responses=decode_responses, protocol=protocol) as ready:
         await require_service(ready)
         assert await ready.ping()
+        async with limiter_on(ready) as limiter:
+            await limiter.rate_limit("key")
+            await ready.client_kill_filter(_type="normal", skipme=True)
+            await ready.ping()  # so that the store's has been closed, too
+            assert not (await limiter.rate_limit("key")).degraded
 
 
 @pytest.mark.parametrize("options", ["/0", "/0?decode_responses=true", "/0?protocol=3", "/0?encoding=latin-1", "?db=0"])

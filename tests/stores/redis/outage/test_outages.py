@@ -11,9 +11,11 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from asgi_ratelimit import Blocks, Limiter, StoreUnavailable, TokenBucket
+from asgi_ratelimit import Blocks, FixedWindow, Limiter, Quota, RollingWindow, StoreUnavailable, TokenBucket
 from asgi_ratelimit.hooks import StoreCall
+from asgi_ratelimit.testing import SteppedClock
 from tests.stores.redis.limiters import limiter_on
+from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -61,6 +63,17 @@ async def test_a_share_that_would_fill_in_a_century_is_the_whole_quota() -> None
     quota = TokenBucket(10, 86_400, burst=1000, burst_allowance_factor=0.01)
     async with limiter_on(RedisServer().url, quota, replicas=8) as limiter:
         assert (await limiter.rate_limit("key", 900)).allowed
+
+
+@pytest.mark.parametrize("quota", [TokenBucket(100, 3600), FixedWindow(100, 3600.0), RollingWindow(100, 3600.0)])
+async def test_takes_of_different_costs_have_one_share(quota: Quota) -> None:
+    """What is taken of a larger share, made for a large take, is taken of the usual one as well."""
+    now = 0.0
+    async with limiter_on(RedisServer().url, quota, replicas=10, clock=SteppedClock()) as limiter:
+        for _ in range(10):
+            slots = [await limiter.rate_limit("key", 50), await limiter.rate_limit("key"), await limiter.pace("key")]
+            now += sum(each.granted for each in slots if not each.delay)
+    assert 50 <= now <= 64
 
 
 async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -123,6 +136,29 @@ async def test_a_second_settlement_does_not_overtake_one_that_waits(server: Redi
                 return
             await asyncio.sleep(0.01)
         pytest.fail(f"{left} are left")
+
+
+class BlackHole(Proxy):
+    """A proxy that swallows requests while it has a delay."""
+
+    async def _request(self, data: bytes) -> bytes:
+        return b"" if self.delay else data
+
+
+async def test_a_refund_whose_caller_is_gone_waits_for_redis(server: RedisServer) -> None:
+    """As any other that Redis has not answered."""
+    async with BlackHole(server.port) as proxy, limiter_on(proxy.url, "9/day fixed", timeout=0.3) as limiter:
+        decision = await limiter.rate_limit("ann", 5)
+        proxy.delay = 1.0
+        with suppress(TimeoutError):
+            await asyncio.wait_for(limiter.refund(decision), 0.01)
+        assert (await limiter.rate_limit("key")).degraded  # which is when the deadline of the refund is over, too
+        proxy.delay = 0.0
+        for _ in range(1_000):
+            await until_served(limiter)
+            if (await limiter.peek("ann")).remaining == 9:
+                return
+        pytest.fail("it is lost")
 
 
 async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) -> None:
