@@ -41,14 +41,14 @@ class Pauses:
         if self._begins_all:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
 
-    def take(self, take: Take) -> Take:
-        """The same take, which waits for the end of the pause of its first key.
+    def take(self, take: Take, *, is_repeated: bool = False) -> Take:
+        """The same take, which waits for the end of the pause of its first key, also of a later one if it is repeated.
 
         The condition comes right after the first charge, because the last charge is that of a shared key, if there is
         one.
         """
         first, *others = take.charges
-        if self._begins_all and first.key not in self._ends:
+        if self._begins_all and not is_repeated and first.key not in self._ends:
             return take
         return Take((first, Condition(PAUSE, first.key, 0, self._name), *others), take.max_wait)
 

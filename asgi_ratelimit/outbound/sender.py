@@ -125,7 +125,7 @@ class Sender:
 
     def _slot(self, paced: PacedRequest) -> Flow[Decision]:
         """Wait for a slot; or, if costs are settled, until a take fits."""
-        take = self._pauses.take(self._refusals.slowed(paced.take))
+        take = self._pauses.take(self._refusals.slowed(paced.take), is_repeated=self._settler is not None)
         if self._settler is None:
             return (yield from self._waiter.wait(take, deadline_us=paced.deadline_us))
         decision = yield from self._waiter.wait_to_spend(take, paced.deadline_us)

@@ -28,7 +28,7 @@ from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
-from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, TokenBucket
+from ..quotas import SECOND_US, InFlight, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
 from .queues import FIRST, LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
@@ -344,7 +344,7 @@ class SlotWaiter:
         left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._turns.ahead(turn)
         for charge, state in zip(take.charges, peeked.stored):
             quota, before = charge.quota, at_turn if charge.key == take.charges[-1].key else ahead
-            units = in_use(quota, state, peeked.now_us) + charge.cost * (before + 1) - quota.most
+            units = in_use(quota, state, peeked.now_us) + charge.cost + before * min(charge.cost, 1.0) - quota.most
             least_us = (units if isinstance(quota, TokenBucket) else units - quota.most) * quota.period_us / quota.limit
             wait_us = max(wait(quota, state, peeked.now_us, charge.cost, math.inf), least_us)
             if wait_us > left_us:
@@ -373,10 +373,8 @@ class CallSpacing:
     """The state of each bucket, according to the calls of this process that have left. Thread-safe.
 
     A store spaces slots, not calls: a caller that wakes late would leave just ahead of the punctual one behind it. So
-    each call is taken a second time when it leaves, from a state that only this process uses.
-
-    A fixed window does not need this: its slots are used within the window, or missed. ``is_real`` says that the time
-    of the store is, so that calls need time on their way.
+    each call is taken a second time when it leaves, from a state that only this process uses. ``is_real`` says that the
+    time of the store is, so that calls need time on their way.
     """
 
     def __init__(self, *, is_real: bool = False) -> None:
@@ -411,7 +409,7 @@ class CallSpacing:
             for charge in charges:
                 own, cost, bucket = charge.quota, charge.cost, charge.bucket
                 kind: Any = type(own)
-                if kind is FixedWindow or not cost:  # a condition costs nothing
+                if not cost:  # a condition costs nothing
                     continue
                 last, quota, state = before[bucket] = rows.get(bucket, NEVER_LEFT)
                 if last is not own:
@@ -423,7 +421,7 @@ class CallSpacing:
                     wait_us, after = empty_us - now_us - room_us, empty_us + cost / quota.rate
                     ready_us = max(ready_us, after - room_us)
                 else:
-                    at_us = now_us + (self._ahead_us + quota.part_us // 2.0 if self._is_real else 0.0)
+                    at_us = now_us + (self._ahead_us + getattr(quota, "part_us", 0.0) // 2.0 if self._is_real else 0.0)
                     state = state or unused(own, at_us)
                     after, wait_us = ALGORITHMS[kind].take(quota, state, at_us, cost, AT_ONCE_US, 0.0)
                 if wait_us > FITS_US:

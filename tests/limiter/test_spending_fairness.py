@@ -42,3 +42,20 @@ def test_a_process_far_from_the_store_gets_its_part(quota: str) -> None:
     entered = blocks(quota, 10)
     assert entered[3] >= 0.6 * entered.total() / len(LATENCIES)
     assert entered.total() >= 0.95 * 40 * SECONDS
+
+
+def test_callers_of_a_process_spend_in_the_order_in_which_they_come() -> None:
+    """Those whose first answer is still on its way, too: nobody overtakes more than one other."""
+    clock, entered = SteppedClock(), list[int]()
+    limiter = Limiter("200/s burst 1", store=StoreElsewhere(MemoryStore(clock=clock), 0.005))
+
+    async def call(number: int) -> None:
+        await asyncio.sleep(number * 0.0002)
+        async with limiter.spend("key", 1):
+            entered.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(*map(call, range(60)))
+
+    clock.run(main())
+    assert max(sum(each > number for each in entered[: entered.index(number)]) for number in entered) <= 1

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Limiter, PacedTransport, PaceTimeout, TokenBucket
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.hooks import failures
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.names import named
 from tests.support.paced_clients import URL, Client, async_streamed
 
@@ -41,6 +42,25 @@ def test_a_request_is_settled_at_its_headers(client: Client, actual: float | Non
     client.get(URL, quota=TOKENS, cost=10, settle=settle, answers=[(200, {"X-Cost": "3"})])
     assert seen == [(200, "3", b"")]
     assert left(client) == [units]
+
+
+def test_requests_that_wait_to_spend_observe_a_pause(module: Any) -> None:
+    """That has begun since they began to wait."""
+    clock, sent = SteppedClock(0), list[float]()
+
+    def answer(request: Any) -> Any:
+        sent.append(clock.now)
+        return module.Response(429, headers={"retry-after": "30"}) if len(sent) == 3 else module.Response(200)
+
+    transport = PacedTransport(
+        module.MockTransport(answer), "10/s", settle=lambda answer: None, store=MemoryStore(clock=clock)
+    )
+
+    async def main() -> None:
+        await asyncio.gather(*[transport.handle_async_request(module.Request("GET", URL)) for _ in range(20)])
+
+    clock.run(main())
+    assert min(sent[3:]) >= sent[2] + 30
 
 
 def test_each_quota_may_be_settled(client: Client) -> None:

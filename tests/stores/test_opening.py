@@ -121,7 +121,7 @@ def test_a_url_names_a_store(url: str, kind: type) -> None:
 def test_options_of_a_url_go_to_the_store() -> None:
     """Each kind takes its own."""
     assert "max_keys=5" in repr(open_store("memory://", max_keys=5))
-    assert "timeout=1.5" in repr(open_store("redis://localhost", timeout=1.5, prefix="p"))
+    assert "prefix='p'" in repr(open_store("redis://localhost", timeout=1.5, prefix="p"))
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,22 @@ def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
     assert guilds.went == {"busy": [0.0, 2.0, 3.0, 4.0], "other": [1.0]}
 
 
+def test_max_wait_of_a_caller_behind_cheaper_ones() -> None:
+    """What they cost counts for them, and not what it costs itself."""
+    clock = SteppedClock(0)
+    limiter = Limiter([TokenBucket(10, 10, name="guild"), ALL], store=MemoryStore(clock=clock))
+    keys = {"guild": "guild", "all": "everybody"}
+
+    async def main() -> None:
+        others = [asyncio.ensure_future(limiter.acquire(keys)) for _ in range(20)]
+        await asyncio.sleep(0)
+        await limiter.acquire(keys, 5, max_delay=16)
+        await asyncio.gather(*others)
+
+    clock.run(main())
+    assert clock.now == pytest.approx(15, abs=0.1)
+
+
 @settings(max_examples=50)
 @given(own=quotas("own"), shared=quotas("shared"), data=st.data())
 def test_both_promises_hold(own: Quota, shared: Quota, data: st.DataObject) -> None:

@@ -285,7 +285,8 @@ class ReportedBucket(PioneerBucket):
     ``window_us`` is the length of the longest window that an answer has reported. Without a period in answers, that of
     a window that was met part-way is only its rest. So while ``is_part``, and processes share the bucket, a pioneer of
     all of them begins the next window, after ``ended_us``: what is left of that then is its length. With
-    ``is_next_unit``, answers say when the next unit comes back, and not when all are back.
+    ``is_next_unit``, answers may say when the next unit comes back, and not when all are back: that of a bucket comes
+    back within a part of the period, so a later time shows that it ``has_windows``.
     """
 
     cost: float = 1.0
@@ -298,6 +299,7 @@ class ReportedBucket(PioneerBucket):
     is_part: bool = True
     ended_us: float = -math.inf
     is_next_unit: bool = False
+    has_windows: bool = False
     # The most units that are available at once, as far as answers have shown. That may be less than the limit.
     burst: float = 0.0
     # In which time a unit comes back, if units come back one by one, and by how many units that was measured.
@@ -465,6 +467,8 @@ class ReportedBucket(PioneerBucket):
             self.is_part &= not (is_whole or abs(window_us - self.window_us) <= window_us * EQUAL)
         self.is_part &= not (report.window or report.refill)
         self.window_us = max(self.window_us, window_us)
+        after_us, unit_us = (report.reset_after or 0.0) * SECOND_US, self.window_us / max(limit, 1.0)
+        self.has_windows |= not self.is_next_unit or after_us >= unit_us + SECOND_US  # times are rounded up to seconds
         if not LEAST <= limit < math.inf:
             return
         if report.refill and report.refill * LONGEST_S >= self.least:

@@ -357,7 +357,7 @@ class Admission:
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
         for bucket in spent:
             yield from self._pauses.begin(host, (bucket.spent_until_us - now_us) / SECOND_US, _pause_quota(bucket.name))
-            if bucket.rate is not None:  # nobody takes any more from the window that ends
+            if bucket.rate is not None and bucket.has_windows:  # nobody takes any more from the one that ends
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
 

@@ -92,7 +92,7 @@ class RedisStore:
 
     def __repr__(self) -> str:
         context = self._context
-        return f"RedisStore({context.server.name}, prefix={context.prefix!r}, timeout={context.timeout})"
+        return f"RedisStore({context.server.name}, prefix={context.prefix!r})"
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
