@@ -20,6 +20,7 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
+from numbers import Real
 from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -119,6 +120,16 @@ def checked_flag(name: str, flag: bool) -> bool:
     if flag is True or flag is False:
         return flag
     raise ConfigurationError(f"{name} must be True or False, not {flag!r}: {name}=True")
+
+
+def require_number(what: str, number: Any, least: float, most: float, use: str, kind: Any = Real) -> Any:
+    """``number`` if it is one of this kind from ``least`` to ``most``.
+
+    Raises ``ConfigurationError``, which says ``what`` is right and shows a right ``use``, otherwise.
+    """
+    if isinstance(number, kind) and not isinstance(number, bool) and least <= number <= most:  # false for NaN, too
+        return number
+    raise ConfigurationError(f"{what}, not {number!r}: {use}")
 
 
 def checked_name(name: str) -> str:

@@ -22,10 +22,10 @@ from .background import ByLoop, background_loop, keep, see_all_through
 from .buckets import DEFAULT_NAME
 from .clock import Clock, monotonic_us
 from .decision import Charge, Decision, is_outage, tightness
-from .errors import ConfigurationError, checked_flag, shows_use
+from .errors import ConfigurationError, checked_flag, require_number, shows_use
 from .keys.base import lacks_its_call
 from .logs import FailureLog
-from .quotas import SECOND_US, InFlight, Quota
+from .quotas import MAX_UNITS, SECOND_US, InFlight, Quota
 from .stores import Store
 from .stores.base import StoreCall
 
@@ -234,8 +234,7 @@ class log_refusals:  # noqa: N801  # a function to its users
     def __init__(
         self, *, level: int = logging.WARNING, keys: bool = False, every: float = 1.0, clock: Clock | None = None
     ) -> None:
-        if not isinstance(every, (int, float)) or not 0 <= every < math.inf:
-            raise ConfigurationError(f"every must be seconds from 0 up, not {every!r}: log_refusals(every=1.0)")
+        require_number("every must be seconds from 0 up", every, 0, MAX_UNITS, "log_refusals(every=1.0)", (int, float))
         if not isinstance(level, int):
             raise ConfigurationError(f"level must be one of logging, not {level!r}: log_refusals(level=logging.INFO)")
         self._level = level

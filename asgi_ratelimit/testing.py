@@ -7,15 +7,15 @@ import math
 import selectors
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from numbers import Real
 from threading import Event
 from typing import Any, TypeVar
 
 from .buckets import DEFAULT_NAME
-from .errors import ConfigurationError
+from .errors import ConfigurationError, require_number
 from .inbound.dependency import app_stores
 from .limiter.limiter import Limiter
 from .quota_text import QuotaLike
+from .quotas import MAX_UNITS
 from .stores import MemoryStore
 
 T = TypeVar("T")
@@ -77,9 +77,7 @@ class SteppedClock:
 
 def _seconds(seconds: float, use: str) -> float:
     """``seconds``, if they are a finite number; ``ConfigurationError`` otherwise."""
-    if isinstance(seconds, (int, float, Real)) and not isinstance(seconds, bool) and math.isfinite(seconds):
-        return seconds
-    raise ConfigurationError(f"the time of a SteppedClock is in seconds, not {seconds!r}: {use}")
+    return float(require_number("the time of a SteppedClock is in seconds", seconds, -MAX_UNITS, MAX_UNITS, use))
 
 
 class _SteppedLoop(asyncio.SelectorEventLoop):

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from ..algorithms.take import ALGORITHMS
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Charge, Decision, tightness
-from ..errors import ConfigurationError, shows_use
+from ..errors import ConfigurationError, require_number, shows_use
 from ..quotas import SECOND_US, InFlight, Quota
 
 Header = tuple[bytes, bytes]
@@ -203,10 +203,8 @@ class HeaderOptions:
             raise ConfigurationError(
                 f'headers must be "draft-10", "legacy", "both" or None, not {self.dialect!r}: headers="both"'
             )
-        for name, value in (("near_limit", self.near_limit), ("spread", self.spread)):
-            is_part = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-            if not is_part and not (name == "near_limit" and value is None):
-                raise ConfigurationError(f"{name} is a part from 0 to 1, not {value!r}: {EXAMPLE}")
+        for name, value in (("near_limit", 0 if self.near_limit is None else self.near_limit), ("spread", self.spread)):
+            require_number(f"{name} is a part from 0 to 1", value, 0, 1, EXAMPLE, (int, float))
         secret = self.partition_secret
         if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
             raise ConfigurationError(f"partition_secret is a text that is not empty, not {secret!r}")

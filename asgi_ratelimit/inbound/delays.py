@@ -24,13 +24,13 @@ from starlette.types import Message, Receive
 
 from ..background import keep, running_loop
 from ..decision import Charge, Decision, Take, is_outage
+from ..errors import require_number
 from ..leases import PlaceWaiter
 from ..quotas import SECOND_US, InFlight, has_places
 from ..stores import Store
 from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout
 from .settling import give_back, take_one
-from .user_functions import require_number
 
 # The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 4

@@ -18,13 +18,12 @@ from typing import Final
 
 from ..buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ..decision import Charge, Decision, Take, without
-from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable, checked_name, shows_use
+from ..errors import ConfigurationError, StoreError, StoreUnavailable, checked_name, require_number, shows_use
 from ..keys.addresses import keys_named
 from ..logs import FailureLog, logger
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, MAX_UNITS, Quota, RollingWindow, TokenBucket, fitting_parts
 from ..stores import Store, store_of_limits
-from .user_functions import require_number
 
 LONGEST: Final = "1 day"  # the longest block by default, unless the first one is longer
 
@@ -87,7 +86,7 @@ def seconds_of(what: str, duration: str | float) -> float:
     use = f'{what}="10 minutes"'
     try:
         seconds = parse_period(duration) if isinstance(duration, str) else duration
-    except QuotaError as error:
+    except ValueError as error:  # a ``QuotaError``
         raise ConfigurationError(f"{what}: {duration!r} is not a duration: {use}") from error
     return float(require_number(f"{what} must be from 0.1 s to 400 days", seconds, 0.1, MAX_PERIOD, use))
 

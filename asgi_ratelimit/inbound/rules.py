@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from ..buckets import bucket_prefix
 from ..decision import OnError, checked_cost, checked_on_error
-from ..errors import ConfigurationError, checked_flag, checked_name, shows_use
+from ..errors import ConfigurationError, checked_flag, checked_name, require_number, shows_use
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, KeyWatch, ScopeKey, bind, called, own_text
 from ..keys.path_patterns import compile_rule_path
@@ -189,7 +189,7 @@ class CompiledRule:
         self.cost = user_functions.checked_cost_or_function(self.cost)
         self.base_cost = self.base_cost if callable(self.cost) else self.cost
         what = "max_delay must be seconds from 0 to 400 days"
-        self.max_delay = float(user_functions.require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
+        self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:
             checked_on_error(self.on_error)
         if not callable(self.quota):

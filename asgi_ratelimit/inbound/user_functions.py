@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from inspect import Parameter, Signature, isroutine, signature
-from numbers import Real
 from typing import Any, TypeAlias, cast
 
 from starlette.datastructures import Headers
@@ -125,19 +124,6 @@ def _is_for_fastapi(function: Any) -> bool:
         return True
     marks = [mark for each in parameters for mark in (each.default, *getattr(each.annotation, "__metadata__", ()))]
     return any(type(mark).__module__ == "fastapi.params" for mark in marks)
-
-
-# Arguments that are numbers
-
-
-def require_number(what: str, number: Any, least: float, most: float, use: str, kind: type[Any] = Real) -> Any:
-    """``number`` if it is one of this kind from ``least`` to ``most``.
-
-    Raises ``ConfigurationError``, which says ``what`` is right and shows a right ``use``, otherwise.
-    """
-    if isinstance(number, kind) and not isinstance(number, bool) and least <= number <= most:  # false for NaN, too
-        return number
-    raise ConfigurationError(f"{what}, not {number!r}: {use}")
 
 
 # Calls

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..errors import ConfigurationError, shows_use
+from ..errors import ConfigurationError, require_number, shows_use
 from ..logs import warn_once
 from .addresses import UNIX, Networks, client_key, forwarded_nodes, host_of, is_wide, listed_addresses, parse_address
 from .base import UNREADABLE, KeyFunction, ScopeKey, header_name
@@ -52,12 +52,9 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         forwarded_header: str = "x-forwarded-for",
         nat64: Iterable[str] = (),
     ) -> None:
-        if type(ipv6_prefix) is not int or not 1 <= ipv6_prefix <= 128:
-            raise ConfigurationError(
-                f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
-            )
         self._trusted = _networks(trusted_proxies, _TRUSTED)
-        self._prefix = ipv6_prefix
+        use = "client_ip(ipv6_prefix=64)"
+        self._prefix: int = require_number("ipv6_prefix must be from 1 to 128", ipv6_prefix, 1, 128, use, int)
         self._translators = _networks(nat64, _NAT64)
         if any(not text.endswith("/96") for text in self._translators.texts):
             raise ConfigurationError(f"nat64 are IPv6 networks of 96 bits, not {nat64!r}: {_NAT64}")

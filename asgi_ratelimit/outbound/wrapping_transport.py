@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Self
 
 from ..background import background_loop, see_all_through
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, require_number
 from ..hooks import Hooks
 from ..stores import Store
 from ..waiting.drivers import Flow, run_async, run_sync
@@ -136,5 +137,4 @@ def _package(kind: type) -> str:
 
 def require_count(what: str, count: object, least: int) -> None:
     """Raise ``ConfigurationError`` for anything but a whole number of at least so many."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
-        raise ConfigurationError(f"{what} must be a whole number of at least {least}, not {count!r}: {what}=3")
+    require_number(f"{what} must be a whole number of at least {least}", count, least, math.inf, f"{what}=3", int)

@@ -18,7 +18,7 @@ from ..algorithms.take import State, pack, place_of, read
 from ..buckets import as_bytes, digest
 from ..clock import Clock
 from ..decision import Charge, Decision, Take, with_charges
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, require_number
 from ..quota_text import readable
 from ..quotas import SECOND_US, InFlight, Quota
 
@@ -137,9 +137,8 @@ def granting(take: Take, units: float) -> Take:
 
 def checked_operation_ttl(seconds: float) -> float:
     """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
-    if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
-        return float(round(seconds * SECOND_US))
-    raise ConfigurationError(f"operation_ttl must be seconds from 0.001 to a year, not {seconds!r}: operation_ttl=600")
+    what, use = "operation_ttl must be seconds from 0.001 to a year", "operation_ttl=600"
+    return float(round(require_number(what, seconds, 0.001, 31_536_000, use, (int, float)) * SECOND_US))
 
 
 def operation_text(take: Take) -> str:

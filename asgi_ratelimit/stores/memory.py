@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ from ..algorithms import stamp_of
 from ..algorithms.take import ALGORITHMS, State, available, decide, is_ahead, most_at_once, read_own, reset_us, settle
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Take
-from ..errors import ConfigurationError, shows_use
+from ..errors import require_number, shows_use
 from ..logs import FailureLog, warn_once
 from ..quotas import Quota
 from .base import Decisions, Settled, Settlement, checked_operation_ttl, granting, lock, operation_text, repeated
@@ -75,10 +76,8 @@ class MemoryStore:
 
     @shows_use("MemoryStore(max_keys=100_000)")
     def __init__(self, *, max_keys: int = 100_000, operation_ttl: float = 600.0, clock: Clock | None = None) -> None:
-        if not isinstance(max_keys, int) or isinstance(max_keys, bool) or max_keys < 1:
-            right = "a whole number of at least 1"
-            raise ConfigurationError(f"max_keys must be {right}, not {max_keys!r}: MemoryStore(max_keys=100_000)")
-        self._max_keys = max_keys
+        what, use = "max_keys must be a whole number of at least 1", "MemoryStore(max_keys=100_000)"
+        self._max_keys: int = require_number(what, max_keys, 1, math.inf, use, int)
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
         self.clock = clock or SystemClock()
         """The clock that the store decides by."""

@@ -16,7 +16,7 @@ from ...algorithms.in_flight import ENDS, HOLDS, InFlightState
 from ...algorithms.take import State, decide, in_use, place_of, unused
 from ...clock import Clock
 from ...decision import Charge, Decision, OnError, Take, checked_on_error
-from ...errors import ConfigurationError, QuotaError, StoreError
+from ...errors import QuotaError, StoreError, require_number
 from ...logs import FailureLog, logger
 from ...quotas import InFlight, Quota, TokenBucket
 from ..base import Settled, Settlement, lease_settlement
@@ -162,8 +162,7 @@ class Outage:
     """
 
     def __init__(self, on_error: OnError, replicas: int, clock: Clock, operation_ttl: float) -> None:
-        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 1:
-            raise ConfigurationError(f"replicas must be a whole number of at least 1, not {replicas!r}: replicas=4")
+        require_number("replicas must be a whole number of at least 1", replicas, 1, math.inf, "replicas=4", int)
         self._on_error = checked_on_error(on_error)
         self._replicas = replicas
         self._clock = clock

@@ -18,8 +18,8 @@ from ...background import ByLoop, keep, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_ns, ns_of
 from ...decision import Charge, Decision, OnError, Take
-from ...errors import ConfigurationError, StoreError, shows_use
-from ...quotas import InFlight
+from ...errors import ConfigurationError, StoreError, require_number, shows_use
+from ...quotas import LEAST, InFlight
 from ..base import Decisions, Observer, Settled, Settlement, checked_operation_ttl
 from ..documents import RedisDocuments
 from .clients import CLOSE_WITHIN, CommandsByLoop, Connection, RedisLike, server_of
@@ -60,8 +60,8 @@ class RedisStore:
         operation_ttl: float = 600.0,
         clock: Clock | None = None,
     ) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= 60:
-            raise ConfigurationError(f"timeout must be seconds above 0, at most 60, not {timeout!r}: timeout=0.25")
+        what = "timeout must be seconds above 0, at most 60"
+        require_number(what, timeout, LEAST, 60, "timeout=0.25", (int, float))
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
         self.clock = clock
