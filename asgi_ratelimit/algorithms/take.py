@@ -6,7 +6,6 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
 from ..quotas import FixedWindow, InFlight, Quota, RollingWindow, TokenBucket
@@ -31,7 +30,7 @@ class Charged(Protocol):
 
 
 # The module of each kind of quota; all of them have the same functions.
-ALGORITHMS: dict[type[Any], ModuleType | Any] = {
+ALGORITHMS: dict[type[Any], Any] = {
     TokenBucket: token_bucket,
     FixedWindow: fixed_window,
     RollingWindow: rolling_window,
@@ -83,22 +82,19 @@ def read_own(quota: Quota, value: bytes | None, now: float, *, is_as_stored: boo
     ``is_as_stored`` reads it as it is, even if it was stored under other numbers than those of the quota.
     """
     algorithm = ALGORITHMS[type(quota)]
-    state: State
     if value is None:
-        state = algorithm.unused(quota, now)
-    else:
-        stamp, at, state = algorithm.unpack(value)
-        if stamp != quota.stamp and not is_as_stored:
-            state = algorithm.changed(quota, state, now)
-        if at > now:
-            state = algorithm.moved_back(quota, state, now)
+        return algorithm.unused(quota, now)
+    stamp, at, state = algorithm.unpack(value)
+    if stamp != quota.stamp and not is_as_stored:
+        state = algorithm.changed(quota, state, now)
+    if at > now:
+        state = algorithm.moved_back(quota, state, now)
     return state
 
 
 def pack(quota: Quota, state: State) -> bytes:
     """The value of a state."""
-    value: bytes = ALGORITHMS[type(quota)].pack(quota, state)
-    return value
+    return ALGORITHMS[type(quota)].pack(quota, state)
 
 
 def is_ahead(quota: Quota, value: bytes | None, now: float) -> bool:
@@ -137,20 +133,17 @@ def most_at_once(charges: Sequence[Charged], states: Sequence[State], now: float
 
 def wait(quota: Quota, state: State, now: float, cost: float, max_wait: float) -> float:
     """The microseconds that a charge alone would have to wait; infinity for never."""
-    waits: float = ALGORITHMS[type(quota)].take(quota, state, now, cost, max_wait, 0.0)[1]
-    return waits
+    return ALGORITHMS[type(quota)].take(quota, state, now, cost, max_wait, 0.0)[1]
 
 
 def unused(quota: Quota, now: float) -> State:
     """The state of a bucket that was never used."""
-    state: State = ALGORITHMS[type(quota)].unused(quota, now)
-    return state
+    return ALGORITHMS[type(quota)].unused(quota, now)
 
 
 def place_of(quota: Quota, state: State) -> float:
     """The place of the charge that has just been booked; see ``Booked``."""
-    place: float = ALGORITHMS[type(quota)].place_of(quota, state)
-    return place
+    return ALGORITHMS[type(quota)].place_of(quota, state)
 
 
 def settle(quota: Quota, state: State, now: float, charge: Booked, actual: float, is_changed: bool = False) -> State:
@@ -174,23 +167,19 @@ def settle(quota: Quota, state: State, now: float, charge: Booked, actual: float
 
 def available(quota: Quota, state: State, now: float) -> tuple[int, float]:
     """The whole units that can be taken now, and the microseconds until one more can be: 0 if all can."""
-    units: tuple[int, float] = ALGORITHMS[type(quota)].available(quota, state, now)
-    return units
+    return ALGORITHMS[type(quota)].available(quota, state, now)
 
 
 def reset_us(quota: Quota, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, so that its state no longer matters."""
-    until: float = ALGORITHMS[type(quota)].reset_us(quota, state, now)
-    return until
+    return ALGORITHMS[type(quota)].reset_us(quota, state, now)
 
 
 def in_use(quota: Quota, state: State, now: float) -> float:
     """The units that are used or booked, and still count."""
-    units: float = ALGORITHMS[type(quota)].in_use(quota, state, now)
-    return units
+    return ALGORITHMS[type(quota)].in_use(quota, state, now)
 
 
 def booked_ahead(quota: Quota, state: State, now: float) -> float:
     """The units that are booked for later."""
-    units: float = ALGORITHMS[type(quota)].booked_ahead(quota, state, now)
-    return units
+    return ALGORITHMS[type(quota)].booked_ahead(quota, state, now)
