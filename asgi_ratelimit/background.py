@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from threading import Lock, Thread, get_ident
 from typing import Any, TypeVar
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 from .errors import ConfigurationError
 from .logs import FailureLog
@@ -101,15 +101,16 @@ async def see_all_through(owner: object, longest: float = LONGEST) -> None:
 # The event loop of this process, and what a forked child forgets
 
 
-_resettable: WeakSet[Any] = WeakSet()
+_resettable: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
-def reset_in_child(resettable: Any) -> None:
-    """Call ``resettable.reset()``, which forgets all callers, in every child process that is forked from now on.
+def reset_now_and_in_child(resettable: Any, method: str = "reset") -> None:
+    """Call this method, which forgets all callers, now, and in every child process that is forked from now on.
 
-    The tasks and threads that wait in a process do not exist in its children. ``reset`` also replaces all locks.
+    The tasks and threads that wait in a process do not exist in its children. The method also replaces all locks.
     """
-    _resettable.add(resettable)
+    getattr(resettable, method)()
+    _resettable[resettable] = method
 
 
 class BackgroundLoop:
@@ -169,8 +170,8 @@ def run_in_place(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def _reset_in_child() -> None:
     background_loop.reset()  # first, because the objects that are reset may use it at once
-    for resettable in list(_resettable):
-        resettable.reset()
+    for resettable, method in list(_resettable.items()):
+        getattr(resettable, method)()
 
 
 os.register_at_fork(after_in_child=_reset_in_child)
@@ -196,8 +197,7 @@ class Repeating:
     def __init__(self, owner: Callable[[], Any], close: Any) -> None:
         self._owner = owner
         self._close = close
-        self.reset()
-        reset_in_child(self)
+        reset_now_and_in_child(self)
 
     async def run(self) -> float:
         """Do the work once; return the seconds until the next time, or infinity to end."""

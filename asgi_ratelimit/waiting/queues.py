@@ -24,7 +24,7 @@ from threading import RLock
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
-from ..background import reset_in_child
+from ..background import reset_now_and_in_child
 from ..buckets import unescaped
 from ..clock import Clock
 from ..decision import Charge, Decision, Take
@@ -132,8 +132,7 @@ class Queues:
 
     def __init__(self, places: int = 0) -> None:
         self.places = places
-        self.reset()
-        reset_in_child(self)
+        reset_now_and_in_child(self)
 
     def reset(self) -> None:
         """Forget all waiters and slots."""
@@ -302,8 +301,7 @@ class ReturningUnits:
     """
 
     def __init__(self) -> None:
-        self.reset()
-        reset_in_child(self)
+        reset_now_and_in_child(self)
 
     def reset(self) -> None:
         """Forget all callers and blocks."""

@@ -22,7 +22,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from ..algorithms import FITS_US
 from ..algorithms.take import ALGORITHMS, in_use, unused, wait
-from ..background import reset_in_child
+from ..background import reset_now_and_in_child
 from ..buckets import DEFAULT_NAME
 from ..clock import SystemClock, monotonic_us, time_of
 from ..decision import Charge, Decision, Take, is_outage
@@ -381,8 +381,7 @@ class CallSpacing:
         self._is_real = is_real
         # Rolling windows are counted in the parts of the store's time, which is about that of this machine.
         self._ahead_us = SystemClock().now_us() - monotonic_us()
-        self.reset()
-        reset_in_child(self)
+        reset_now_and_in_child(self)
 
     def reset(self) -> None:
         """Forget all calls."""

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from threading import RLock
 from typing import Literal, NamedTuple
 
-from ...background import reset_in_child
+from ...background import reset_now_and_in_child
 from ...buckets import as_bytes, digest
 from ...clock import SystemClock
 from ...decision import Charge, Condition, Decision, OnError, QuotaState, Take, is_outage
@@ -97,8 +97,7 @@ class LockedModel:
 
     def __init__(self, new: Callable[[], Model]) -> None:
         self._new = new
-        self.reset()
-        reset_in_child(self)
+        reset_now_and_in_child(self)
 
     def reset(self) -> None:
         """Forget everything that was learned, and all requests."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import getrandbits
 from typing import Any, cast
-from weakref import WeakSet
 
 from ...algorithms.take import unused
-from ...background import ByLoop, keep, see_all_through
+from ...background import ByLoop, keep, reset_now_and_in_child, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_ns, ns_of
 from ...decision import Charge, Decision, OnError, Take
@@ -76,8 +74,7 @@ class RedisStore:
         """The documents that processes share beside the buckets."""
         # Work that goes on beside an event loop while that uses the store.
         self._attached: list[Any] = []
-        self.begin_anew()
-        _stores.add(self)
+        reset_now_and_in_child(self, "begin_anew")
 
     def begin_anew(self) -> None:
         """Begin without connections and without an outage ledger, in a forked child: those are its parent's.
@@ -230,15 +227,5 @@ class RedisStore:
         return kind(self._context, Connection(server), server.name)
 
 
-_stores: WeakSet[RedisStore] = WeakSet()
-
 # What belongs to the parents of this process.
 _of_parents: list[object] = []
-
-
-def _begin_anew() -> None:
-    for store in list(_stores):
-        store.begin_anew()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
