@@ -464,9 +464,5 @@ def _outbound_rows() -> list[list[Any]]:
     return [[each[:LONGEST_TEXT] if isinstance(each, str) else each for each in row.values()] for row in rows]
 
 
-_counts: ByStore[Counts] = ByStore()
-
-
-def counts_of(store: Store) -> Counts:
-    """The counts of this process on a store, shared by all users of that object."""
-    return _counts.get(store) or _counts.made(store, Counts)
+# The counts of this process on a store.
+counts_of: ByStore[Counts] = ByStore(Counts)

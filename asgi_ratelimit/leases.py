@@ -194,24 +194,20 @@ class Leases(Repeating):
             self.start()
 
 
-_leases: ByStore[Leases] = ByStore()
-
-
-def leases_of(store: Store) -> Leases:
-    """The leases of this process on a store, the same for everyone who uses that object."""
-    return _leases.get(store) or _leases.made(store, Leases)
+# The leases of this process on a store.
+leases_of: ByStore[Leases] = ByStore(Leases)
 
 
 def end_leases(store: Store, decision: Decision) -> None:
     """Renew the leases of a decision no longer, which is given back."""
-    leases = _leases.get(store)
+    leases = leases_of.get(store)
     if leases is not None:
         leases.ends_of(decision.id)
 
 
 def held_by_name(store: Store | None) -> Counter[str]:
     """How many places this process holds on a store, by the name of the limit; none, if the store is gone."""
-    leases = _leases.get(store) if store is not None else None
+    leases = leases_of.get(store) if store is not None else None
     return Counter() if leases is None else leases.held_by_name()
 
 

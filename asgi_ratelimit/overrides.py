@@ -321,12 +321,8 @@ def _texts_of(subscribers: Iterable[Any]) -> dict[str, str]:
     return {name: text for each in subscribers for name, text in each.limit_texts().items()}
 
 
-_watches: ByStore[Watch] = ByStore()
-
-
-def watch_of(store: Store) -> Watch:
-    """The one watch of a store."""
-    return _watches.get(store) or _watches.made(store, Watch)
+# The one watch of a store.
+watch_of: ByStore[Watch] = ByStore(Watch)
 
 
 def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as_quotas) -> tuple[Quota, ...]:

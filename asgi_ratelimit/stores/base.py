@@ -253,7 +253,17 @@ os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_
 
 
 class ByStore(WeakKeyDictionary[Any, T]):
-    """Values by store, each for as long as its store lives. Threads share them."""
+    """Values by store, each for as long as its store lives. Threads share them.
+
+    To call it with a store returns the value of that, the same for everyone who uses that object; ``make`` makes it.
+    """
+
+    def __init__(self, make: Any = None) -> None:
+        super().__init__()
+        self._make = make
+
+    def __call__(self, store: Any) -> T:
+        return self.get(store) or self.made(store, self._make)
 
     def made(self, store: Any, make: Callable[[Any], T]) -> T:
         """The value of a store, which is made unless another thread has just done so."""
@@ -274,7 +284,7 @@ def living(values: WeakKeyDictionary[Any, T]) -> list[tuple[Any, T]]:
 Uses: TypeAlias = dict[tuple[str, str], tuple[Quota, bool]]
 
 # What each living owner uses, by store.
-_owners: ByStore[WeakKeyDictionary[object, Uses]] = ByStore()
+_owners: ByStore[WeakKeyDictionary[object, Uses]] = ByStore(lambda store: WeakKeyDictionary())
 
 
 def register(
@@ -293,7 +303,7 @@ def register(
     Raises ``ConfigurationError`` if a living owner uses another quota of the same name under the same limit's name, and
     then changes nothing.
     """
-    owners = _owners.made(store, lambda store: WeakKeyDictionary())
+    owners = _owners(store)
     new: Uses = {(name, quota.name): (quota, False) for name, quota in unlisted}
     new |= {(name, quota.name): (quota, True) for name, quota in quotas}
     for other, uses in living(owners):

@@ -157,9 +157,5 @@ class SharedTime:
         self._looked_us = monotonic_us()
 
 
-_times: ByStore[SharedTime] = ByStore()
-
-
-def shared_time(store: Store) -> SharedTime:
-    """The time that processes on a store share."""
-    return _times.made(store, SharedTime)
+# The time that processes on a store share.
+shared_time: ByStore[SharedTime] = ByStore(SharedTime)

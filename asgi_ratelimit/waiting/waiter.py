@@ -484,9 +484,5 @@ class Waiters:
         self.units.wake([charge for charge, _ in came_back])
 
 
-_waiters: ByStore[Waiters] = ByStore()
-
-
-def waiters_of(store: Store) -> Waiters:
-    """The waiters of a store, the same for everyone who uses that object."""
-    return _waiters.made(store, Waiters)
+# The waiters of a store.
+waiters_of: ByStore[Waiters] = ByStore(Waiters)
