@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..algorithms.take import State
 from ..decision import Decision, Take, checked_actual
 from ..errors import StoreError
+from ..keys.base import called
 from ..leases import end_leases
 from ..stores import Store, settle, settle_all, undoing
 from ..waiting.drivers import GiveBack, run_async
@@ -160,12 +161,9 @@ class Settling:
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""
-        function: Any = rule.settle
         sent = (self._sent * (not self._is_head),) if rule.settles_by_bytes else ()
         try:
-            cost = function(self._status, Headers(raw=list(self._raw_headers)), *sent)
-            if hasattr(cost, "__await__"):
-                cost = await cost
+            cost = await called(rule.settle, self._status, Headers(raw=list(self._raw_headers)), *sent)
             return None if cost is None else checked_actual(cost, SETTLE_USE)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.failures.report(rule.name, "settle", "requests stay charged as they were", error)
