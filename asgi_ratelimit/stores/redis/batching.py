@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
 
+from ...background import keep
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -23,9 +25,6 @@ LAG = 0.02
 
 # The most items in one batch.
 MAX_ITEMS = 128
-
-# Those that have not ended: an event loop has only weak references to its tasks, and complains of one that is lost.
-_senders: set[object] = set()
 
 
 class GroupCommit(Generic[T, R]):
@@ -86,8 +85,7 @@ class GroupCommit(Generic[T, R]):
 
     def _begin(self) -> None:
         """Send from the next iteration of the loop on, so that the other items of this one go too."""
-        self._sender = self._loop.create_task(self._send_all())
-        _senders.add(self._sender)
+        self._sender = keep(None, self._loop.create_task(self._send_all()))
 
     async def _send_all(self) -> None:
         """Send batches, one after the other, until nobody waits, or until one of them expires."""
@@ -112,7 +110,6 @@ class GroupCommit(Generic[T, R]):
                 self._under_way = []
                 self._end(batch, results)
         finally:
-            _senders.discard(sender)
             if self._sender is sender:
                 self._sender = None
 
