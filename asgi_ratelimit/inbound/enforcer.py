@@ -60,13 +60,11 @@ class Enforcer:
     dialect: Dialect | None = field(init=False)
     counts: Counts = field(init=False)
     failures: Failures = field(init=False)  # failures of functions of the program are reported here
-    is_observed: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.dialect = self.options.request_dialect()
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
-        self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
 
     async def take(
@@ -91,7 +89,7 @@ class Enforcer:
             if not plan.is_final:
                 decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
             self.counts.count(decisions)
-            if outer.is_observed:
+            if outer.hooks:
                 outer.observe(decisions, scope, taken_ns / SECOND_NS)
             return decisions
         except BaseException:  # it is cancelled, perhaps while it waits beside a rule in shadow
@@ -141,7 +139,7 @@ class Enforcer:
             raise
         if not decision.allowed:
             counts_of(store).count((decision,))
-        if self.is_observed:
+        if self.hooks:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
