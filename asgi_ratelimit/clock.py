@@ -23,20 +23,9 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
-def ns_of(clock: Clock) -> Callable[[], int]:
-    """The time of a clock in nanoseconds since the Unix epoch; for the machine's clock, without a Python call."""
-    return time.time_ns if type(clock) is SystemClock else lambda: clock.now_us() * 1000
-
-
 def monotonic_us() -> float:
     """Microseconds on a clock that never jumps and has no defined start, to measure the time between two moments."""
     return time.monotonic_ns() / 1000
-
-
-SECOND_NS = 1_000_000_000
-
-# As ``monotonic_us``, in nanoseconds, and without a Python call.
-monotonic_ns = time.monotonic_ns
 
 
 def time_of(clock: Clock | None) -> Callable[[], float]:

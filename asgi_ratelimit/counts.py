@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 
 from .background import BesideStore, run_in_place
 from .buckets import key_in
-from .clock import SECOND_NS, SystemClock, ns_of
+from .clock import SystemClock
 from .decision import Charge, Decision
 from .errors import StoreError
 from .leases import held_by_name
@@ -66,8 +66,8 @@ FEW = 256
 # The most keys that are counted in a minute, the worst ones that are left of more, and those that are written.
 MOST_KEYS, LEFT_KEYS, WRITTEN_KEYS = 2048, 1024, 200
 
-# The upper bounds of the parts of a histogram, in nanoseconds: from 10 microseconds to 8 seconds.
-BOUNDS_NS = tuple(int(unit * step) for unit in (1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 1.5, 2, 3, 4, 5, 6, 8))
+# The upper bounds of the parts of a histogram, in microseconds: from 10 of them to 8 seconds.
+BOUNDS_US = tuple(unit * step for unit in (1e1, 1e2, 1e3, 1e4, 1e5, 1e6) for step in (1, 1.5, 2, 3, 4, 5, 6, 8))
 
 # Counts of what was admitted, refused, shadowed, degraded and failed, in this order.
 Numbers: TypeAlias = tuple[int, ...]
@@ -115,11 +115,11 @@ class RuleCounts:
 class WaitTimes:
     """A histogram of waits: how many there were in each part."""
 
-    parts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
+    parts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_US) + 1))
 
-    def add(self, wait_ns: int) -> None:
+    def add(self, wait_us: float) -> None:
         """Count one wait."""
-        self.parts[bisect(BOUNDS_NS, wait_ns)] += 1
+        self.parts[bisect(BOUNDS_US, wait_us)] += 1
 
     def add_all(self, parts: list[int]) -> None:
         """Count the waits of another histogram."""
@@ -132,9 +132,9 @@ class WaitTimes:
 
     def quantile(self, share: float) -> float:
         """The longest wait in seconds of the quickest ``share``, 0.99 for example: the upper bound of its part."""
-        for bound, below in zip((*BOUNDS_NS, BOUNDS_NS[-1]), accumulate(self.parts)):
+        for bound, below in zip((*BOUNDS_US, BOUNDS_US[-1]), accumulate(self.parts)):
             if below and below >= share * self.count:
-                return bound / 1e9
+                return bound / SECOND_US
         return 0.0
 
 
@@ -322,7 +322,7 @@ class Counts(BesideStore):
     """What this process has counted on one store, of each rule and of all requests, once in each middleware."""
 
     def __init__(self, store: Store) -> None:
-        self._now_ns = ns_of(getattr(store, "clock", None) or SystemClock())
+        self._clock = getattr(store, "clock", None) or SystemClock()
         self._time = shared_time(store)
         super().__init__(store)
         if self.in_process:
@@ -334,7 +334,7 @@ class Counts(BesideStore):
         self.rules: dict[str, RuleCounts] = {}
         self._requests = RuleCounts()
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self._process = {"process": name, "started": self._now_ns() // SECOND_NS}
+        self._process = {"process": name, "started": int(self._clock.now_us() // SECOND_US)}
         # From this time on, a request has to see to it that the counts are written.
         self._due_us = 0.0 if self.in_process else math.inf
         # The second of what is still to be collected.
@@ -392,7 +392,7 @@ class Counts(BesideStore):
     def write_here(self) -> None:
         """Write what was counted until now into a store in this process; nothing into one on a server."""
         if self._due_us != math.inf and self._is_writing.acquire(blocking=False):
-            self._due_us = (self._now_ns() // SECOND_NS + 1) * SECOND_US
+            self._due_us = (self._clock.now_us() // SECOND_US + 1.0) * SECOND_US
             try:
                 run_in_place(self._once())
             finally:

@@ -15,14 +15,14 @@ from anyio.lowlevel import checkpoint
 from starlette.types import Message, Scope, Send
 
 from ..algorithms.take import State
-from ..clock import SECOND_NS, monotonic_ns
+from ..clock import monotonic_us
 from ..counts import Counts, counts_of
 from ..decision import Decision, Take, is_outage, with_charges, without
 from ..headers.header_rendering import LEGACY_NAMES, Dialect, Header, HeaderOptions, delay, draft, violated
 from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
 from ..leases import Leases, leases_of
-from ..quotas import InFlight, has_places
+from ..quotas import SECOND_US, InFlight, has_places
 from ..stores import Decisions, Store
 from .delays import Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
@@ -75,22 +75,22 @@ class Enforcer:
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
-        since_ns, is_remote = monotonic_ns(), not self.store.in_process
+        since_us, is_remote = monotonic_us(), not self.store.in_process
         if plan.holds and is_remote and has_places([each.quota for take in takes for each in take.charges]):
             # A request that is cancelled meanwhile keeps no place: the enforced take comes last
             decisions = [await take_one(self.store, take) for take in reversed(takes)][::-1]
         else:
             answer = self.store.take(takes)
             decisions = answer if type(answer) is Decisions else await answer
-        taken_ns = monotonic_ns() - since_ns
+        taken_us = monotonic_us() - since_us
         if is_remote:
-            self.counts.waits.add(taken_ns)
+            self.counts.waits.add(taken_us)
         try:
             if not plan.is_final:
                 decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
             self.counts.count(decisions)
             if outer.hooks:
-                outer.observe(decisions, scope, taken_ns / SECOND_NS)
+                outer.observe(decisions, scope, taken_us / SECOND_US)
             return decisions
         except BaseException:  # it is cancelled, perhaps while it waits beside a rule in shadow
             await give_back([(self.store, decision) for decision in decisions])
@@ -131,7 +131,7 @@ class Enforcer:
         ``taken`` are the takes that came before it; a request that is cancelled gives all of them back. Only a refusal
         is counted: the request was counted when it was admitted.
         """
-        since_ns = monotonic_ns()
+        since_us = monotonic_us()
         try:
             decision = await take_one(store, take)
         except BaseException:
@@ -140,7 +140,7 @@ class Enforcer:
         if not decision.allowed:
             counts_of(store).count((decision,))
         if self.hooks:
-            self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
+            self.observe([decision], scope, (monotonic_us() - since_us) / SECOND_US)
         return decision
 
     def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..background import background_loop, run_in_place, see_all_through
 from ..buckets import DEFAULT_NAME
-from ..clock import SECOND_NS, monotonic_ns
+from ..clock import monotonic_us
 from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..errors import ConfigurationError, StoreError, checked_name, must_await, shows_use
@@ -304,7 +304,7 @@ class Limiter:
         """
         if self.live.word is not None:
             return (yield CallStore(self.store, self._decide(take, self.live.word)))  # type: ignore[no-any-return]
-        decision, since_ns = None, monotonic_ns()
+        decision, since_us = None, monotonic_us()
         self.hooks.queued(self.name, 1)
         try:
             decision = yield from wait(take)
@@ -316,7 +316,7 @@ class Limiter:
             if decision is not None:
                 self._counts.count((decision,))
                 if self.hooks:
-                    self.hooks(Event(self.name, decision, waited=(monotonic_ns() - since_ns) / SECOND_NS))
+                    self.hooks(Event(self.name, decision, waited=(monotonic_us() - since_us) / SECOND_US))
         return decision
 
     async def _decide(self, take: Take, word: str | None = None) -> Decision:
@@ -325,14 +325,14 @@ class Limiter:
             return exempt(take, self.store)
         if word is not None:
             take = replace(take, max_wait=0.0)
-        since_ns = monotonic_ns()
+        since_us = monotonic_us()
         answer = self.store.take((take,))
         decision = (answer if type(answer) is Decisions else await answer)[0]
         if word is not None:
             decision = replace(decision, shadow=True)
         self._counts.count((decision,))
         if self.hooks:
-            self.hooks(Event(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS))
+            self.hooks(Event(self.name, decision, (monotonic_us() - since_us) / SECOND_US))
         return decision if word is None else counted(decision)
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:

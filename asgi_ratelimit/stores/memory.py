@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ..algorithms import stamp_of
 from ..algorithms.take import ALGORITHMS, State, available, decide, is_ahead, most_at_once, read_own, reset_us, settle
-from ..clock import Clock, SystemClock, ns_of
+from ..clock import Clock, SystemClock
 from ..decision import Charge, Decision, Take
 from ..errors import require_number, shows_use
 from ..logs import FailureLog, warn_once
@@ -81,7 +81,6 @@ class MemoryStore:
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
         self.clock = clock or SystemClock()
         """The clock that the store decides by."""
-        self._now_ns = ns_of(self.clock)
         self._values: dict[str, bytes] = {}
         # By their stamps, the quotas under which values were stored.
         self._quotas: dict[int, Quota] = {}
@@ -110,7 +109,7 @@ class MemoryStore:
         """One decision for each take, in order. It never waits."""
         decisions = Decisions()
         with lock:
-            now = float(self._now_ns() // 1000)
+            now = float(self.clock.now_us())
             for take in takes:
                 decisions.append(self._take(take, now) if take.operation is None else self._take_once(take, now))
         if self._is_crowded:  # a handler of the log may use a store itself, so nothing is logged under the lock
@@ -123,7 +122,7 @@ class MemoryStore:
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
         with lock:
-            now = float(self._now_ns() // 1000)
+            now = float(self.clock.now_us())
             if take.operation is not None and (earlier := self._taken.find(operation_text(take), now)) is not None:
                 return replace(repeated(earlier, take, now), id=0)
             states = [self._state_of(charge, now) for charge in take.charges]
@@ -138,7 +137,7 @@ class MemoryStore:
     def settle_now(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """The same for code without ``async``."""
         with lock:
-            now = float(self._now_ns() // 1000)
+            now = float(self.clock.now_us())
             return [self._settle(settlement, now) for settlement in settlements]
 
     async def reset(self, charges: Sequence[Charge]) -> None:
@@ -155,7 +154,7 @@ class MemoryStore:
 
     def earlier(self, take: Take) -> Decision | None:
         """The answer that the operation of a take has had, if it is remembered."""
-        now = float(self._now_ns() // 1000)
+        now = float(self.clock.now_us())
         answer = self._taken.find(operation_text(take), now)
         return None if answer is None else repeated(answer, take, now)
 
@@ -166,7 +165,7 @@ class MemoryStore:
             if value is None:
                 return None
             quota = self._quotas[stamp_of(value)]
-            return quota, read_own(quota, value, float(self._now_ns() // 1000))
+            return quota, read_own(quota, value, float(self.clock.now_us()))
 
     def _take(self, take: Take, now: float) -> Decision:
         values = self._values

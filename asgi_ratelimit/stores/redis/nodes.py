@@ -165,7 +165,7 @@ class Node(GroupCommit[Action, Answer]):
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions that one call of the script carries out; a ``StoreError`` for each if it fails."""
         context, mark = self.context, getrandbits(64).to_bytes(8, "little")
-        own_clock, sent_ns = context.clock, context.denials.now_ns()
+        own_clock, sent_us = context.clock, context.denials.now_us()
         now, least_ttl_ms = (-1.0, 1) if own_clock is None else (int(own_clock.now_us()), OWN_CLOCK_TTL_MS)
         keys, packed = encode(context.prefix, actions)
         argument = HEAD.pack(mark, now, least_ttl_ms, context.operation_ttl_ms) + packed
@@ -182,7 +182,7 @@ class Node(GroupCommit[Action, Answer]):
             return [failure] * len(actions)
         for at, (action, answer) in enumerate(zip(actions, answers)):
             if type(answer) is Decisions and not answer[0].allowed:
-                context.denials.note(answer[0], sent_ns)
+                context.denials.note(answer[0], sent_us)
             elif isinstance(answer, StoreUnavailable):  # the text of an error that Redis gave to the script
                 answers[at] = store_error_of(ResponseError(str(answer)), context.timeout, context.prefix)
             elif context.denials.by_bucket and not (type(action) is NumberedTake and action.id == PEEK_ID):
@@ -317,7 +317,7 @@ class ClusterNodes:
         """Take the parts one after the other; if one is refused, the earlier ones are given back."""
         if numbered.take.best_effort:
             raise ConfigurationError("best_effort on a cluster needs one key for all quotas: take from each by itself")
-        take, sent_ns = replace(numbered.take, max_wait=0.0), self._context.denials.now_ns()
+        take, sent_us = replace(numbered.take, max_wait=0.0), self._context.denials.now_us()
         decisions: list[Decision] = []
         with suppress(StoreError):  # the node has logged it
             for part in _parts_of(take):
@@ -330,15 +330,15 @@ class ClusterNodes:
         await self._give_back(decisions)
         with suppress(StoreError):
             if decisions and not decisions[-1].allowed:
-                return Decisions((await self._refused(take, decisions[-1].wait_us, sent_ns),))
+                return Decisions((await self._refused(take, decisions[-1].wait_us, sent_us),))
         return Decisions((self._context.outage.decide(numbered.take),))
 
-    async def _refused(self, take: Take, wait_us: float, sent_ns: int) -> Decision:
+    async def _refused(self, take: Take, wait_us: float, sent_us: float) -> Decision:
         """The refusal of a take, with the longest wait of all parts, now that nothing of it is taken."""
         parts = await self._peek(take)
         longest_us, latest_us = max(wait_us, *[each.wait_us for each in parts]), max(each.now_us for each in parts)
         refused = replace(_joined(take, parts, 0), allowed=False, wait_us=longest_us)
-        self._context.denials.note(replace(refused, now_us=latest_us), sent_ns)  # no node's time is behind that
+        self._context.denials.note(replace(refused, now_us=latest_us), sent_us)  # no node's time is behind that
         return refused
 
     async def _peek(self, take: Take) -> list[Decision]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ...algorithms.take import unused
 from ...background import ByLoop, keep, reset_now_and_in_child, see_all_through
 from ...buckets import escaped
-from ...clock import Clock, SystemClock, monotonic_ns, ns_of
+from ...clock import Clock, SystemClock, time_of
 from ...decision import Charge, Decision, OnError, Take
 from ...errors import ConfigurationError, StoreError, require_number, shows_use
 from ...quotas import LEAST, InFlight
@@ -65,7 +65,7 @@ class RedisStore:
         self.clock = clock
         """The clock that replaces the server's; ``None`` if there is none."""
         server = server_of(url_or_client, timeout)
-        denials = Denials(ns_of(clock) if clock else monotonic_ns)
+        denials = Denials(time_of(clock))
         operation_ttl_ms = math.ceil(checked_operation_ttl(operation_ttl) / 1000)
         outage = Outage(on_error, replicas, clock or SystemClock(), operation_ttl)
         self._context = Context(server, escaped(prefix), timeout, clock, operation_ttl_ms, denials, outage)

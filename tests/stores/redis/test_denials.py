@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, MemoryStore, Quota, Take, TokenBucket
 from asgi_ratelimit.background import run_in_place
-from asgi_ratelimit.clock import ns_of
+from asgi_ratelimit.clock import time_of
 from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
 from asgi_ratelimit.testing import SteppedClock
 from tests.support import strategies
@@ -28,7 +28,7 @@ class Front:
         self.ours = SteppedClock()
         self.theirs = SteppedClock(self.ours.now + ahead_us / 1e6)
         self.store = MemoryStore(clock=self.theirs)
-        self.denials = Denials(ns_of(self.ours))
+        self.denials = Denials(time_of(self.ours))
         self.trips = 0
 
     def wait(self, us: int) -> None:
@@ -43,14 +43,14 @@ class Front:
     def go(self, take: Take, there_us: int = 0, back_us: int = 0) -> Decision:
         """The decision of the store, which the cache notes."""
         self.trips += 1
-        sent_ns = self.denials.now_ns()
+        sent_us = self.denials.now_us()
         self.wait(there_us)
         (decision,) = self.store.take((take,))
         self.wait(back_us)
         if decision.allowed:
             self.denials.forget(take.charges)
         else:
-            self.denials.note(decision, sent_ns)
+            self.denials.note(decision, sent_us)
         return decision
 
     def peek(self, take: Take) -> Decision:
@@ -103,7 +103,7 @@ def test_a_bounded_number_of_refusals_is_remembered(front: Front) -> None:
     """The oldest goes first."""
     refused = front.store.take((one(SLOW, 11),))[0]
     for number in range(MAX_DENIALS + 1):
-        front.denials.note(replace(refused, take=one(SLOW, 11, f"key {number}")), front.denials.now_ns())
+        front.denials.note(replace(refused, take=one(SLOW, 11, f"key {number}")), front.denials.now_us())
     remembered = [front.denials.find(one(SLOW, 11, f"key {number}")) is not None for number in (0, 1, MAX_DENIALS)]
     assert remembered == [False, True, True]
 
@@ -164,8 +164,8 @@ async def test_a_slot_that_is_free_again_is_not_refused_when_it_comes(quota: Quo
     """It opens and closes in less time than a trip to the store takes: from when it opens on, the store is asked."""
     front = Front()
     limiter, take = Limiter(quota, store=front.store, name="ahead"), Take((Charge(quota, "key", name="ahead"),))
-    front.denials.note(front.store.take((take,))[0], front.denials.now_ns())
-    sent = front.denials.now_ns()
+    front.denials.note(front.store.take((take,))[0], front.denials.now_us())
+    sent = front.denials.now_us()
     front.wait(60_000)
     booked = [await limiter.pace("key") for _ in range(5)]
     await limiter.cancel(booked[-2])
