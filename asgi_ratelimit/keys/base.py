@@ -16,7 +16,7 @@ from uuid import UUID
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import LONGEST_KEY, SHORT, as_bytes, as_key, digest
+from ..buckets import LONGEST_KEY, as_bytes, as_key, digest
 from ..errors import ConfigurationError
 from ..logs import warn_once
 
@@ -83,10 +83,8 @@ def short_key(key: str) -> str:
 
     No key of the program begins with the zero byte that also marks the address which stands in for a failed key.
     """
-    if len(key) <= SHORT and key[:1] != "\0":
-        return key
     data = as_bytes(key)
-    return key if len(data) <= LONGEST_KEY and key[0] != "\0" else "\0" + digest(data)
+    return key if len(data) <= LONGEST_KEY and key[:1] != "\0" else "\0" + digest(data)
 
 
 def short_text(value: Any, source: str) -> str | None:
