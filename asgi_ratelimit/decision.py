@@ -322,3 +322,10 @@ def without(decision: Decision, kind: type[Charge], *, is_left: bool = False) ->
         return decision
     take = with_charges(decision.take, tuple([charge for charge, _ in kept]))
     return replace(decision, take=take, stored=[state for _, state in kept])
+
+
+def joined(take: Take, parts: Sequence[Decision], **own: Any) -> Decision:
+    """One decision of those on the parts of a take: as the first of them, but for its ``own`` values."""
+    states = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
+    stored, degraded = [states[charge.bucket] for charge in take.charges], any(each.degraded for each in parts)
+    return replace(parts[0], take=take, stored=stored, degraded=degraded, **own)

@@ -24,7 +24,7 @@ from .algorithms.take import State, place_of
 from .background import Repeating, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us
-from .decision import Decision, Take, is_outage
+from .decision import Decision, Take, is_outage, joined
 from .errors import StoreError
 from .quotas import LEASE_US, SECOND_US, InFlight
 from .stores import ByStore, Settlement, Store, lease_settlement, settle_all, undoing
@@ -246,7 +246,9 @@ class PlaceWaiter(SlotWaiter):
             for part in parts:
                 yield GiveBack(self.store, partial(leases.undo, part))
             raise
-        decision = _joined(take, parts)
+        # At the slot of the last one; one that an outage lets pass has no id
+        now_us, identity = parts[-1].now_us + parts[-1].wait_us, max([each.id for each in parts])
+        decision = joined(take, parts[::-1], now_us=now_us, wait_us=0.0, id=identity)
         leases.join(decision, parts)
         return decision
 
@@ -317,12 +319,3 @@ def _has_place(decision: Decision, state: State) -> bool:
         return decision.allowed
     (quota,), (stored,) = [charge.quota for charge in decision.take.charges], decision.stored
     return has_place(cast("InFlight", quota), cast("InFlightState", state), place_of(quota, stored))
-
-
-def _joined(take: Take, parts: Sequence[Decision]) -> Decision:
-    """One decision of the decisions on the parts of a take, with the id of one of them, at the slot of the last one."""
-    by_bucket = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
-    stored, degraded = [by_bucket[each.bucket] for each in take.charges], any(each.degraded for each in parts)
-    # One that an outage lets pass has no id
-    now_us, identity = parts[-1].now_us + parts[-1].wait_us, max([each.id for each in parts])
-    return replace(parts[-1], take=take, stored=stored, now_us=now_us, wait_us=0.0, id=identity, degraded=degraded)

@@ -23,7 +23,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive
 
 from ..background import keep, running_loop
-from ..decision import Charge, Decision, Take, is_outage
+from ..decision import Charge, Decision, Take, is_outage, joined
 from ..errors import require_number
 from ..leases import PlaceWaiter
 from ..quotas import SECOND_US, InFlight, has_places
@@ -131,18 +131,9 @@ async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_w
     finally:
         if rest is None or not rest.allowed:
             await (give_back([(waiter.store, slot)]) if holds else run_async(waiter.pass_on(slot, has_departed=True)))
-    return _joined(take, slot, rest) if rest.allowed else None
-
-
-def _joined(take: Take, slot: Decision, rest: Decision) -> Decision:
-    """The decision on a take, of which some charges were taken at a slot of their own, and the rest afterwards.
-
-    Its time is that of the slot, so what is given back of the others is never too much.
-    """
-    states = {charge.bucket: state for each in (slot, rest) for charge, state in zip(each.charges, each.stored)}
-    degraded, asked_us = slot.degraded or rest.degraded, max(slot.now_us + slot.wait_us, rest.now_us)
-    stored = [states[each.bucket] for each in take.charges]
-    return replace(slot, take=take, stored=stored, degraded=degraded, asked_us=asked_us)
+    # Its time is that of the slot, so what is given back of the others is never too much
+    asked_us = max(slot.now_us + slot.wait_us, rest.now_us)
+    return joined(take, (slot, rest), asked_us=asked_us) if rest.allowed else None
 
 
 def _beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:

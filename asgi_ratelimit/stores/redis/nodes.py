@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from ...algorithms import Booked
 from ...background import keep, see_all_through
 from ...clock import Clock, monotonic_us
-from ...decision import Charge, Decision, Take
+from ...decision import Charge, Decision, Take, joined
 from ...errors import ConfigurationError, StoreError, StoreUnavailable
 from ...logs import FailureLog
 from ...quotas import SECOND_US
@@ -366,8 +366,6 @@ def _parts_of(take: Take) -> list[Take]:
 
 def _joined(take: Take, decisions: Sequence[Decision], identity: int) -> Decision:
     """One decision of the decisions on the parts of a take."""
-    states = {charge.bucket: state for each in decisions for charge, state in zip(each.take.charges, each.stored)}
-    allowed, repeated = all(decisions), any(each.repeated for each in decisions)
+    own = {"allowed": all(decisions), "id": identity, "repeated": any(each.repeated for each in decisions)}
     wait_us, now_us = max(each.wait_us for each in decisions), min(each.now_us for each in decisions)
-    stored = [states[charge.bucket] for charge in take.charges]
-    return Decision(take, allowed, wait_us, stored, now_us, identity, repeated=repeated)
+    return joined(take, decisions, **own, wait_us=wait_us, now_us=now_us, asked_us=0.0)
