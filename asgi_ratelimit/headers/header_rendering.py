@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import chain, count
 from math import ceil, inf
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -106,14 +107,8 @@ def names(charged: Iterable[tuple[Quota, str | None]]) -> list[str]:
     """A name for each quota of these limits, in order: its own, or a longer one if an earlier quota has that name."""
     distinct: list[str] = []
     for quota, limit in charged:
-        name = quota.name
-        if name in distinct:
-            name = longer = f"{_printable(limit or DEFAULT_NAME)} {name}"
-            number = 2
-            while name in distinct:
-                name = f"{longer} {number}"
-                number += 1
-        distinct.append(name)
+        longer = (f"{_printable(limit or DEFAULT_NAME)} {quota.name}" + f" {n}" * (n > 1) for n in count(1))
+        distinct.append(next(name for name in chain([quota.name], longer) if name not in distinct))
     return distinct
 
 
