@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from .algorithms import NEVER
 from .algorithms.take import State, available, reset_us, wait
 from .buckets import DEFAULT_NAME, as_bytes, bucket, bucket_prefix
-from .errors import ConfigurationError, checked_flag
+from .errors import ConfigurationError, checked_flag, require_number
 from .quotas import LEAST, MAX_UNITS, SECOND_US, Quota, require_few
 
 # Bytes of the longest operation.
@@ -166,9 +166,8 @@ def max_wait_of(max_delay: float | None) -> float:
 
 def _wait_us(name: str, seconds: float) -> float:
     """A wait in whole microseconds, rounded down; ``ConfigurationError`` unless it is a number from 0 up."""
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0:  # false for NaN, too
-        return float(math.floor(round(seconds * SECOND_US, 1))) if seconds < MAX_UNITS else math.inf  # without noise
-    raise ConfigurationError(f"{name} must be seconds from 0 up, not {seconds!r}: {name}=2.5")
+    require_number(f"{name} must be seconds from 0 up", seconds, 0, math.inf, f"{name}=2.5", (int, float))
+    return float(math.floor(round(seconds * SECOND_US, 1))) if seconds < MAX_UNITS else math.inf  # without noise
 
 
 @dataclass(slots=True)
@@ -322,10 +321,3 @@ def without(decision: Decision, kind: type[Charge], *, is_left: bool = False) ->
         return decision
     take = with_charges(decision.take, tuple([charge for charge, _ in kept]))
     return replace(decision, take=take, stored=[state for _, state in kept])
-
-
-def joined(take: Take, parts: Sequence[Decision], **own: Any) -> Decision:
-    """One decision of those on the parts of a take: as the first of them, but for its ``own`` values."""
-    states = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
-    stored, degraded = [states[charge.bucket] for charge in take.charges], any(each.degraded for each in parts)
-    return replace(parts[0], take=take, stored=stored, degraded=degraded, **own)

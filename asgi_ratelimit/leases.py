@@ -24,26 +24,27 @@ from .algorithms.take import State, place_of
 from .background import Repeating, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us
-from .decision import Decision, Take, is_outage, joined
+from .decision import Decision, Take, is_outage
 from .errors import StoreError
 from .quotas import LEASE_US, SECOND_US, InFlight
 from .stores import ByStore, Settlement, Store, lease_settlement, settle_all, undoing
+from .stores.base import joined
 from .waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, WakeUp
 from .waiting.waiter import SlotWaiter, too_late
 
-# Seconds between two renewals of a lease: two of three may fail.
-RENEWED_EVERY = 10.0
+# Seconds between two renewals of all leases: those that wait for a place end soon without one.
+RENEWED_EVERY = 3.0
 
 # Seconds between two renewals while the store does not answer.
-TRIED_EVERY = 1.0
+TRIED_EVERY = 0.25
 
 # A lease that was held for less is not renewed yet: most requests end before, and their leases with them.
-YOUNG_US = 5_000_000.0
+YOUNG_US = 3_000_000.0
 
 
 def leases_in(decision: Decision, actual: float = HOLDS) -> list[Settlement]:
     """What renews the leases that a decision has taken; not one that waits in this process, in an outage."""
-    if not (decision.allowed and decision.id) or (decision.degraded and decision.wait_us):
+    if not (decision.allowed and decision.id) or (decision.degraded and actual == WAITS):
         return []
     return [
         lease_settlement(charge, state.leases[-1][0], actual)
@@ -69,7 +70,7 @@ class Leases(Repeating):
         self._held: dict[int, tuple[list[Settlement], float, asyncio.AbstractEventLoop | None]] = {}
         # What ends those that have ended, as far as the store may not know it, and when they end by themselves.
         self._ended: dict[int, tuple[list[Settlement], float]] = {}
-        # Whether anything was held since the last run; whether that failed, or would if an outage has begun since.
+        # Whether anything was held since the last run; whether that failed, or an outage has begun since.
         self._is_used = self._is_failing = False
         # Whether a renewal is under way, which brings back what ends meanwhile; whether there is a connection for that.
         self._is_renewing = self._has_sent = False
@@ -167,7 +168,7 @@ class Leases(Repeating):
         renewed = self._renewals(math.inf if self._is_failing else now_us - YOUNG_US)
         for identity in [identity for identity, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
             self._ended.pop(identity, None)
-        is_used, self._is_used, self._is_failing = self._is_used or bool(self._held or self._ended), False, True
+        is_used, self._is_used, self._is_failing = self._is_used or bool(self._held or self._ended), False, False
         self._has_sent = self._has_sent or bool(renewed or self._ended)
         is_answered = False
         with suppress(StoreError):
@@ -175,8 +176,8 @@ class Leases(Repeating):
             is_answered = True
         ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
         self._is_renewing = False  # only now: another thread may forget what has ended from here on
+        self._is_failing = self._is_failing or not is_answered
         await self._return(ended)
-        self._is_failing = not is_answered
         return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 
     async def end(self) -> None:
@@ -310,7 +311,7 @@ class PlaceWaiter(SlotWaiter):
 
 def _lease_of(decision: Decision) -> float:
     """The lease of a decision on one place; without one, it is behind all others."""
-    return min([each.booked.place for each in leases_in(decision)], default=math.inf)
+    return min([each.booked.place for each in leases_in(decision, WAITS)], default=math.inf)
 
 
 def _has_place(decision: Decision, state: State) -> bool:

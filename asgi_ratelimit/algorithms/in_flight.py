@@ -22,6 +22,9 @@ LOOK_US = 100_000.0
 # The actual costs that settle a lease, which was charged 1: it ends, or is renewed as it holds, or as it waits.
 ENDS, HOLDS, WAITS = 0.0, 2.0, 3.0
 
+# A lease that waits ends by so much sooner: those of a process that was killed would move up to the places of others.
+WAITING = 3.0
+
 # So much earlier does a lease end that was renewed as it held, which shows it: all other times are whole.
 HELD_US = 0.5
 
@@ -78,13 +81,13 @@ def take(
     A caller that may wait gets a lease behind the others, and looks again after its wait; one that may not is refused
     while others wait.
     """
-    leases, wait = living(state, now), min_wait
+    leases, wait, lasts = living(state, now), min_wait, quota.period_us
     if len(leases) >= quota.limit:
         if max_wait <= 0.0 or len(leases) >= quota.limit + MOST_QUEUED:
             return None, max_wait + quota.retry_us
-        wait = min_wait or min(max_wait, LOOK_US)
+        wait, lasts = min_wait or min(max_wait, LOOK_US), quota.period_us / WAITING
     lease = max(now, leases[-1][0] + 1.0) if leases else now
-    return InFlightState(now, (*leases, (lease, now + min_wait + quota.period_us))), wait
+    return InFlightState(now, (*leases, (lease, now + min_wait + lasts))), wait
 
 
 def place_of(quota: InFlight, state: InFlightState) -> float:
@@ -107,7 +110,7 @@ def debit(quota: InFlight, state: InFlightState, now: float, slot: float, units:
     others = [each for each in leases if each[0] != slot]
     if len(others) == len(leases) and (units > 1.0 or len(others) >= quota.limit + MOST_QUEUED):
         return state
-    end = now + quota.period_us - (HELD_US if units == 1.0 else 0.0)
+    end = now + (quota.period_us - HELD_US if units == 1.0 else quota.period_us / WAITING)
     return InFlightState(now, tuple(sorted([*others, (slot, end)])))
 
 

@@ -1,11 +1,11 @@
 """Requests that wait for a slot instead of being refused.
 
 A refusal says how long each charge would have to wait. The charge with the longest wait is booked, in one call to the
-store, which puts the request into the queue of all processes. When its slot has come, the other charges are taken as
-well. They are not booked ahead: a request that waits for one quota must not use up another one in advance, which it may
-share with requests that do not wait. If the other charges are refused then, the slot goes to the next in the queue, and
-the request tries again. So requests that enter the app stay within each of their quotas at that moment, not only at the
-moment of booking.
+store, which puts the request into the queue of all processes; a place in flight, which may come back at once, after all
+others. When its slot has come, the other charges are taken as well. They are not booked ahead: a request that waits for
+one quota must not use up another one in advance, which it may share with requests that do not wait. If the other
+charges are refused then, the slot goes to the next in the queue, and the request tries again. So requests that enter
+the app stay within each of their quotas at that moment, not only at the moment of booking.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive
 
 from ..background import keep, running_loop
-from ..decision import Charge, Decision, Take, is_outage, joined
+from ..decision import Charge, Decision, Take, is_outage
 from ..errors import require_number
 from ..leases import PlaceWaiter
-from ..quotas import SECOND_US, InFlight, has_places
+from ..quotas import SECOND_US, InFlight
 from ..stores import Store
+from ..stores.base import joined
 from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout
 from .settling import give_back, take_one
 
 # The most times that a request waits for a slot because another quota refuses once its slot has come
-MAX_ROUNDS: Final = 4
+MAX_ROUNDS: Final = 100
 
 # The most bytes that are read while a request waits. After that, the server's flow control holds the rest back.
 MOST_BYTES: Final = 16_384
@@ -92,36 +93,27 @@ def _place(refusal: Decision, left: Sequence[float]) -> int | None:
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
     waiter, take, left, rounds = PlaceWaiter(store), refusal.take, list(max_delays), 0
     since_us = waiter.now_us()
-    if has_places([charge.quota for charge in take.charges]) and _place(refusal, left) is not None:
-        most = min(most for state, most in zip(refusal.states, left) if not state.allowed)
-        patient = [charge for charge, each in zip(take.charges, left) if each > 0.0]  # and no block
-        with suppress(PaceTimeout):
-            decision = await _book(waiter, take, patient, most)
-            if decision is not None:
-                return decision
-        refusal = await take_one(store, take)
-        return refusal if refusal.allowed else _beyond(refusal, max_delays)
     while rounds < MAX_ROUNDS and (place := _place(refusal, left)) is not None:
-        rounds += 1
+        rounds, decision = rounds + 1, None
         with suppress(PaceTimeout):  # others have booked before it
-            decision = await _book(waiter, take, [take.charges[place]], left[place])
-            if decision is not None:
-                return decision
-        refusal = await take_one(store, take)
-        if refusal.allowed:
-            return refusal
-        passed = (waiter.now_us() - since_us) / SECOND_US
-        left = [max(most - passed, 0.0) for most in max_delays]
+            decision = await _book(waiter, take, take.charges[place], left[place])
+        decision = decision or await take_one(store, take)
+        waited_us = float(round(waiter.now_us() - since_us))
+        if decision.allowed:
+            slot_us = decision.now_us + decision.wait_us
+            asked_us = decision.asked_us or slot_us
+            return replace(decision, asked_us=asked_us, now_us=slot_us - waited_us, wait_us=waited_us)
+        refusal, left = decision, [max(most - waited_us / SECOND_US, 0.0) for most in max_delays]
     return _beyond(refusal, max_delays)
 
 
-async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_wait: float) -> Decision | None:
-    """Wait for some charges, and take the others when it has come; ``None`` if they are refused then.
+async def _book(waiter: PlaceWaiter, take: Take, booked: Charge, max_wait: float) -> Decision | None:
+    """Wait for the slot or place of a charge, and then take the others; ``None`` if they are refused.
 
     Nothing stays booked then, nor if this is cancelled. Raises ``PaceTimeout``.
     """
-    others, holds = [each for each in take.charges if each not in booked], has_places([each.quota for each in booked])
-    ahead = replace(take, charges=tuple(booked), max_wait=max_wait)
+    others, holds = [each for each in take.charges if each is not booked], isinstance(booked.quota, InFlight)
+    ahead = replace(take, charges=(booked,), max_wait=max_wait)
     slot = await run_async(waiter.wait_for_all(ahead) if holds else waiter.wait(ahead))
     if not others:
         return slot

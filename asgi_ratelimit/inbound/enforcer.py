@@ -76,16 +76,17 @@ class Enforcer:
         of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
         since_us, is_remote = monotonic_us(), not self.store.in_process
-        if plan.holds and is_remote and has_places([each.quota for take in takes for each in take.charges]):
-            # A request that is cancelled meanwhile keeps no place: the enforced take comes last
-            decisions = [await take_one(self.store, take) for take in reversed(takes)][::-1]
-        else:
-            answer = self.store.take(takes)
-            decisions = answer if type(answer) is Decisions else await answer
-        taken_us = monotonic_us() - since_us
-        if is_remote:
-            self.counts.waits.add(taken_us)
+        decisions: list[Decision] = []
         try:
+            if plan.holds and is_remote and has_places([each.quota for take in takes for each in take.charges]):
+                for take in reversed(takes):  # a request that is cancelled meanwhile keeps no place
+                    decisions.insert(0, await take_one(self.store, take))
+            else:
+                answer = self.store.take(takes)
+                decisions = answer if type(answer) is Decisions else await answer
+            taken_us = monotonic_us() - since_us
+            if is_remote:
+                self.counts.waits.add(taken_us)
             if not plan.is_final:
                 decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
             self.counts.count(decisions)

@@ -154,16 +154,14 @@ class SpendWaiter(SlotWaiter):
         deadline_us = came_us + take.max_wait_us if deadline_us is None else deadline_us
         decision = None if self._turns.ahead(("spending", *buckets)) else (yield from self._try_to_spend(take))
         if decision is None or not decision.allowed:
-            decision = yield from self._wait_in_turn(take, buckets, deadline_us, -came_us)
+            decision = yield from self._in_turn(take, buckets, deadline_us, -came_us)
         if decision is None or decision.repeated:
             return (yield from self.wait(self._renewed(take), deadline_us=deadline_us))
         return (yield from self.departed(decision))
 
-    def _wait_in_turn(
-        self, take: Take, buckets: tuple[str, ...], deadline_us: float, priority: float
-    ) -> Flow[Decision | None]:
+    def _in_turn(self, take: Take, buckets: tuple[str, ...], deadline_us: float, first: float) -> Flow[Decision | None]:
         """The decision that lets the take go; ``None`` if others have outrun it for too long, so that it books."""
-        place = yield from self._enter(("spending", *buckets), take, deadline_us, priority)
+        place = yield from self._enter(("spending", *buckets), take, deadline_us, first)
         patience_us = 0.0  # until when it lets others outrun it; 0 before it was refused
         wake_up = WakeUp(self.clock)
         self.units.add(wake_up, buckets)

@@ -132,6 +132,13 @@ def granting(take: Take, units: float) -> Take:
     return with_charges(take, tuple([replace(charge, cost=units) for charge in take.charges]))
 
 
+def joined(take: Take, parts: Sequence[Decision], **own: Any) -> Decision:
+    """One decision of those on the parts of a take: as the first of them, but for its ``own`` values."""
+    states = {charge.bucket: state for each in parts for charge, state in zip(each.take.charges, each.stored)}
+    stored, degraded = [states[charge.bucket] for charge in take.charges], any(each.degraded for each in parts)
+    return replace(parts[0], take=take, stored=stored, degraded=degraded, **own)
+
+
 # Operations
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,11 @@ from redis.exceptions import NoScriptError, ResponseError
 from ...algorithms import Booked
 from ...background import keep, see_all_through
 from ...clock import Clock, monotonic_us
-from ...decision import Charge, Decision, Take, joined
+from ...decision import Charge, Decision, Take
 from ...errors import ConfigurationError, StoreError, StoreUnavailable
 from ...logs import FailureLog
 from ...quotas import SECOND_US
-from ..base import Decisions, Observer, Settled, Settlement, StoreCall, undoing
+from ..base import Decisions, Observer, Settled, Settlement, StoreCall, joined, undoing
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, Connection, Server, store_error_of, timed_out
 from .denials import Denials

@@ -209,7 +209,7 @@ end
 -- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
 
 local function with_parts(kind)
-  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MOST_QUEUED = 2048, 2000, 100000, 0.5, 100
+  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MOST_QUEUED, WAITING = 2048, 2000, 100000, 0.5, 100, 3
 
   local function append(parts, number, value)
     local n = #parts
@@ -365,13 +365,13 @@ local function with_parts(kind)
   end
 
   function in_flight.take(quota, state, cost, max_wait, min_wait, after)
-    local leases, wait, most = living(state), min_wait, 2 * quota.limit
+    local leases, wait, lasts, most = living(state), min_wait, quota.period, 2 * quota.limit
     local n = #leases
     if n >= most then
       if max_wait <= 0 or n >= most + 2 * MOST_QUEUED then return max_wait + quota.burst end
-      wait = min_wait > 0 and min_wait or min(max_wait, LOOK_US)
+      wait, lasts = min_wait > 0 and min_wait or min(max_wait, LOOK_US), quota.period / WAITING
     end
-    append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + quota.period)
+    append(leases, n > 0 and max(now, leases[n - 1] + 1) or now, now + min_wait + lasts)
     after[1], after[2] = now, leases
     return wait
   end
@@ -382,7 +382,7 @@ local function with_parts(kind)
     local others, count = living(state, slot), #living(state)
     local is_full = count >= 2 * (quota.limit + MOST_QUEUED)
     if #others == count and (units > 1 or is_full) then return state end
-    return { now, added(others, slot, now + quota.period - (units == 1 and HELD_US or 0)) }
+    return { now, added(others, slot, now + (units == 1 and quota.period - HELD_US or quota.period / WAITING)) }
   end
 
   function in_flight.available(quota, state) return max(quota.limit - #living(state) / 2, 0) end

@@ -201,14 +201,15 @@ class RedisStore:
         return self._settled(settlement, sent, nodes.answer(sent))
 
     async def _settled(self, settlement: Settlement, sent: Settlement, answer: Awaitable[Answer]) -> Settled:
+        outage = self._context.outage
+        if type(settlement.charge.quota) is InFlight and len(outage.local):  # it counts what is held here in an outage
+            outage.local.settle_now((settlement,))
         try:
             return cast("Settled", await answer)
         except StoreError:
-            if type(settlement.charge.quota) is InFlight:  # this process counts what it holds
-                self._context.outage.local.settle_now((settlement,))
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
-            self._context.outage.ledger.postpone(sent)
+            outage.ledger.postpone(sent)
             return await self._later(settlement, is_first=True)
 
     async def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
