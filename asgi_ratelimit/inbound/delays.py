@@ -81,19 +81,23 @@ async def wait(
             await give_back([(store, waiting.result())])
 
 
-def _place(refusal: Decision, left: Sequence[float]) -> int | None:
-    """The place of the charge with the longest wait; ``None`` if a wait is too long, or no slot will come."""
+def _place(refusal: Decision, left: Sequence[float], last: int | None = None) -> int | None:
+    """The place of the charge with the longest wait; ``None`` if a wait is too long, or no slot will come.
+
+    The ``last`` one that was waited for comes after the others: what refused at its slot needs time, and a slot that
+    all who wait for something else pass on to each other would never be used.
+    """
     # A place in flight may come back at once
     waits = [0.0 if isinstance(state.quota, InFlight) else state.retry_after for state in refusal.states]
     refusing = [at for at, state in enumerate(refusal.states) if not state.allowed]
     is_near = all(left[at] > 0.0 and waits[at] <= left[at] for at in refusing) and not is_outage(refusal)
-    return max(refusing, key=waits.__getitem__) if is_near and refusing else None
+    return max(refusing, key=lambda at: (at != last, waits[at])) if is_near and refusing else None
 
 
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
-    waiter, take, left, rounds = PlaceWaiter(store), refusal.take, list(max_delays), 0
+    waiter, take, left, rounds, place = PlaceWaiter(store), refusal.take, list(max_delays), 0, None
     since_us = waiter.now_us()
-    while rounds < MAX_ROUNDS and (place := _place(refusal, left)) is not None:
+    while rounds < MAX_ROUNDS and (place := _place(refusal, left, place)) is not None:
         rounds, decision = rounds + 1, None
         with suppress(PaceTimeout):  # others have booked before it
             decision = await _book(waiter, take, take.charges[place], left[place])

@@ -156,3 +156,21 @@ async def test_a_place_that_was_given_back_in_an_outage(
     await until_async(is_free)
     await store.aclose()
     await beside.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_place_that_was_given_back_between_two_outages(line: Proxy, server: RedisServer) -> None:
+    """It is free in the second one, too, which it is held in by nobody."""
+    async with Limiter("1 at once", store=RedisStore(line.url, timeout=PATIENT)) as limiter:
+        other = Limiter("1000/s", store=limiter.store, name="other")
+
+        async def is_back() -> bool:
+            return not (await other.rate_limit("key")).degraded
+
+        for _ in range(2):
+            line.target = 1
+            line.disconnect()
+            async with limiter.hold("key", max_delay=0) as held:
+                assert held.degraded
+                line.target = server.port
+                await until_async(is_back)

@@ -138,17 +138,25 @@ async def test_a_place_is_free_for_the_next_request(store: Store) -> None:
         assert [(await ask(app)).status for _ in range(5)] == [200] * 5
 
 
-async def test_a_request_that_is_cancelled_while_it_is_decided_leaves_no_place(store: Store) -> None:
-    """At whichever await that is."""
-    app = RateLimitMiddleware(ok, "1 at once", rules=[Rule("/", "1/hour", shadow=True)], store=store)
+@pytest.mark.parametrize("is_trial", [False, True])
+async def test_a_request_that_is_cancelled_while_it_is_decided_leaves_no_place(store: Store, is_trial: bool) -> None:
+    """At whichever await that is, and whichever of its takes has a place."""
+    quota, trial = ("1000/s", "1 at once") if is_trial else ("1 at once", "1/hour")
+    app = RateLimitMiddleware(ok, quota, rules=[Rule("/", trial, shadow=True, name="trial")], store=store)
     await ask(app)
-    for awaits in [*range(8), *range(10, 100, 5)]:
+    for awaits in range(60):
         gone = asyncio.create_task(ask(app))
         for _ in range(awaits):
             await asyncio.sleep(0)
         gone.cancel()
         await asyncio.wait([gone])
     assert (await ask(app)).status == 200
+    limiter = Limiter("1 at once", store=store, name="trial" if is_trial else "default")
+    await until_async(lambda: is_free(limiter))
+
+
+async def is_free(limiter: Limiter) -> bool:
+    return bool(await limiter.peek(CLIENT[0]))
 
 
 async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_place_in_shadow(store: Store) -> None:

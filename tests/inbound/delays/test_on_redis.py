@@ -68,6 +68,23 @@ async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
     assert [first.status, second.status] == [200, 503]
 
 
+async def test_a_place_of_an_outage_that_began_during_the_wait_comes_back() -> None:
+    """It was taken here, beside a slot in Redis."""
+    with RedisServer() as server:
+        store = RedisStore(server.url)
+        site = Site("1 at once", store=store, rules=[Rule("/", "4/s burst 1", max_delay=60.0)])
+        first, second, third = Visitor(), Visitor(), Visitor()
+        await visit(site, first)
+        waiting = asyncio.ensure_future(visit(site, second))
+        await second.is_read.wait()
+        await asyncio.sleep(0.05)
+        server.stop()
+        await waiting
+        await visit(site, third)
+        await store.aclose()
+    assert [first.status, second.status, third.status] == [200, 200, 200]
+
+
 async def test_on_redis_no_slot_is_left_out_or_used_twice(redis_url: str) -> None:
     """Also where the denial cache has refused a request before it is booked."""
     seen: list[Event] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, TypeAlias
 
 import pytest
@@ -51,6 +52,11 @@ WAITS: dict[str, Row] = {
         {"quota": "10/s burst 1", "key": shared, "rules": [own()]},
         [*[Visitor(at=at / 10) for at in range(3)], *[Visitor(at=at / 10, client=str(at)) for at in range(3, 9)]],
         [0.0, 1.0, 2.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8],
+    ),
+    "a place is taken last": (
+        {"quota": "3 at once", "key": shared, "rules": [own(quota="1/4s burst 1", max_delay=20.0)], "max_delay": 20.0},
+        [*visitors(5), Visitor(at=0.5, client="bob")],
+        [0.0, 4.0, 8.0, 12.0, 16.0, 0.5],
     ),
     "refused after the wait": (
         {"rules": [own("/{any}", max_delay=1.0), ALL]},
@@ -103,6 +109,16 @@ def test_when_requests_reach_the_app(case: str) -> None:
     assert [visitor.status for visitor in coming] == [429 if each is None else 200 for each in entered]
 
 
+def test_nobody_is_refused_whose_slots_are_near() -> None:
+    """Of two rates that are waited for, one client's own and that of all."""
+    chance = random.Random(3)
+    coming = [Visitor(client=f"client {number % 10}", at=chance.uniform(0, 0.01)) for number in range(40)]
+    rules = [own(quota="2/s burst 1", max_delay=10.0)]
+    entered = Site("20/s burst 1", key=shared, max_delay=10.0, rules=rules).run(*coming)
+    assert {visitor.status for visitor in coming} == {200}
+    assert max(filter(None, entered)) < 10.0
+
+
 def test_retry_after_of_a_refusal_is_the_time_until_the_request_may_wait() -> None:
     """One that comes again then is let in, after its wait; a moment before, it is refused."""
     site = Site("1/10s burst 1", max_delay=4.0)
@@ -112,10 +128,11 @@ def test_retry_after_of_a_refusal_is_the_time_until_the_request_may_wait() -> No
     assert refused.headers["retry-after"] == "6"
 
 
-def test_the_answer_says_how_long_the_request_has_waited() -> None:
+@pytest.mark.parametrize("quota", ["3/s burst 1", "3/s burst 1; 5 at once"])
+def test_the_answer_says_how_long_the_request_has_waited(quota: str) -> None:
     """In seconds, and only where it has waited."""
     first, second = visitors(2)
-    Site("3/s burst 1", max_delay=1.0).run(first, second)
+    Site(quota, max_delay=1.0).run(first, second)
     assert first.delay is None
     assert second.delay == "0.333"
     assert second.headers["ratelimit"] == '"per-second";r=0;t=1'
