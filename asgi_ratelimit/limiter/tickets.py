@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from random import getrandbits
+from secrets import randbits
 from typing import Any
 
 from ..algorithms import Booked
@@ -71,7 +71,7 @@ class Ticket:
         booked = [booked_of(decision, *pair) for pair in zip(decision.charges, decision.stored)]
         if decision.id >= SETTLED:  # its place is not known any more, so nothing comes back
             booked = [each._replace(at=0.0) for each in booked]
-        name, identity = decision.charges[0].name or DEFAULT_NAME, decision.id or getrandbits(52)
+        name, identity = decision.charges[0].name or DEFAULT_NAME, decision.id or randbits(52)
         slot = name, decision.ready_at, decision.delay, identity
         ticket = cls(*slot, (*decision.charges, *shared), tuple(booked), decision.degraded, decision.take.operation)
         length = len(str(ticket))
@@ -113,7 +113,7 @@ class Ticket:
 
         The others keep copies of the decision from giving anything back.
         """
-        return self._settlements([each.cost for each in self.booked], getrandbits(52) + 1)
+        return self._settlements([each.cost for each in self.booked], randbits(52) + 1)
 
     def cancellation(self, *, is_marked: bool) -> list[Settlement]:
         """The settlements that give the slot back, if the first one is the first use.
@@ -122,7 +122,7 @@ class Ticket:
         ``is_marked`` as void in the store, which was not charged with it.
         """
         nothing = [0.0] * len(self.booked)
-        return self._settlements(nothing, getrandbits(52) + 1 if is_marked else 0, self.operation)
+        return self._settlements(nothing, randbits(52) + 1 if is_marked else 0, self.operation)
 
     def _settlements(self, actual: Sequence[float], token: int, undone: str | None = None) -> list[Settlement]:
         own, until_us = self.charges[: len(self.booked)], float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from random import getrandbits
+from secrets import randbits
 from typing import TypeVar
 
 from ..algorithms import stamp_of
@@ -88,7 +88,7 @@ class MemoryStore:
         self._hand: Iterator[str] = iter(())
         self._taken: Remembered[Decision] = Remembered(max_keys)
         self._settled: Remembered[int] = Remembered(max_keys)
-        self._ids = count(getrandbits(48))  # random, so that tickets of an earlier process are not given back here
+        self._ids = count(randbits(48))  # random, so that tickets of an earlier process are not given back here
         self.documents = MemoryDocuments(self.clock.now_us)
         """The documents that limiters of this process share beside the buckets."""
         # Whether a bucket that refuses has gone since the log last said so.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
-from random import getrandbits
+from secrets import randbits
 
 from ...algorithms import Booked
 from ...algorithms.in_flight import ENDS, HOLDS, InFlightState
@@ -92,7 +92,7 @@ class OutageLedger:
             if total <= 0.0:
                 self._sums.pop(charge.bucket, None)
             elif entry is not None or self._has_room(self._sums):
-                identity, booked = getrandbits(52) if entry is None else entry.id, Booked(now_us, now_us, 0.0, 0.0)
+                identity, booked = randbits(52) if entry is None else entry.id, Booked(now_us, now_us, 0.0, 0.0)
                 self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
 
     def is_waiting(self, settlement: Settlement) -> bool:
@@ -229,7 +229,7 @@ class Outage:
         if not isinstance(state, InFlightState):
             return state
         lease, (*others, (_, end)) = place_of(charge.quota, state), state.leases
-        unique = lease - getrandbits(32)  # an earlier one, so that later ids stay near the time
+        unique = lease - randbits(32)  # an earlier one, so that later ids stay near the time
         self.local.settle_now((lease_settlement(charge, lease, ENDS), lease_settlement(charge, unique, HOLDS)))
         return InFlightState(state.at, (*others, (unique, end)))
 

@@ -8,7 +8,7 @@ from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
-from random import getrandbits
+from secrets import randbits
 from typing import Any, cast
 
 from ...algorithms.take import unused
@@ -83,7 +83,7 @@ class RedisStore:
         """
         _of_parents.append((getattr(self, "_nodes", None), list(self._commands.values())))
         self._nodes: ByLoop[Node | ClusterNodes] = ByLoop()
-        self._ids = count(getrandbits(48) + 1)
+        self._ids = count(randbits(48) + 1)
         self._context.outage.begin_ledger()
         self._commands.clear()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import random
 import struct
 import threading
+from contextlib import AsyncExitStack
 from typing import Any
 from weakref import ref
 
@@ -154,6 +156,16 @@ async def test_what_is_given_back_by_a_caller_that_is_cancelled(redis_url: str) 
             await refund
         await under_way
         assert (await limiter.peek("key")).remaining == 10
+
+
+async def test_processes_with_one_seed_settle_their_own_decisions(redis_url: str) -> None:
+    """As programs have that repeat their numbers."""
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            random.seed(1)
+            limiter = await stack.enter_async_context(limiter_on(redis_url))
+            await limiter.refund(await limiter.rate_limit("key", 3))
+            assert (await limiter.peek("key")).remaining == QUOTA.limit
 
 
 async def test_a_missing_script_is_sent_again(redis_url: str, client: redis.Redis) -> None:
