@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
@@ -30,13 +30,6 @@ RULES = [
     Rule("/denied", "500/hour", name="denied", only=True, on_error="deny"),
 ]
 PATHS = ["/plain", "/settled", "/punished", "/shadow", "/partly", "/allowed"]
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be frozen and stopped."""
-    with RedisServer() as own:
-        yield own
 
 
 async def endpoint(request: Request) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,13 +11,6 @@ from tests.support.redis_server import RedisServer
 from tests.support.trial import QUOTA, trial
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be frozen, whose calls are counted."""
-    with RedisServer() as own:
-        yield own
 
 
 @pytest.mark.parametrize("at_once", [1, 200, 1000])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,13 +19,6 @@ from tests.support.server import HOST
 from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, trial
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be frozen."""
-    with RedisServer() as own:
-        yield own
 
 
 @asynccontextmanager

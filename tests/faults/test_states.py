@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from asgi_ratelimit import FixedWindow, Quota, RollingWindow
@@ -13,13 +11,6 @@ from tests.support.trial import QUOTA, Trial, frozen, trial
 pytestmark = pytest.mark.anyio
 
 KINDS = [QUOTA, FixedWindow(20, 86_400), RollingWindow(20, 86_400)]
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be frozen and stopped."""
-    with RedisServer() as own:
-        yield own
 
 
 # One quota, not two
