@@ -135,9 +135,4 @@ def discord_server(**settings: object) -> Uvicorn:
     return Uvicorn("tests.stand_ins.discord_server:app", "--lifespan", "off", env=env)
 
 
-def __getattr__(name: str) -> Discord:
-    """The app, made when uvicorn asks for it: only then is there an environment for it."""
-    if name == "app":
-        app = globals()["app"] = Discord(os.environ)
-        return app
-    raise AttributeError(name)
+app = Discord(os.environ)
