@@ -12,7 +12,7 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
-from tests.stand_ins.discord_server import Window
+from tests.stand_ins.reporting.answering import Window
 from tests.support.adaptive_clients import bucket_headers
 from tests.support.simulated_fleet import Server
 from tests.support.store_elsewhere import StoreElsewhere
