@@ -13,24 +13,6 @@ pytestmark = pytest.mark.anyio
 KINDS = [QUOTA, FixedWindow(20, 86_400), RollingWindow(20, 86_400)]
 
 
-# One quota, not two
-
-
-@pytest.mark.parametrize("quota", KINDS, ids=lambda quota: type(quota).__name__)
-async def test_an_outage_is_no_second_quota(server: RedisServer, quota: Quota) -> None:
-    """What this process admits counts when Redis is back."""
-    async with trial(server.url, server, quota=quota) as tried:
-        await tried.takes(8)
-        async with frozen(server):
-            await tried.until_degraded()
-            await tried.takes(7)
-            assert tried.admitted() == 15
-        await tried.until_back()
-        await tried.takes(30)
-        assert tried.admitted() == 20
-        assert (await tried.limiter.peek("key")).remaining == 0
-
-
 async def test_replicas_have_a_share_each(server: RedisServer) -> None:
     """Together they admit about what Redis would, and Redis is charged with all of it."""
     trials = [Trial.on(server.url, replicas=4) for _ in range(4)]
