@@ -1,10 +1,11 @@
-"""A network to Redis that is slow, lossy or silent, and a Redis that is frozen."""
+"""A network to Redis that is slow, lossy or silent, a Redis that is frozen, and an attack on one key."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -174,3 +175,20 @@ async def test_a_flood_of_cancelled_takes(proxy: Proxy, redis_server: RedisServe
         proxy.delay = 0.0
         assert proxy.connections == 1
         assert [d.remaining for d in tried.decisions[-40:]] == [QUOTA.burst - 1] * 40
+
+
+# Load
+
+
+@pytest.mark.parametrize("at_once", [1, 200, 1000])
+async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -> None:
+    """Five thousand requests make at most two calls to Redis a second, once their first batches are answered."""
+    async with trial(server.url, server, outages=0) as tried:
+        await tried.take("key", QUOTA.burst)
+        asked(server, "CONFIG", "RESETSTAT")
+        began = time.monotonic()
+        for _ in range(5_000 // at_once):
+            decisions = await tried.takes(at_once)
+            assert not any(decision.allowed for decision in decisions)
+        lasted = time.monotonic() - began
+        assert script_calls(server) <= 20 + 2 * lasted
