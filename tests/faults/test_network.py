@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from redis.asyncio import Redis
 
 from asgi_ratelimit import Charge, TokenBucket
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked, script_calls
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, trial
+from tests.support.trial import PATIENT, QUOTA, Trial, hurried, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -31,18 +30,6 @@ async def disturbed(proxy: Proxy, server: RedisServer, outages: int = 1) -> Asyn
 
 
 # Silence
-
-
-@pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("decode_responses", [False, True])
-async def test_a_redis_that_is_frozen(server: RedisServer, protocol: int, decode_responses: bool) -> None:
-    """Takes that wait are answered at the deadline, and later ones at once."""
-    client = Redis.from_url(server.url, protocol=protocol, decode_responses=decode_responses)
-    async with client, trial(client, server) as tried:
-        await tried.takes(10)
-        async with frozen(server):
-            for _ in range(3):
-                assert all(d.degraded for d in await tried.takes(300, "key {}"))
 
 
 async def test_no_take_waits_during_an_outage(server: RedisServer) -> None:
