@@ -132,6 +132,13 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be stopped, frozen, filled up and reconfigured."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
 def redis_url(request: pytest.FixtureRequest) -> str:
     """The URL of that Redis, with no keys in it."""
     assert request.node.get_closest_marker("redis"), "this test lacks the mark redis"

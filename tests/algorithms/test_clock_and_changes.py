@@ -103,15 +103,6 @@ def test_a_charge_of_a_time_to_come_gives_back_no_more_than_it_took(
 # The limits
 
 
-def used_of(quota: Quota, state: State, now: float) -> float:
-    """The units in use now, to a thousandth: what is the most that fits at once says it."""
-    low, high = 0.0, quota.most
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if wait(quota, state, now, middle, 0.0) == 0.0 else (low, middle)
-    return quota.most - low
-
-
 def versions(quota: st.SearchStrategy[Q]) -> st.SearchStrategy[tuple[Q, Q]]:
     """Two versions of a quota, whose buckets have the same text."""
     limits = st.sampled_from([1.0, 3.0, 10.0, 2.5]) | st.floats(1.0, 200.0)
@@ -123,16 +114,6 @@ def with_limit(quota: Q, limit: float) -> Q:
     if isinstance(quota, TokenBucket):
         return replace(quota, limit=limit, burst=limit)
     return replace(quota, limit=limit)
-
-
-@given(versions(quotas("quota")), st.lists(st.sampled_from([1.0, 0.5, 0.1]), max_size=4))
-def test_what_was_used_stays_used(both: tuple[Quota, Quota], shares: list[float]) -> None:
-    """At the moment of the change: all of it, up to the new burst or limit."""
-    old, new = both
-    state, now = after(old, [Used(0, share, False) for share in shares])
-    changed = read(new, pack(old, state), now)
-    used = min(used_of(old, state, now), new.most)
-    assert used_of(new, changed, now) == pytest.approx(used, abs=1e-3)
 
 
 @given(versions(quotas("quota")), USES)

@@ -107,22 +107,6 @@ def test_each_unit_comes_back_at_its_microsecond(limit: int, period: float, burs
         assert decide([Charged(quota, units)], after, NOW + wait, 0.0)[1] is not None
 
 
-@pytest.mark.parametrize(
-    ("quota", "cost", "wait"),
-    [
-        (TokenBucket(3, burst=2.5), 2.5000001, math.inf),
-        (FixedWindow(3, 60), 4, math.inf),
-        (RollingWindow(3, 60), 3.001, math.inf),
-        (RollingWindow(3, 60), 3, 0.0),
-    ],
-    ids=repr,
-)
-def test_what_can_never_pass_waits_for_ever(quota: Quota, cost: float, wait: float) -> None:
-    """A cost above the most that is granted at once, of a bucket that was never used."""
-    answer, after = decide([Charged(quota, cost)], [unused(quota, NOW)], NOW, 0.0)
-    assert (answer, after is None) == (wait, wait == math.inf)
-
-
 @pytest.mark.parametrize("factor", [1.0, 0.5])
 def test_a_cost_above_the_burst_goes_from_an_empty_bucket(factor: float) -> None:
     """If its caller may wait: exactly when the bucket is empty, and the next one waits until it has run off."""

@@ -9,7 +9,7 @@ import pytest
 
 from asgi_ratelimit import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.algorithms import Booked
-from asgi_ratelimit.algorithms.take import State, available, booked_ahead, decide, place_of, settle, unused
+from asgi_ratelimit.algorithms.take import State, available, decide, place_of, settle, unused
 from tests.algorithms.charged import Charged
 
 # The start of a minute, in microseconds.
@@ -119,18 +119,6 @@ def test_takes_one_after_the_other(quota: Quota, steps: Sequence[tuple[float, fl
     for number, (second, cost, max_wait, wait) in enumerate(steps):
         bucket.at(second)
         assert bucket.take(cost, max_wait)[0] == wait, number
-
-
-@pytest.mark.parametrize(
-    ("quota", "ahead"), [(TokenBucket(10, 1, burst=10), 6.0), (FixedWindow(10, 60), 6.0), (ROLLING, 8.0)], ids=repr
-)
-def test_what_is_booked_ahead(quota: Quota, ahead: float) -> None:
-    """Two slots of eight units, the second of which does not fit now; of two windows, it lies in the next one."""
-    bucket = Bucket(quota)
-    bucket.book(8)
-    assert booked_ahead(quota, bucket.state, bucket.now) == 0.0
-    bucket.book(8)
-    assert booked_ahead(quota, bucket.state, bucket.now) == (8.0 if isinstance(quota, FixedWindow) else ahead)
 
 
 def test_a_take_that_waits_for_another_bucket_leaves_room_in_front_of_it() -> None:

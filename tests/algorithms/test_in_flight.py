@@ -9,12 +9,8 @@ import pytest
 from asgi_ratelimit.algorithms import Booked
 from asgi_ratelimit.algorithms.in_flight import InFlightState
 from asgi_ratelimit.algorithms.take import (
-    available,
-    booked_ahead,
     decide,
-    in_use,
     pack,
-    place_of,
     read,
     reset_us,
     settle,
@@ -47,32 +43,6 @@ def ids(state: object) -> list[float]:
 def renewed(state: InFlightState, lease: float, now: float, actual: float = 2.0) -> InFlightState:
     """The state after a lease was renewed: one that holds, or, with 3, one that waits."""
     return settle(QUOTA, state, now, Booked(0.0, lease, lease, 1.0), actual)  # type: ignore[return-value]  # as above
-
-
-def test_so_many_hold_a_place_at_once_whatever_their_cost() -> None:
-    """The next is refused, and told to wait for as long as the quota says; it passes when one has ended."""
-    state = unused(QUOTA, NOW)
-    assert isinstance(state, InFlightState)
-    for _ in range(2):
-        wait, state = taken(state, NOW, cost=7.0)
-        assert wait == 0.0
-    assert (available(QUOTA, state, NOW), in_use(QUOTA, state, NOW)) == ((0, 300_000.0), 2.0)
-    assert decide([Charged(QUOTA, 1.0)], [state], NOW, 0.0) == (300_000.0, None)
-    first = Booked(NOW, NOW, ids(state)[0], 7.0)
-    state = settle(QUOTA, state, NOW, first, 6.5)  # type: ignore[assignment]  # as above
-    assert taken(state, NOW)[0] == 0.0
-    assert settle(QUOTA, state, NOW, first, 0.0) == state
-
-
-def test_who_may_wait_stands_behind_those_who_hold_and_nobody_overtakes_it() -> None:
-    """A place that becomes free is of the first who waits, and not of one who comes then."""
-    _, state = taken(state_of(1, 2), NOW, 1e9)
-    third = place_of(QUOTA, state)
-    assert ids(state) == [1, 2, third]
-    assert booked_ahead(QUOTA, state, NOW) == 1.0
-    state = settle(QUOTA, state, NOW, Booked(NOW, NOW, 1, 1.0), 0.0)  # type: ignore[assignment]  # as above
-    assert ids(state)[:2] == [2, third]
-    assert decide([Charged(QUOTA, 1.0)], [state], NOW, 0.0)[1] is None
 
 
 def test_the_queue_has_an_end() -> None:

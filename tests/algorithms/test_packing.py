@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Charge, FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.algorithms import stamp_of
 from asgi_ratelimit.algorithms.fixed_window import FixedWindowState
 from asgi_ratelimit.algorithms.rolling_window import RollingWindowState
 from asgi_ratelimit.algorithms.take import State, available, decide, pack, read, reset_us, unused, used_units
@@ -27,16 +26,6 @@ STATES: dict[Quota, State] = {
     ROLLING: RollingWindowState(NOW, ((PART - 2, 3.0), (PART, 1.5))),
 }
 EACH = pytest.mark.parametrize(("quota", "state"), STATES.items(), ids=lambda each: type(each).__name__)
-SIZES = {BUCKET: 37, FIXED: 21, ROLLING: 45}
-
-
-@EACH
-def test_a_state_is_the_same_once_it_was_stored(quota: Quota, state: State) -> None:
-    """In so many bytes, with the stamp of its quota."""
-    value = pack(quota, state)
-    assert read(quota, value, NOW) == state
-    assert (len(value), stamp_of(value)) == (SIZES[quota], quota.stamp)
-    assert used_units(value, NOW, reset_us(quota, state, NOW)) == 4.5
 
 
 @given(quotas("quota"), st.integers(0, 2**32))

@@ -8,21 +8,15 @@ from unittest import mock
 
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, Rule, StoreTimeout
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule, StoreTimeout
 from asgi_ratelimit.counts import counts_of, document_of, part_of
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import outbound_sources
 from tests.support.asgi import ask, ok
+from tests.support.dashboards import take
 
 pytestmark = pytest.mark.anyio
-
-
-async def take(store: MemoryStore, times: int = 1, key: str = "ann") -> None:
-    """Take from a limiter of the store."""
-    limiter = Limiter("3/minute", store=store, name="mails")
-    for _ in range(times):
-        await limiter.rate_limit(key)
 
 
 async def published(store: MemoryStore) -> tuple[int, int]:
@@ -105,9 +99,9 @@ async def test_in_memory_each_second_is_known_without_a_reader(clock: SteppedClo
     """What comes in a later second has the earlier one written, as of when it came."""
     store = MemoryStore(clock=clock)
     clock.advance(10)
-    await take(store, 2)
+    await take(store, times=2)
     clock.advance(120)
-    await take(store, 3)
+    await take(store, times=3)
     clock.advance(600)
     (rule,) = (await summary(store)).rules
     assert [sum(minute) for minute in rule.minutes if any(minute)] == [2, 3]

@@ -18,6 +18,7 @@ from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.dashboard.summaries import estimate
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.clocks import wrong_clock
+from tests.support.dashboards import take
 
 pytestmark = pytest.mark.anyio
 
@@ -32,18 +33,16 @@ async def processes(redis_url: str, clock: SteppedClock) -> AsyncIterator[list[S
         await store.aclose()
 
 
-async def take(store: Store, key: str = "ann", times: int = 1, name: str = "mails") -> None:
+async def take_and_publish(store: Store, times: int = 1) -> None:
     """Take from a limiter, and publish that."""
-    limiter = Limiter("3/minute", store=store, name=name)
-    for _ in range(times):
-        await limiter.rate_limit(key)
+    await take(store, times=times)
     await counts_of(store).end()
 
 
 async def test_processes_are_added_up(processes: list[Store], clock: SteppedClock) -> None:
     """Every process sees the sums of all of them; an hour later as well, although they have ended."""
     for store, times in zip(processes, (1, 2, 3)):
-        await take(store, times=times)
+        await take_and_publish(store, times=times)
     for store in processes:
         read = await summary(store)
         (rule,) = read.rules
@@ -60,7 +59,7 @@ async def test_an_hour_and_a_day_later(clock: SteppedClock) -> None:
     store = MemoryStore(clock=clock)
     clock.advance(10)
     summaries = Summaries(store)
-    await take(store, times=4)
+    await take_and_publish(store, times=4)
     minutes, hours = [], []
     for minute in range(HOURS * 60 + 1):
         read = await summaries.read()
@@ -92,7 +91,7 @@ async def test_a_process_whose_clock_is_wrong(redis_url: str, hours: int, is_rea
         wrong_summaries = Summaries(wrong)
         counts_of(wrong)
     right = RedisStore(redis_url, timeout=30)
-    await take(right if is_reader else wrong)
+    await take_and_publish(right if is_reader else wrong)
     read = await (wrong_summaries if is_reader else Summaries(right)).read()
     assert [rule.admitted for rule in read.rules] == [1]
     assert sum(map(sum, read.seconds.values())) == 1

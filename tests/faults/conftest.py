@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,16 +15,8 @@ def _undisturbed(unpublished: None, unwatched: None) -> None:
     """What limiters count stays in this process, and nobody reads overrides or compares clocks."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    """A Redis for one module, to be frozen or cut off."""
-    with RedisServer() as own:
-        yield own
-
-
 @pytest.fixture
 async def line(server: RedisServer) -> AsyncIterator[Proxy]:
-    """A line to that Redis, which has no keys."""
-    server.flush()
+    """A line to the Redis of the test."""
     async with Proxy(server.port) as own:
         yield own

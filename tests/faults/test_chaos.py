@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -24,13 +24,6 @@ pytestmark = pytest.mark.anyio
 
 PROCESSES = 4
 CALM_WITHIN = 60.0
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test."""
-    with RedisServer() as own:
-        yield own
 
 
 @dataclass

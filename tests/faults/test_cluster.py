@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from redis.crc import key_slot
 
-from tests.support.redis_cluster import RedisCluster, asked, has_all_writes, is_primary, wait_until
+from tests.support.redis_cluster import RedisCluster, asked, has_all_writes, is_primary, slot_of, wait_until
 from tests.support.server import HOST
 from tests.support.trial import QUOTA, Trial, frozen, require_times_to_live
 
@@ -25,10 +24,6 @@ def cluster() -> Iterator[RedisCluster]:
 def key_on(cluster: RedisCluster, at: int) -> str:
     """A key of one of the primaries."""
     return next(key for key in map(str, range(1_000)) if cluster.owner(slot_of(key)) is cluster.primaries[at])
-
-
-def slot_of(key: str) -> int:
-    return key_slot(f"{{{key}}}".encode())
 
 
 async def until_back(tried: Trial, key: str) -> None:

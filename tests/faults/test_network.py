@@ -1,31 +1,24 @@
-"""A network to Redis that is slow, lossy or silent, and a Redis that is frozen."""
+"""A network to Redis that is slow, lossy or silent, a Redis that is frozen, and an attack on one key."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from redis.asyncio import Redis
 
 from asgi_ratelimit import Charge, TokenBucket
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked, script_calls
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import PATIENT, QUOTA, Trial, frozen, hurried, trial
+from tests.support.trial import PATIENT, QUOTA, Trial, hurried, trial
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be frozen."""
-    with RedisServer() as own:
-        yield own
 
 
 @asynccontextmanager
@@ -37,18 +30,6 @@ async def disturbed(proxy: Proxy, server: RedisServer, outages: int = 1) -> Asyn
 
 
 # Silence
-
-
-@pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("decode_responses", [False, True])
-async def test_a_redis_that_is_frozen(server: RedisServer, protocol: int, decode_responses: bool) -> None:
-    """Takes that wait are answered at the deadline, and later ones at once."""
-    client = Redis.from_url(server.url, protocol=protocol, decode_responses=decode_responses)
-    async with client, trial(client, server) as tried:
-        await tried.takes(10)
-        async with frozen(server):
-            for _ in range(3):
-                assert all(d.degraded for d in await tried.takes(300, "key {}"))
 
 
 async def test_no_take_waits_during_an_outage(server: RedisServer) -> None:
@@ -181,3 +162,20 @@ async def test_a_flood_of_cancelled_takes(proxy: Proxy, redis_server: RedisServe
         proxy.delay = 0.0
         assert proxy.connections == 1
         assert [d.remaining for d in tried.decisions[-40:]] == [QUOTA.burst - 1] * 40
+
+
+# Load
+
+
+@pytest.mark.parametrize("at_once", [1, 200, 1000])
+async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -> None:
+    """Five thousand requests make at most two calls to Redis a second, once their first batches are answered."""
+    async with trial(server.url, server, outages=0) as tried:
+        await tried.take("key", QUOTA.burst)
+        asked(server, "CONFIG", "RESETSTAT")
+        began = time.monotonic()
+        for _ in range(5_000 // at_once):
+            decisions = await tried.takes(at_once)
+            assert not any(decision.allowed for decision in decisions)
+        lasted = time.monotonic() - began
+        assert script_calls(server) <= 20 + 2 * lasted

@@ -1,12 +1,10 @@
-"""Many processes on one Redis, some of which are killed: workers of a real server, and forked children."""
+"""Many processes on one Redis, some of which are killed: workers of a real server."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support.redis_server import RedisServer
-from tests.support.server import ROOT, Uvicorn
+from tests.support.server import Uvicorn
 from tests.support.trial import require_times_to_live, settled
 
 pytestmark = pytest.mark.anyio
@@ -112,37 +110,3 @@ async def test_a_redis_that_is_killed_twice_under_workers(server: RedisServer, w
     assert before == LIMIT
     assert crowd.statuses[200] <= 4 * LIMIT
     require_times_to_live(server)
-
-
-FORKING = """
-import asyncio, os, sys
-from asgi_ratelimit import Limiter, RedisStore, TokenBucket
-
-def report(who, decision):
-    os.write(1, f"{who} {decision.remaining} {decision.degraded}\\n".encode())
-
-async def in_a_loop():
-    limiter = Limiter(TokenBucket(10, 86_400), store=RedisStore(sys.argv[1], timeout=30, on_error="deny"))
-    report("parent", await limiter.rate_limit("key"))
-    if os.fork():
-        os.wait()
-        report("parent", await limiter.rate_limit("key"))
-        await limiter.aclose()
-    else:
-        asyncio.run(in_the_child(limiter))
-        os._exit(0)
-
-async def in_the_child(limiter):
-    report("child", await limiter.rate_limit("key"))
-    await limiter.aclose()
-
-asyncio.run(in_a_loop())
-"""
-
-
-def test_a_fork_after_connecting(redis_url: str) -> None:
-    """The child opens its own connection, and that of its parent is not affected."""
-    command = [sys.executable, "-W", "ignore", "-c", FORKING, redis_url]
-    result = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
-    assert result.stdout.split("\n") == ["parent 9 False", "child 8 False", "parent 7 False", ""]
-    assert result.stderr == ""

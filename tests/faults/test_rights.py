@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from redis.crc import key_slot
@@ -13,13 +13,6 @@ from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis with users of its own."""
-    with RedisServer() as own:
-        yield own
 
 
 # The rights that docs/redis.md lists.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from asgi_ratelimit import FixedWindow, Quota, RollingWindow
@@ -13,31 +11,6 @@ from tests.support.trial import QUOTA, Trial, frozen, trial
 pytestmark = pytest.mark.anyio
 
 KINDS = [QUOTA, FixedWindow(20, 86_400), RollingWindow(20, 86_400)]
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be frozen and stopped."""
-    with RedisServer() as own:
-        yield own
-
-
-# One quota, not two
-
-
-@pytest.mark.parametrize("quota", KINDS, ids=lambda quota: type(quota).__name__)
-async def test_an_outage_is_no_second_quota(server: RedisServer, quota: Quota) -> None:
-    """What this process admits counts when Redis is back."""
-    async with trial(server.url, server, quota=quota) as tried:
-        await tried.takes(8)
-        async with frozen(server):
-            await tried.until_degraded()
-            await tried.takes(7)
-            assert tried.admitted() == 15
-        await tried.until_back()
-        await tried.takes(30)
-        assert tried.admitted() == 20
-        assert (await tried.limiter.peek("key")).remaining == 0
 
 
 async def test_replicas_have_a_share_each(server: RedisServer) -> None:

@@ -52,15 +52,6 @@ def test_quotas_of_one_name_are_told_by_their_own_limiters() -> None:
         assert told[b"ratelimit"] == b'"per-minute";r=99;t=1, "%b per-minute";r=19;t=3' % limiters[1].encode()
 
 
-def test_several_quotas() -> None:
-    """Still two headers, with one item for each quota, in their order."""
-    take = Take((Charge(TokenBucket(10), "key", 2), Charge(TokenBucket(100, 3600, name="tokens"), "key", 60)))
-    assert render(decided(take, NOW)) == [
-        (b"ratelimit-policy", b'"per-second";q=10;w=1, "tokens";q=100;w=3600'),
-        (b"ratelimit", b'"per-second";r=8;t=1, "tokens";r=40;t=36'),
-    ]
-
-
 @pytest.mark.parametrize(
     ("more_after", "t"), [(0.0, 0), (1e-6, 1), (0.999999, 1), (1.0, 1), (1.000001, 2), (59.1, 60), (86_400.0, 86_400)]
 )
@@ -86,16 +77,6 @@ def test_retry_after_is_whole_seconds_rounded_up(seconds: float, value: bytes | 
 
 def charged(name: str | None, quota: TokenBucket, cost: float = 1, key: str = "key") -> Decision:
     return decided(Take((Charge(quota, key, cost, name),)), NOW)
-
-
-def test_the_legacy_headers_are_of_the_quota_that_binds() -> None:
-    """Limit, what is left, and the Unix time at which all of it is there again, rounded up."""
-    decision = charged(None, TokenBucket(100, 60), 2)
-    assert legacy([decision]) == [
-        (b"x-ratelimit-limit", b"100"),
-        (b"x-ratelimit-remaining", b"98"),
-        (b"x-ratelimit-reset", b"1800000002"),
-    ]
 
 
 def test_quotas_of_one_name_are_told_apart() -> None:

@@ -17,8 +17,6 @@ from fastapi.security import APIKeyHeader
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
@@ -26,15 +24,11 @@ from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, RateLimi
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.memory import number_of_workers
-from tests.support.asgi import Peer, ask, http
+from tests.support.asgi import Peer, ask, hello, http
 from tests.support.names import named
 from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
-
-
-async def hello(request: Request) -> Response:
-    return PlainTextResponse("hello")
 
 
 ROUTES = [

@@ -164,27 +164,25 @@ async def test_a_dependency_may_have_a_penalty(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("on_error", "expected"), [("deny", 503), ("allow", 200), ("local", 429)])
-async def test_an_outage_blocks_nobody(on_error: Any, expected: int) -> None:
+async def test_an_outage_blocks_nobody(server: RedisServer, on_error: Any, expected: int) -> None:
     """Refusals without the store, or by this process alone, count no strikes."""
-    with RedisServer() as server:
-        store = RedisStore(server.url, on_error=on_error, timeout=30)
-        app = guarded(store, "1/hour", penalty=Penalty("1 hour"))
-        server.stop()
-        assert (await statuses(app, 5))[-1] == expected
-        peer = await ask(app)
-        assert expected == 200 or kind(peer.problem) != "abnormal-usage-detected"
-        await store.aclose()
+    store = RedisStore(server.url, on_error=on_error, timeout=30)
+    app = guarded(store, "1/hour", penalty=Penalty("1 hour"))
+    server.stop()
+    assert (await statuses(app, 5))[-1] == expected
+    peer = await ask(app)
+    assert expected == 200 or kind(peer.problem) != "abnormal-usage-detected"
+    await store.aclose()
 
 
-async def test_blocks_raise_while_the_store_is_out() -> None:
+async def test_blocks_raise_while_the_store_is_out(server: RedisServer) -> None:
     """A program that blocks a key must see that this failed, whatever requests get meanwhile."""
-    with RedisServer() as server:
-        blocks = Blocks(store=RedisStore(server.url, timeout=30))
-        server.stop()
-        for call in (blocks.block(CLIENT, 60), blocks.blocked_for(CLIENT), blocks.lift(CLIENT)):
-            with pytest.raises(StoreError):
-                await call
-        await blocks.aclose()
+    blocks = Blocks(store=RedisStore(server.url, timeout=30))
+    server.stop()
+    for call in (blocks.block(CLIENT, 60), blocks.blocked_for(CLIENT), blocks.lift(CLIENT)):
+        with pytest.raises(StoreError):
+            await call
+    await blocks.aclose()
 
 
 def test_a_penalty_without_a_quota_is_refused() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Host, Match, Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
@@ -17,13 +15,9 @@ from starlette.types import Receive, Scope, Send
 from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.inbound.routes import templates_of
 from asgi_ratelimit.tools import coverage
-from tests.support.asgi import CHUNK, Peer, http, ok, websocket
+from tests.support.asgi import CHUNK, Peer, hello, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
-
-
-async def hello(request: Request) -> Response:
-    return PlainTextResponse("hello")
 
 
 async def talk(session: WebSocket) -> None:

@@ -253,20 +253,19 @@ async def test_a_settle_function_that_fails_changes_nothing(settle: Any, caplog:
     assert "'logins'" in caplog.messages[0]
 
 
-async def test_a_store_that_is_out_harms_no_answer() -> None:
+async def test_a_store_that_is_out_harms_no_answer(server: RedisServer) -> None:
     """What it cannot settle stays charged; the request goes on."""
-    with RedisServer() as server:
-        store = RedisStore(server.url, timeout=30)
-        peer = Peer()
+    store = RedisStore(server.url, timeout=30)
+    peer = Peer()
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            server.stop()
-            await answering()(scope, receive, send)
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        server.stop()
+        await answering()(scope, receive, send)
 
-        rule = Rule("/", "10/minute", settle=failures)
-        await RateLimitMiddleware(app, rules=[rule], store=store)(http(), peer.receive, peer.send)
-        assert (peer.status, peer.body) == (200, b"ok")
-        await store.aclose()
+    rule = Rule("/", "10/minute", settle=failures)
+    await RateLimitMiddleware(app, rules=[rule], store=store)(http(), peer.receive, peer.send)
+    assert (peer.status, peer.body) == (200, b"ok")
+    await store.aclose()
 
 
 @pytest.mark.parametrize("is_native", [False, True], ids=["by a scope", "by its task"])

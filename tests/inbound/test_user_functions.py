@@ -297,18 +297,22 @@ async def test_a_failure_is_logged_at_most_once_a_minute(
 
 
 @pytest.mark.parametrize(
-    ("own", "of_rule", "statuses"),
+    ("own", "of_rule", "only", "statuses"),
     [
-        (None, "deny", [503] * 3),
-        ("allow", None, [200] * 3),
-        ("allow", "local", [200, 200, 429]),
-        ("deny", "allow", [503] * 3),
+        (None, "deny", False, [503] * 3),
+        ("allow", None, False, [200] * 3),
+        ("allow", "local", False, [200, 200, 429]),
+        ("deny", "allow", False, [503] * 3),
+        ("deny", "allow", True, [200] * 3),
+        (None, "deny", True, [503] * 3),
     ],
 )
-async def test_the_strictest_rule_decides_without_the_store(own: Any, of_rule: Any, statuses: list[int]) -> None:
+async def test_the_strictest_rule_decides_without_the_store(
+    own: Any, of_rule: Any, only: bool, statuses: list[int]
+) -> None:
     """A rule has the middleware's on_error unless it has its own, and a request is decided as one."""
     store = RedisStore(f"redis://127.0.0.1:{free_port()}")
-    rule = Rule("/", "2/minute", on_error=of_rule)
+    rule = Rule("/", "2/minute", only=only, on_error=of_rule)
     app = RateLimitMiddleware(ok, "10/minute", rules=[rule], store=store, on_error=own)
     assert [(await ask(app)).status for _ in range(3)] == statuses
 

@@ -135,19 +135,18 @@ def test_nothing_leaves_after_the_close() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("on_error", "closed"), [("local", None), ("allow", None), ("deny", "rate limit unavailable")])
-async def test_an_outage_of_the_store(on_error: Any, closed: str | None) -> None:
+async def test_an_outage_of_the_store(server: RedisServer, on_error: Any, closed: str | None) -> None:
     """A socket that nobody may use then is closed as a handshake is, and not for too many messages."""
     received, peer = [], Peer([TEXT] * 2)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         received.extend([await receive() for _ in range(2)])
 
-    with RedisServer() as server:
-        store = RedisStore(server.url, on_error=on_error, timeout=30)
-        server.stop()
-        rule = Rule("/", None, messages="5/hour")
-        await RateLimitMiddleware(app, rules=[rule], store=store)(websocket(), peer.receive, peer.send)
-        await store.aclose()
+    store = RedisStore(server.url, on_error=on_error, timeout=30)
+    server.stop()
+    rule = Rule("/", None, messages="5/hour")
+    await RateLimitMiddleware(app, rules=[rule], store=store)(websocket(), peer.receive, peer.send)
+    await store.aclose()
     if closed is None:
         assert (received, peer.sent) == ([TEXT, TEXT], [])
     else:

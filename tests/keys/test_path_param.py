@@ -19,19 +19,6 @@ from tests.support.asgi import ask, http, limited, ok
 ITEMS = Rule("/items/{id:int}", "1/minute", key=path_param("id"))
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("/items/7", 429), ("/items/007", 429), ("/items/8", 200), ("/items/" + "0" * 8000 + "7", 200), ("/items/x", 200)],
-    ids=["the same", "zeros", "another", "no number", "not the rule's"],
-)
-async def test_a_rule_may_be_keyed_by_a_parameter_of_its_path(path: str, status: int) -> None:
-    """Before anything is routed, and as the convertor reads it: 7 and 007 are one item."""
-    app = limited(ok, None, rules=[ITEMS])
-    await ask(app, http("/items/7"))
-    assert (await ask(app, http(path))).status == status
-
-
 class Shout(Convertor[Any]):
     """What it reads has no text of its own."""
 

@@ -13,12 +13,6 @@ from asgi_ratelimit.testing import SteppedClock
 EVEN = TokenBucket(10, burst=1)
 
 
-@pytest.fixture
-def clock() -> SteppedClock:
-    """It starts at a whole second."""
-    return SteppedClock(0)
-
-
 @pytest.mark.parametrize(
     ("quota", "times"),
     [

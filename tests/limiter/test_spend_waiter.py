@@ -22,12 +22,6 @@ MINUTE = TokenBucket(60, 60, burst=60)
 KINDS = [MINUTE, FixedWindow(60, 60), RollingWindow(60, 60)]
 
 
-@pytest.fixture
-def clock() -> SteppedClock:
-    """It starts at a whole minute."""
-    return SteppedClock(0)
-
-
 async def spend(limiter: Limiter, cost: float, actual: float | None = None, *, seconds: float = 0.0) -> float:
     """Spend an estimate in a block of so many seconds, at an actual cost; returns when the block began."""
     clock = limiter.store.clock  # type: ignore[attr-defined]  # it is a MemoryStore

@@ -17,12 +17,6 @@ QUOTAS = [TokenBucket(10, 60, burst=10, name="requests"), TokenBucket(1000, 60, 
 
 
 @pytest.fixture
-def clock() -> SteppedClock:
-    """It starts at a whole second."""
-    return SteppedClock(0)
-
-
-@pytest.fixture
 def limiter(clock: SteppedClock) -> Limiter:
     """Ten requests and a thousand tokens a minute."""
     return Limiter(QUOTAS, store=MemoryStore(clock=clock))

@@ -22,11 +22,12 @@ CASES: list[tuple[QuotaLike, list[float]]] = [
 ]
 
 
+@pytest.mark.parametrize("with_async", [True, False], ids=["async", "sync"])
 @pytest.mark.parametrize(("quota", "starts"), CASES)
 def test_calls_go_as_soon_as_they_may(
-    store: CountingStore, clock: SteppedClock, quota: QuotaLike, starts: list[float]
+    store: CountingStore, clock: SteppedClock, quota: QuotaLike, starts: list[float], with_async: bool
 ) -> None:
-    """Five calls at once, each at its slot and in their order, with one take each."""
+    """Five calls, at once or one after the other in one thread, each at its slot and in their order, with one take."""
 
     @pace(quota, store=store)
     async def call(number: int) -> tuple[int, float]:
@@ -35,21 +36,8 @@ def test_calls_go_as_soon_as_they_may(
     async def main() -> list[tuple[int, float]]:
         return await asyncio.gather(*map(call, range(5)))
 
-    assert clock.run(main()) == list(enumerate(starts))
-    assert store.takes == 5
-
-
-@pytest.mark.parametrize(("quota", "starts"), CASES)
-def test_without_async_it_is_the_same(
-    store: CountingStore, clock: SteppedClock, quota: QuotaLike, starts: list[float]
-) -> None:
-    """One call after the other, in one thread."""
-
-    @pace(quota, store=store)
-    def call() -> float:
-        return clock.now
-
-    assert [call() for _ in range(5)] == starts
+    blocking = pace(quota, store=store)(lambda number: (number, clock.now))
+    assert (clock.run(main()) if with_async else [*map(blocking, range(5))]) == list(enumerate(starts))
     assert store.takes == 5
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from asgi_ratelimit import Overrides, PaceTimeout
+from asgi_ratelimit.outbound.exchange import can_be_sent_again
+from asgi_ratelimit.outbound.refusals import pause_of
 from tests.support.paced_clients import OTHER, URL, Client
 
 LATER = (429, {"retry-after": "2"})
@@ -124,3 +129,70 @@ def test_an_override_in_a_word_concerns_the_limit_alone(client: Client, word: st
         client.get(URL, max_delay=1.0, quota="1/hour")
     client.get(URL, max_delay=2.0, quota="1/hour")
     assert client.service.times == [0.0, 2.0, 2.3, 2.3, 2.3, 4.3]
+
+
+# Bodies that are at hand once
+
+
+def pipe() -> Any:
+    """A file that can be read once."""
+    reader, writer = os.pipe()
+    os.write(writer, b"precious data")
+    os.close(writer)
+    return os.fdopen(reader, "rb")
+
+
+class Once:
+    """A stream of a program's own, which can be read once."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"data"
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"data"
+
+
+def parts() -> Iterator[bytes]:
+    yield b"data"
+
+
+def test_bodies_that_can_be_read_once(module: Any) -> None:
+    """Generators, streams of the program's own, pipes, and multipart bodies with one of those."""
+    with pipe() as file:
+        for arguments in (
+            {"content": parts()},
+            {"content": file},
+            {"stream": Once()},
+            {"files": {"file": ("a.txt", file)}},
+            {"files": {"first": b"data", "file": ("a.txt", file)}},
+        ):
+            assert not can_be_sent_again(module.Request("POST", URL, **arguments)), arguments
+
+
+# Forms of Retry-After
+
+
+NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
+
+FORMS = [
+    ({"retry-after": "120"}, 120.0),
+    ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT"}, 30.0),
+    ({"retry-after": "Sun, 06 Nov 1994 09:50:07 GMT", "date": "Sun, 06 Nov 1994 09:49:37 GMT"}, 30.0),
+    ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT", "date": "yesterday"}, 30.0),
+]
+
+INVALID = ["", "soon", "-1", "nan", "inf", "1e9", "99999999999", "Sun, 06 Nov 2094 08:49:37 GMT", "1, 2"]
+INVALID += ["1_0", "0_5.0_1", "１０", "٣", "²", "infinity", "1" * 200]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("headers", "seconds"), FORMS, ids=[" ".join(headers.values()) for headers, _ in FORMS])
+def test_forms_of_retry_after(status: int, headers: dict[str, str], seconds: float) -> None:
+    """Dates count from the date of the answer."""
+    assert pause_of(status, httpx.Headers(headers), NOW) == seconds
+
+
+@pytest.mark.parametrize("text", INVALID)
+def test_invalid_values_are_ignored(text: str) -> None:
+    """As are pauses of more than a day, and what only Python takes for a number."""
+    assert pause_of(429, {"retry-after": text}, NOW) is None

@@ -9,10 +9,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 # The variable with the limits of a server, as JSON: ``{"requests": [20, 1.0]}`` is 20 a second, 20 at once.
 LIMITS = "STAND_IN_LIMITS"
@@ -97,9 +100,10 @@ class Accounts:
         budgets = {name: Budget(*limit) for name, limit in self._limits.items()}
         return self._accounts.setdefault((client, model), Account(budgets))
 
-    def report(self, client: str) -> dict[str, Any]:
-        """What was counted of a client, by model."""
-        return {model: account.report() for (owner, model), account in self._accounts.items() if owner == client}
+    async def report(self, request: Request) -> Response:
+        """``GET /stand-in/report``: what was counted of this client, by model."""
+        client, accounts = client_of(request), self._accounts.items()
+        return JSONResponse({model: account.report() for (owner, model), account in accounts if owner == client})
 
 
 def text_of(part: Any) -> str:
@@ -121,3 +125,22 @@ def words_asked(part: Any, most: int) -> list[str]:
     last = text_of(part).split()[-1:]
     number = int(last[0]) if last and last[0].isdecimal() else 13
     return [f"{' ' if index else ''}{word}" for index, word in enumerate(islice(cycle(WORDS), min(number, most)))]
+
+
+async def streamed(call: Any, events: Iterator[tuple[int, Any]], end: str = "") -> AsyncIterator[str]:
+    """The events of a stream, each with the words so far; what was sent by then is charged, also if the client goes."""
+    words = 0
+    try:
+        for number, event in events:
+            words = number
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            yield f"{name}data: {json.dumps(event)}\n\n"
+        if end:
+            yield f"data: {end}\n\n"
+    finally:
+        call.settle(words)
+
+
+def client_of(request: Request) -> str:
+    """The key of a client, in the header of Anthropic or that of most others."""
+    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")

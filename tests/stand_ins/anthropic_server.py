@@ -8,9 +8,8 @@ Limits are those of one key and one model.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -21,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.stand_ins.accounts import Account, Accounts, Budget, text_of, tokens_of, words_asked
+from tests.stand_ins.accounts import Account, Accounts, Budget, client_of, streamed, text_of, tokens_of, words_asked
 
 accounts = Accounts({"requests": (50, 60.0), "input-tokens": (30_000, 60.0), "output-tokens": (8_000, 60.0)})
 numbers = count(1)
@@ -70,22 +69,13 @@ async def messages(request: Request) -> Response:
     if refused is not None:
         return refusal(call, *refused)
     if body.get("stream"):
-        return StreamingResponse(streamed(call), headers=headers(call), media_type="text/event-stream; charset=utf-8")
+        return StreamingResponse(
+            streamed(call, events(call)), headers=headers(call), media_type="text/event-stream; charset=utf-8"
+        )
     response_headers, words = headers(call), len(call.words)
     call.settle(words)
     content = [{"type": "text", "text": "".join(call.words)}]
     return JSONResponse({**call.message(words, "end_turn"), "content": content}, headers=response_headers)
-
-
-async def streamed(call: Call) -> AsyncIterator[str]:
-    """The events of a stream; what was sent by then is charged, also where the client has gone."""
-    words = 0
-    try:
-        for number, event in events(call):
-            words = number
-            yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
-    finally:
-        call.settle(words)
 
 
 def events(call: Call) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -135,14 +125,4 @@ def state(name: str, budget: Budget) -> dict[str, str]:
     return {"limit": f"{budget.limit:.0f}", "remaining": str(remaining), "reset": f"{full_at:%Y-%m-%dT%H:%M:%SZ}"}
 
 
-def client_of(request: Request) -> str:
-    """The key of a client, in the old header or the new one."""
-    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-
-
-async def report(request: Request) -> Response:
-    """``GET /stand-in/report``: what was counted of this client."""
-    return JSONResponse(accounts.report(client_of(request)))
-
-
-app = Starlette(routes=[Route("/v1/messages", messages, methods=["POST"]), Route("/stand-in/report", report)])
+app = Starlette(routes=[Route("/v1/messages", messages, methods=["POST"]), Route("/stand-in/report", accounts.report)])

@@ -19,52 +19,28 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from tests.stand_ins.reporting.answering import Answer, Answering
+from tests.stand_ins.counting_server import Bucket
+from tests.stand_ins.reporting.answering import Answer, Answering, Window
 from tests.support.server import Uvicorn
 
 SETTINGS = {"LIMIT": "5", "PERIOD": "1.0", "SLIDING": "", "GLOBAL": "50", "SHARED_WAIT": "1337"}
 
 
-class Window:
-    """So many requests in a window, which begins with its first request."""
-
-    def __init__(self, limit: int, period: float) -> None:
-        self.limit, self.period = limit, period
-        self.end, self.count = -math.inf, 0
-
-    def wait(self, now: float) -> float:
-        """Seconds until a request is served; 0 if it is, and then it counts."""
-        if now >= self.end:
-            self.end, self.count = now + self.period, 0
-        if self.count >= self.limit:
-            return self.end - now
-        self.count += 1
-        return 0.0
-
-    def left(self, now: float) -> tuple[int, float]:
-        """The requests that remain, and the seconds until all are back."""
-        return self.limit - self.count, self.end - now
-
-
-class Sliding:
+class Sliding(Bucket):
     """So many requests at once; they come back one by one."""
 
     def __init__(self, limit: int, period: float) -> None:
-        self.limit, self.period = limit, period
-        self.tokens, self.last = float(limit), 0.0
+        super().__init__(limit / period, limit)
 
-    def wait(self, now: float) -> float:
-        """Seconds until a request is served; 0 if it is, and then it counts."""
-        self.tokens = min(self.limit, self.tokens + (now - self.last) * self.limit / self.period)
-        self.last = now
-        if self.tokens < 1.0 - 1e-6:
-            return (1.0 - self.tokens) * self.period / self.limit
-        self.tokens -= 1.0
-        return 0.0
+    @property
+    def left(self) -> int:
+        """The requests that remain."""
+        return int(self.tokens + 1e-6)
 
-    def left(self, _now: float) -> tuple[int, float]:
-        """The requests that remain, and the seconds until all are back."""
-        return int(self.tokens + 1e-6), (self.limit - self.tokens) * self.period / self.limit
+    @property
+    def end(self) -> float:
+        """When all of them are back."""
+        return self.last + (self.burst - self.tokens) / self.rate
 
 
 class Discord(Answering):
@@ -104,8 +80,7 @@ class Discord(Answering):
             headers = {**limits(10, 9, 64.57, name, now), "x-ratelimit-scope": "shared"}
             return refusal(self.shared_wait, headers)
         wait = bucket.wait(now)
-        remaining, after = bucket.left(now)
-        headers = limits(self.limit, remaining, after, name, now)
+        headers = limits(self.limit, bucket.left, bucket.end - now, name, now)
         if wait > 0.0:
             self.counts["refused user"] += 1
             return refusal(wait, {**headers, "x-ratelimit-scope": "user"})
@@ -135,9 +110,4 @@ def discord_server(**settings: object) -> Uvicorn:
     return Uvicorn("tests.stand_ins.discord_server:app", "--lifespan", "off", env=env)
 
 
-def __getattr__(name: str) -> Discord:
-    """The app, made when uvicorn asks for it: only then is there an environment for it."""
-    if name == "app":
-        app = globals()["app"] = Discord(os.environ)
-        return app
-    raise AttributeError(name)
+app = Discord(os.environ)

@@ -8,9 +8,8 @@ key and one model.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -20,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.stand_ins.accounts import Account, Accounts, tokens_of, words_asked
+from tests.stand_ins.accounts import Account, Accounts, client_of, streamed, tokens_of, words_asked
 
 accounts = Accounts({"requests": (500, 60.0), "tokens": (30_000, 60.0)})
 numbers = count(1)
@@ -67,24 +66,13 @@ def answer(
     if refused is not None:
         return refusal(call, *refused)
     if call.body.get("stream"):
-        return StreamingResponse(streamed(call, events), headers=headers(call), media_type="text/event-stream")
+        end = "[DONE]" if "messages" in call.body else ""
+        return StreamingResponse(
+            streamed(call, events(call), end), headers=headers(call), media_type="text/event-stream"
+        )
     response_headers = headers(call)  # before it is settled: the limits as they were when the request was admitted
     call.settle(len(call.words))
     return JSONResponse(whole(call), headers=response_headers)
-
-
-async def streamed(call: Call, events: Callable[[Call], Iterator[tuple[int, Any]]]) -> AsyncIterator[str]:
-    """The events of a stream; what was sent by then is charged, also where the client has gone."""
-    words = 0
-    try:
-        for number, event in events(call):
-            words = number
-            name = f"event: {event['type']}\n" if "type" in event else ""
-            yield f"{name}data: {json.dumps(event)}\n\n"
-        if "messages" in call.body:
-            yield "data: [DONE]\n\n"
-    finally:
-        call.settle(words)
 
 
 def chat_answer(call: Call) -> dict[str, Any]:
@@ -150,16 +138,9 @@ def account_of(request: Request, body: dict[str, Any]) -> Account:
     return accounts.of(client_of(request), str(body.get("model")))
 
 
-def client_of(request: Request) -> str:
-    """The key of a client."""
-    return request.headers.get("authorization", "").removeprefix("Bearer ")
-
-
-async def report(request: Request) -> Response:
-    """``GET /stand-in/report``: what was counted of this client."""
-    return JSONResponse(accounts.report(client_of(request)))
-
-
 app = Starlette(
-    routes=[Route("/v1/chat/completions", chat_completions, methods=["POST"]), Route("/stand-in/report", report)]
+    routes=[
+        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/stand-in/report", accounts.report),
+    ]
 )

@@ -7,19 +7,10 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.support.redis_server import RedisServer
-
 
 @pytest.fixture(autouse=True)
 def _unpublished(unpublished: None) -> None:
     """What limiters count stays in this process."""
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be stopped, paused and filled up."""
-    with RedisServer() as own:
-        yield own
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,6 +47,11 @@ def _common(kind: str, path: str) -> Scope:
         "client": CLIENT,
         "server": ("testserver", 80),
     }
+
+
+async def hello(request: Request) -> Response:
+    """An endpoint."""
+    return PlainTextResponse("hello")
 
 
 class Peer:

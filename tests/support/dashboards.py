@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from asgi_ratelimit import RateLimitMiddleware, Rule, Store
+from asgi_ratelimit import Limiter, RateLimitMiddleware, Rule, Store
 from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.dashboard import dashboard
 
@@ -44,6 +44,13 @@ async def visitor(app: Any, role: str = "admin") -> AsyncIterator[httpx.AsyncCli
     transport = httpx.ASGITransport(app, client=("192.0.2.1", 50_000))
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers={"x-role": role}) as client:
         yield client
+
+
+async def take(store: Store, key: str = "ann", times: int = 1, name: str = "mails") -> None:
+    """Take from a limiter of the store."""
+    limiter = Limiter("3/minute", store=store, name=name)
+    for _ in range(times):
+        await limiter.rate_limit(key)
 
 
 async def token_of(client: httpx.AsyncClient) -> str:

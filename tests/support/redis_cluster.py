@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from redis import Redis
+from redis.crc import key_slot
 from redis.exceptions import RedisError
 
 from tests.support.redis_server import RedisServer, find_redis
@@ -124,6 +125,11 @@ class RedisSentinel(RedisServer):
                 'sentinel failover-timeout {self.service} 2000' >sentinel.conf
             exec {find_redis()} sentinel.conf --sentinel"""
         return ("sh", "-c", script)
+
+
+def slot_of(key: str) -> int:
+    """The slot of the buckets of a key."""
+    return int(key_slot(f"{{{key}}}".encode()))
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -9,20 +9,14 @@ from fastapi import APIRouter, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule, parse_quotas
 from asgi_ratelimit.tools import Covered, coverage
 from asgi_ratelimit.tools.coverage import findings, rules_of
-from tests.support.asgi import ask, http, ok
+from tests.support.asgi import ask, hello, http, ok
 
 pytestmark = pytest.mark.anyio
-
-
-async def hello(request: Request) -> Response:
-    return PlainTextResponse("hello")
 
 
 async def talk(session: WebSocket) -> None:

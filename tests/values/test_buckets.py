@@ -121,9 +121,3 @@ def test_all_buckets_of_a_client_are_in_one_slot(one: tuple[str, str, str], othe
 def test_bytes_that_are_not_utf8_stay_apart(one: bytes, other: bytes) -> None:
     """Keys of any bytes become keys of text without a collision."""
     assert (as_bytes(as_key(one)) == as_bytes(as_key(other))) == (one == other)
-
-
-@given(ANY_TEXT)
-def test_a_key_in_memory_is_short(key: str) -> None:
-    """At most 128 bytes, whatever a client sends."""
-    assert len(as_bytes(short_key(key))) <= 128

@@ -183,10 +183,3 @@ def test_the_binding_quota_refuses_for_the_longest_time_or_has_the_least_left() 
 def test_a_decision_says_why(decision: Decision, reason: str) -> None:
     """In one sentence."""
     assert decision.reason == reason
-
-
-def test_time_is_rounded_up() -> None:
-    """Three units a second come back every 333,333.3 microseconds: whoever waits as told, waits long enough."""
-    quota = TokenBucket(3, burst=1)
-    used_up = decided(Take((Charge(quota, "key"),)), NOW)
-    assert decided(Take((Charge(quota, "key"),)), NOW, used_up.stored).retry_after == 0.333334

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, FixedWindow, HeaderOptions, TokenBucket
 from asgi_ratelimit.keys import header
-from tests.support.asgi import ask, http, limited, ok
+from tests.support.asgi import BODY, Peer, ask, http, limited, ok, sends
 from tests.support.decisions import refusal
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +85,27 @@ def test_wrong_values_raise_at_once(wrong: Any) -> None:
 def test_no_secret_is_shown() -> None:
     """Neither in a log nor in an error."""
     assert "s3cret" not in repr(HeaderOptions(partition_secret="s3cret"))
+
+
+# The headers of the app
+
+
+OWN = [(b"X-RateLimit-Limit", b"7"), (b"x-ratelimit-remaining", b"3")]
+
+
+def saying(headers: Any) -> Any:
+    return sends({"type": "http.response.start", "status": 200, "headers": headers}, BODY)
+
+
+def listed(peer: Peer) -> list[tuple[bytes, bytes]]:
+    return list(peer.starts[0]["headers"])
+
+
+@pytest.mark.parametrize("headers", ["legacy", "both", HeaderOptions("legacy", near_limit=1)])
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+async def test_the_apps_own_x_ratelimit_headers_are_the_only_ones(headers: Any, kind: Any) -> None:
+    """All three are one set: none of the middleware's is added to a part of it."""
+    peer = await ask(limited(saying(kind(OWN)), headers=headers))
+    legacy = [each for each in listed(peer) if each[0].lower().startswith(b"x-ratelimit-") and b"near" not in each[0]]
+    assert legacy == OWN
+    assert ("ratelimit-policy" in peer.headers) == (headers == "both")

@@ -12,7 +12,8 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, Decision, MemoryStore, PaceTimeout, Take
 from asgi_ratelimit.testing import SteppedClock
-from tests.stand_ins.discord_server import Window
+from tests.stand_ins.discord_server import Sliding
+from tests.stand_ins.reporting.answering import Window
 from tests.support.adaptive_clients import bucket_headers
 from tests.support.simulated_fleet import Server
 from tests.support.store_elsewhere import StoreElsewhere
@@ -37,21 +38,17 @@ class Api:
     """An API with 40 requests a second, which reports when all of them are back, as OpenAI's does."""
 
     def __init__(self, clock: SteppedClock) -> None:
-        self._clock = clock
-        self._level, self._at = 0.0, clock.now
+        self._clock, self._requests = clock, Sliding(RATE, 1.0)
         self.refused = 0
 
     def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
         """Serve a request, or refuse it."""
-        self._level = max(self._level - (self._clock.now - self._at) * RATE, 0.0)
-        self._at = self._clock.now
-        is_served = self._level + 1 <= RATE
-        self._level += is_served
+        is_served = not self._requests.wait(self._clock.now)
         self.refused += not is_served
         headers = {
             "x-ratelimit-limit-requests": str(RATE),
-            "x-ratelimit-remaining-requests": str(int(RATE - self._level)),
-            "x-ratelimit-reset-requests": f"{self._level / RATE * 1000:.0f}ms",
+            "x-ratelimit-remaining-requests": str(self._requests.left),
+            "x-ratelimit-reset-requests": f"{(self._requests.end - self._clock.now) * 1000:.0f}ms",
         }
         return (200 if is_served else 429), headers, {}
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit.testing import SteppedClock
+from tests.stand_ins.discord_server import Sliding
 from tests.support.simulated_fleet import Fleet
 
 LIMIT, PERIOD, SECONDS = 600, 60.0, 60
@@ -19,24 +20,19 @@ class Messages:
     """An API with 600 requests a minute, which come back one by one, as Anthropic's do."""
 
     def __init__(self, clock: SteppedClock) -> None:
-        self._clock = clock
-        self._used, self._at = 0.0, clock.now
+        self._clock, self._requests = clock, Sliding(LIMIT, PERIOD)
         self.refused = 0
 
     def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
         """Serve a request, or refuse it."""
-        rate = LIMIT / PERIOD
-        self._used = max(self._used - (self._clock.now - self._at) * rate, 0.0)
-        self._at = self._clock.now
-        is_served = self._used + 1 <= LIMIT + 1e-9
-        self._used += is_served
+        is_served = not self._requests.wait(self._clock.now)
         self.refused += not is_served
         now = datetime.fromtimestamp(self._clock.now, UTC)
-        full_at = now + timedelta(seconds=math.ceil(self._used / rate))
+        full_at = now + timedelta(seconds=math.ceil(self._requests.end - self._clock.now))
         headers = {
             "date": format_datetime(now.replace(microsecond=0), usegmt=True),
             "anthropic-ratelimit-requests-limit": str(LIMIT),
-            "anthropic-ratelimit-requests-remaining": str(math.floor(LIMIT - self._used)),
+            "anthropic-ratelimit-requests-remaining": str(self._requests.left),
             "anthropic-ratelimit-requests-reset": f"{full_at:%Y-%m-%dT%H:%M:%SZ}",
         }
         return (200, headers, {}) if is_served else (429, {**headers, "retry-after": "1"}, {})

@@ -55,14 +55,13 @@ def test_a_request_that_leaves_late_moves_those_behind_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_nothing_is_stuck_without_redis() -> None:
+async def test_nothing_is_stuck_without_redis(server: RedisServer) -> None:
     """While it is gone, transports go on with what they know."""
-    with RedisServer() as server:
-        store = RedisStore(server.url)
-        transport = AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), quota="1000/s", store=store)
-        async with httpx.AsyncClient(transport=transport) as client:
-            assert (await client.get(HOST)).status_code == 200
-            server.kill()
-            answers = await asyncio.gather(*[client.get(HOST + CHANNEL) for _ in range(10)])
-            assert {answer.status_code for answer in answers} == {200}
-        await store.aclose()
+    store = RedisStore(server.url)
+    transport = AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), quota="1000/s", store=store)
+    async with httpx.AsyncClient(transport=transport) as client:
+        assert (await client.get(HOST)).status_code == 200
+        server.kill()
+        answers = await asyncio.gather(*[client.get(HOST + CHANNEL) for _ in range(10)])
+        assert {answer.status_code for answer in answers} == {200}
+    await store.aclose()

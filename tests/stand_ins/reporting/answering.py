@@ -75,6 +75,10 @@ class Window:
         self.used += units
         return True
 
+    def wait(self, now: float) -> float:
+        """Seconds until one more unit is left; 0 if one is, and then it is used."""
+        return 0.0 if self.takes(1, now) else self.end - now
+
     @property
     def left(self) -> int:
         """The units that remain in this window."""

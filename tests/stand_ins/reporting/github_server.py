@@ -85,9 +85,4 @@ def github_server(**settings: object) -> Uvicorn:
     return Uvicorn("tests.stand_ins.reporting.github_server:app", "--lifespan", "off", env=env)
 
 
-def __getattr__(name: str) -> GitHub:
-    """The app, made when uvicorn asks for it: only then is there an environment for it."""
-    if name == "app":
-        app = globals()["app"] = GitHub(os.environ)
-        return app
-    raise AttributeError(name)
+app = GitHub(os.environ)

@@ -68,9 +68,4 @@ def ietf_server(**settings: object) -> Uvicorn:
     return Uvicorn("tests.stand_ins.reporting.ietf_server:app", "--lifespan", "off", env=env)
 
 
-def __getattr__(name: str) -> Ietf:
-    """The app, made when uvicorn asks for it: only then is there an environment for it."""
-    if name == "app":
-        app = globals()["app"] = Ietf(os.environ)
-        return app
-    raise AttributeError(name)
+app = Ietf(os.environ)

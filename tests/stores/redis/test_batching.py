@@ -73,20 +73,6 @@ async def settle_down() -> None:
         await asyncio.sleep(0)
 
 
-async def test_items_gather_while_a_batch_is_under_way() -> None:
-    """Those of one iteration of the event loop go together, and those that come later with the next batch."""
-    server = Server()
-    results = [server.group.submit(item) for item in range(3)]
-    await settle_down()
-    results += [server.group.submit(item) for item in range(3, 6)]
-    await settle_down()
-    assert server.batches == [[0, 1, 2]]
-    await server.answer()
-    assert server.batches == [[0, 1, 2], [3, 4, 5]]
-    await server.answer()
-    assert [result.result() for result in results] == [f"result of {item}" for item in range(6)]
-
-
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [({}, [128, 2]), ({"weight_of": lambda item: 60 if item == 4 else 10, "most_weight": 45}, [4, 1, *[4] * 31, 1])],
@@ -101,16 +87,6 @@ async def test_batches_are_bounded(options: dict[str, Any], sizes: list[int]) ->
     for _ in sizes:
         await server.answer()
     assert list(map(len, server.batches)) == sizes
-
-
-async def test_an_error_as_a_result_fails_only_its_item() -> None:
-    """The others of the batch have their results."""
-    server = Server()
-    results = [server.group.submit(item) for item in range(3)]
-    await settle_down()
-    await server.answer("a", OSError("broken"), "c")
-    assert isinstance(results[1].exception(), OSError)
-    assert [results[0].result(), results[2].result()] == ["a", "c"]
 
 
 @pytest.mark.parametrize("wrong", [OSError("gone"), ["only one"]], ids=["raises", "too few results"])

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from redis.asyncio import RedisCluster as Client
-from redis.crc import key_slot
 
 from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, StoreUnavailable, Take, TokenBucket
 from asgi_ratelimit.stores.redis import nodes, outage
 from asgi_ratelimit.stores.redis.nodes import MOST_CONNECTIONS
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.redis_cluster import RedisCluster, asked, script_calls
+from tests.support.redis_cluster import RedisCluster, asked, script_calls, slot_of
 from tests.support.trial import connections_of
 
 pytestmark = pytest.mark.anyio
 
 HOURLY = TokenBucket(10, 3600, name="hourly")
 SHARED = TokenBucket(5, 3600, name="shared")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[RedisCluster]:
-    """A cluster for the whole module; a test that changes it for good starts its own."""
-    with RedisCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: RedisCluster) -> RedisCluster:
-    """That cluster, with no keys in it."""
-    running.flush()
-    return running
 
 
 @pytest.fixture
@@ -51,10 +36,6 @@ async def open_on(cluster: RedisCluster, **options: Any) -> AsyncIterator[RedisS
     store = RedisStore(cluster.url, **{"timeout": 30, "on_error": "deny", **options})
     yield store
     await store.aclose()
-
-
-def slot_of(key: str) -> int:
-    return key_slot(f"{{{key}}}".encode())
 
 
 def keys_on(cluster: RedisCluster, at: int, count: int = 1) -> list[str]:

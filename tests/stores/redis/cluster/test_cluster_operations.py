@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
-from redis.crc import key_slot
 
 from asgi_ratelimit import ConfigurationError, FixedWindow, InFlight, Limiter, RedisStore, TokenBucket
 from asgi_ratelimit.algorithms.in_flight import InFlightState
 from tests.support.overriding import until_async
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import RedisCluster, slot_of
 
 pytestmark = pytest.mark.anyio
 
 QUOTAS = [FixedWindow(10, 3600, name="own"), TokenBucket(5, 3600, name="shared")]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[RedisCluster]:
-    """A cluster for the whole module."""
-    with RedisCluster() as cluster:
-        yield cluster
-
-
 @pytest.fixture
-async def limiter(running: RedisCluster) -> AsyncIterator[Limiter]:
+async def limiter(cluster: RedisCluster) -> AsyncIterator[Limiter]:
     """A limiter whose charges are on two nodes; a test fails where this process decides."""
-    running.flush()
-    async with Limiter(QUOTAS, store=RedisStore(running.url, timeout=30, on_error="deny")) as made:
+    async with Limiter(QUOTAS, store=RedisStore(cluster.url, timeout=30, on_error="deny")) as made:
         yield made
 
 
 @pytest.fixture
-def key(running: RedisCluster) -> dict[str, str]:
+def key(cluster: RedisCluster) -> dict[str, str]:
     """Keys on two nodes."""
     owners = {}
     for number in range(1_000):
-        owners.setdefault(running.owner(key_slot(f"{{{number}}}".encode())), str(number))
+        owners.setdefault(cluster.owner(slot_of(str(number))), str(number))
     own, shared, *_ = owners.values()
     return {"own": own, "shared": shared}
 
