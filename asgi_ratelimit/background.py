@@ -132,10 +132,10 @@ class BackgroundLoop:
         """The event loop."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                thread = Thread(target=self._loop.run_forever, name="asgi_ratelimit", daemon=True)
-                thread.start()
-                self._thread = thread.ident
+                loop = asyncio.new_event_loop()
+                thread = Thread(target=loop.run_forever, name="asgi_ratelimit", daemon=True)
+                thread.start()  # which may fail, and be tried again
+                self._loop, self._thread = loop, thread.ident
             return self._loop
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

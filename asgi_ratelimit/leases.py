@@ -33,13 +33,13 @@ from .waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, WakeUp
 from .waiting.waiter import SlotWaiter, too_late
 
 # Seconds between two renewals of all leases: those that wait for a place end soon without one.
-RENEWED_EVERY = 3.0
+RENEWED_EVERY = 5.0
 
 # Seconds between two renewals while the store does not answer.
 TRIED_EVERY = 0.25
 
 # A lease that was held for less is not renewed yet: most requests end before, and their leases with them.
-YOUNG_US = 3_000_000.0
+YOUNG_US = 5_000_000.0
 
 
 def leases_in(decision: Decision, actual: float = HOLDS) -> list[Settlement]:
@@ -49,7 +49,7 @@ def leases_in(decision: Decision, actual: float = HOLDS) -> list[Settlement]:
     return [
         lease_settlement(charge, state.leases[-1][0], actual)
         for charge, state in zip(decision.take.charges, decision.stored)
-        if type(state) is InFlightState and charge.cost
+        if type(state) is InFlightState and state.leases and charge.cost
     ]
 
 
@@ -176,7 +176,7 @@ class Leases(Repeating):
             is_answered = True
         ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
         self._is_renewing = False  # only now: another thread may forget what has ended from here on
-        self._is_failing = self._is_failing or not is_answered
+        self._is_failing = self._is_failing or not is_answered or bool(ended)
         await self._return(ended)
         return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
 

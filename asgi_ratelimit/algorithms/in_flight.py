@@ -23,7 +23,7 @@ LOOK_US = 100_000.0
 ENDS, HOLDS, WAITS = 0.0, 2.0, 3.0
 
 # A lease that waits ends by so much sooner: those of a process that was killed would move up to the places of others.
-WAITING = 3.0
+WAITING = 2.0
 
 # So much earlier does a lease end that was renewed as it held, which shows it: all other times are whole.
 HELD_US = 0.5
@@ -91,8 +91,8 @@ def take(
 
 
 def place_of(quota: InFlight, state: InFlightState) -> float:
-    """The id of the lease that has just been taken."""
-    return state.leases[-1][0]
+    """The id of the lease that has just been taken; 0, which none has, if an outage has let pass without one."""
+    return state.leases[-1][0] if state.leases else 0.0
 
 
 def give_back(quota: InFlight, state: InFlightState, now: float, charge: Booked, units: float) -> InFlightState:

@@ -200,7 +200,8 @@ class _Reader:
         raise ConfigurationError(f"{problem}: client_ip, user, header:X-Api-Key, cookie:session, or app.limits:key_of")
 
     def _tier_named(self, name: Any) -> Tier:
-        if str(name) not in self._tiers:
+        name = str(name)
+        if name not in self._tiers:
             problem = f"there is no such tier as {name!r}{_hint(name, self._tiers)}"
             raise ConfigurationError(f'{problem}: [tiers.plan] with function = "app.limits:plan_of", and tier = "plan"')
         self._used_tiers.add(name)

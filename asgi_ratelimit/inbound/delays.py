@@ -26,7 +26,7 @@ from ..background import keep, running_loop
 from ..decision import Charge, Decision, Take, is_outage
 from ..errors import require_number
 from ..leases import PlaceWaiter
-from ..quotas import SECOND_US, InFlight
+from ..quotas import SECOND_US, InFlight, has_places
 from ..stores import Store
 from ..stores.base import joined
 from ..waiting.drivers import run_async
@@ -100,7 +100,7 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
     while rounds < MAX_ROUNDS and (place := _place(refusal, left, place)) is not None:
         rounds, decision = rounds + 1, None
         with suppress(PaceTimeout):  # others have booked before it
-            decision = await _book(waiter, take, take.charges[place], left[place])
+            decision = await _book(waiter, take, _together(take, left, place), left[place])
         decision = decision or await take_one(store, take)
         waited_us = float(round(waiter.now_us() - since_us))
         if decision.allowed:
@@ -111,13 +111,23 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
     return _beyond(refusal, max_delays)
 
 
-async def _book(waiter: PlaceWaiter, take: Take, booked: Charge, max_wait: float) -> Decision | None:
-    """Wait for the slot or place of a charge, and then take the others; ``None`` if they are refused.
+def _together(take: Take, left: Sequence[float], place: int) -> list[Charge]:
+    """The charge at a place; with a place in flight of the same key and wait, all of these, so that callers keep order.
+
+    A place that others share is not held while a client waits for a rate of its own.
+    """
+    own = take.charges[place]
+    alike = [each for each, most in zip(take.charges, left) if each.key == own.key and most == left[place]]
+    return alike if has_places([each.quota for each in alike]) else [own]
+
+
+async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_wait: float) -> Decision | None:
+    """Wait for slots and places of some charges, and then take the others; ``None`` if they are refused.
 
     Nothing stays booked then, nor if this is cancelled. Raises ``PaceTimeout``.
     """
-    others, holds = [each for each in take.charges if each is not booked], isinstance(booked.quota, InFlight)
-    ahead = replace(take, charges=(booked,), max_wait=max_wait)
+    others, holds = [each for each in take.charges if each not in booked], has_places([each.quota for each in booked])
+    ahead = replace(take, charges=tuple(booked), max_wait=max_wait)
     slot = await run_async(waiter.wait_for_all(ahead) if holds else waiter.wait(ahead))
     if not others:
         return slot
@@ -127,6 +137,8 @@ async def _book(waiter: PlaceWaiter, take: Take, booked: Charge, max_wait: float
     finally:
         if rest is None or not rest.allowed:
             await (give_back([(waiter.store, slot)]) if holds else run_async(waiter.pass_on(slot, has_departed=True)))
+    if holds and len(booked) == 1:  # a place has waited since its lease began
+        slot = replace(slot, now_us=rest.now_us)
     # Its time is that of the slot, so what is given back of the others is never too much
     asked_us = max(slot.now_us + slot.wait_us, rest.now_us)
     return joined(take, (slot, rest), asked_us=asked_us) if rest.allowed else None

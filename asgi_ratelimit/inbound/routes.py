@@ -208,10 +208,11 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
     final = next((each for each in others if each.is_final and _precludes(each, rule)), None)
     if final is not None:
         return f"never applies, because {final!r} decides alone: narrow its path, or put this one first, with only=True"
-    taking = [route.path for route in routes if _may_match(rule, route)]
-    others_paths = [route.path for route in routes if route.path not in taking]
+    taking = [route for route in routes if _may_match(rule, route)]
+    taken = {rule.path, *[route.path for route in taking]} if taking else set()
+    others_paths = [route.path for route in routes if route.path not in taken]
     near = get_close_matches(rule.path, others_paths, 1, 0.8 if taking else 0.5)
-    if not taking or (near and all(re.fullmatch(r"/\{\w+:path\}", each) for each in taking)):  # it takes any mistake
+    if not taking or (near and all(map(_is_for_all_pages, taking))):
         places = [route.place for route in routes if route.path in near]
         hint = f" The nearest route is {places[0]!r}." if places else ""
         return f"matches no route of the app: are its path and methods complete?{hint}"
@@ -221,6 +222,11 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
     if rule.messages and rule.methods is not None and "" not in rule.methods:
         return "limits no messages, because a WebSocket has no method: leave out methods"
     return None
+
+
+def _is_for_all_pages(route: AppRoute) -> bool:
+    """Whether a route takes any path that is read, as a mistake, too; one that takes more may be a proxy."""
+    return re.fullmatch(r"/\{\w+:path\}", route.path) is not None and {"GET", "HEAD"} == set(route.methods or ())
 
 
 def _precludes(final: CompiledRule, rule: CompiledRule) -> bool:

@@ -46,7 +46,7 @@ def route_path(scope: Scope) -> str:
 
 
 # What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, a query, or a regular expression.
-_FOREIGN = re.compile(r"[{}*<>?#%\\^|\[\]]|(?<=/):|[$\s]$|\(.*\+")
+_FOREIGN = re.compile(r"[{}*<>?#\\]|(?<=/):|(?<=[^/])\$$|\s$|(?<=[\])])\+|\(.*\||%[0-9A-Fa-f]{2}")
 
 # Finds what apps may read in another way than routers do.
 _OTHERWISE = re.compile(r"//|/\.|^(?!/)")
@@ -106,7 +106,7 @@ def compile_rule_path(path: str, root: str = "") -> tuple[re.Pattern[str], Conve
     Raises ``ConfigurationError`` for an invalid path, and for one that cannot be matched in linear time.
     """
     pattern, convertors = compile_path(path)
-    foreign = _FOREIGN.search(routing.PARAM_REGEX.sub("", path))
+    foreign = _FOREIGN.search(routing.PARAM_REGEX.sub("x", path))
     if foreign is not None:  # Starlette would match it as it is
         problem = f"{path!r} has a {foreign[0]!r} that is part of no parameter, and would stand for itself"
         raise ConfigurationError(f'{problem}: Rule("/users/{{id}}", ...), Rule("/files/{{rest:path}}", ...)')

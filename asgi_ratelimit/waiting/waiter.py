@@ -24,11 +24,11 @@ from ..algorithms import FITS_US
 from ..algorithms.take import ALGORITHMS, in_use, unused, wait
 from ..background import reset_now_and_in_child
 from ..buckets import DEFAULT_NAME
-from ..clock import SystemClock, monotonic_us, time_of
+from ..clock import SystemClock, time_of
 from ..decision import Charge, Decision, Take, is_outage
 from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
-from ..quotas import SECOND_US, InFlight, Quota, TokenBucket
+from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
 from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
 from .queues import FIRST, LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
@@ -373,14 +373,15 @@ class CallSpacing:
     """The state of each bucket, according to the calls of this process that have left. Thread-safe.
 
     A store spaces slots, not calls: a caller that wakes late would leave just ahead of the punctual one behind it. So
-    each call is taken a second time when it leaves, from a state that only this process uses. ``is_real`` says that the
-    time of the store is, so that calls need time on their way.
+    each call is taken a second time when it leaves, from a state that only this process uses.
+
+    A fixed window does not need this: booked slots are used within the window, or missed. Rolling windows are counted
+    in the parts of the store's time, which is about that of this machine. ``is_real`` says that it is real, so that
+    calls need time on their way.
     """
 
     def __init__(self, *, is_real: bool = False) -> None:
         self._is_real = is_real
-        # Rolling windows are counted in the parts of the store's time, which is about that of this machine.
-        self._ahead_us = SystemClock().now_us() - monotonic_us()
         reset_now_and_in_child(self)
 
     def reset(self) -> None:
@@ -408,7 +409,7 @@ class CallSpacing:
             for charge in charges:
                 own, cost, bucket = charge.quota, charge.cost, charge.bucket
                 kind: Any = type(own)
-                if not cost:  # a condition costs nothing
+                if kind is FixedWindow or not cost:  # a condition costs nothing
                     continue
                 last, quota, state = before[bucket] = rows.get(bucket, NEVER_LEFT)
                 if last is not own:
@@ -420,8 +421,8 @@ class CallSpacing:
                     wait_us, after = empty_us - now_us - room_us, empty_us + cost / quota.rate
                     ready_us = max(ready_us, after - room_us)
                 else:
-                    at_us = now_us + (self._ahead_us + getattr(quota, "part_us", 0.0) // 2.0 if self._is_real else 0.0)
-                    state = state or unused(own, at_us)
+                    at_us = SystemClock().now_us() + quota.part_us // 2.0 if self._is_real else now_us
+                    state = state if state is not None and state.at <= at_us else unused(own, at_us)
                     after, wait_us = ALGORITHMS[kind].take(quota, state, at_us, cost, AT_ONCE_US, 0.0)
                 if wait_us > FITS_US:
                     rows.update(before)

@@ -74,7 +74,7 @@ def test_a_renewal_puts_back_what_the_state_has_lost() -> None:
     assert ids(renewed(state_of(2, 4), 3, NOW)) == [2, 3, 4]
     assert ids(renewed(renewed(state_of(2, 4), 3, NOW), 3, NOW)) == [2, 3, 4]
     assert renewed(state_of(2, 4), 3, NOW, 3.0) == state_of(2, 4)
-    assert renewed(state_of(2, 4), 4, NOW + LATER, 3.0).leases[1] == (4, NOW + LATER + LEASE_US / 3)
+    assert renewed(state_of(2, 4), 4, NOW + LATER, 3.0).leases[1] == (4, NOW + LATER + LEASE_US / 2)
 
 
 def test_another_limit_and_an_earlier_time_leave_the_leases() -> None:

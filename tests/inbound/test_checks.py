@@ -231,6 +231,8 @@ async def test_a_misspelt_rule_of_an_app_with_a_catch_all(caplog: pytest.LogCapt
     routes = [*ROUTES, Route("/login", hello), Route("/api/things/{id}", hello), Route("/{page:path}", hello)]
     rules = [Rule("/{rest:path}", "1/s"), Rule("/about", "1/s"), Rule("/login", "1/s")]
     assert await warned(caplog, limiting(rules=rules), routes=routes) == []
+    proxy = [*routes[:-1], Route("/{rest:path}", hello, methods=["GET", "POST"])]
+    assert await warned(caplog, limiting(rules=[Rule("/logins", "1/s")]), routes=proxy) == []
     assert await warned(caplog, rule("/Login"), routes=routes) == ["a-rule-that-never-applies"]
     assert "The nearest route is 'GET /login'." in caplog.text
     caplog.clear()

@@ -107,27 +107,6 @@ def test_a_slot_of_a_window_is_not_used_in_the_next_one() -> None:
     assert max(collections.Counter(round(at * 1e6) // 100_000 for at in left).values()) == 5
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("is_operation", [False, True])
-def test_a_window_holds_whatever_else_a_call_waits_for(seed: int, is_operation: bool) -> None:
-    """For the slot of another quota, or for one that its operation has booked; the event loop is blocked at random."""
-    chance, clock, left = random.Random(seed), SteppedClock(1000.37), collections.Counter[float]()
-    quotas = [FixedWindow(5, 0.5), TokenBucket(20, 1, burst=1, name="even")][: 2 - is_operation]
-    limiter = Limiter(quotas, store=MemoryStore(clock=clock))
-
-    async def call(number: int) -> None:
-        await asyncio.sleep(chance.uniform(0, 0.5))
-        await limiter.acquire("key", operation=f"{number}" if is_operation else None)
-        left[clock.now // 0.5] += 1
-        clock.advance(chance.choice([0.05, 0.15, 0.3]) * (chance.random() < 0.3))
-
-    async def main() -> None:
-        await asyncio.gather(*map(call, range(40)))
-
-    clock.run(main())
-    assert max(left.values()) == 5
-
-
 @given(st.data())
 def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
     """Callers come and go at random, and the event loop is blocked for a while at random."""
@@ -181,6 +160,8 @@ def test_databases_of_one_server_are_spaced_apart() -> None:
     given = [(1, 0.25), (2, 0.25), (2, 1.0)]
     stores = [RedisStore(redis.asyncio.Redis(db=db), clock=clock, timeout=timeout) for db, timeout in given]
     one, other, same = [waiter.waiters_of(store).spacing for store in stores]
+    sockets = [RedisStore(f"unix:///redis.sock?db={db}", clock=clock) for db in (1, 2)]
+    assert len({id(waiter.waiters_of(store).spacing) for store in sockets}) == 2
     assert one is not other
     assert other is same
 

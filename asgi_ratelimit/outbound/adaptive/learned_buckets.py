@@ -434,7 +434,8 @@ class ReportedBucket(PioneerBucket):
         is_limit = not self.is_probed and not self.is_estimated and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
-        rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0, self.measured)
+        is_bucket = self.is_next_unit and not self.has_windows and self.window_us > SECOND_US
+        rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0 or is_bucket, self.measured)
         shared = self.shared_rate
         is_longer = shared is not None and rate.period > shared.period * (1.0 + EQUAL)
         if shared is not None and self.is_part and not is_new and not is_longer:

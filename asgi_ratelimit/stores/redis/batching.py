@@ -116,7 +116,7 @@ class GroupCommit(Generic[T, R]):
     def _next_batch(self) -> list[Entry[T, R]]:
         batch: list[Entry[T, R]] = []
         weight = taken = 0
-        if len(self._waiting) > MAX_ITEMS:  # those that are patient come last
+        if len(self._waiting) > MAX_ITEMS // 4:  # all of them may be too heavy for a batch; who is patient comes last
             self._waiting.sort(key=itemgetter(2))
         for entry in self._waiting:
             if not entry[1].done():

@@ -163,7 +163,8 @@ def _of_url(url: str, timeout: float) -> Server:
     for_both = {name: value for name, value in own.items() if name.startswith("ssl")} | {"ssl": scheme == "rediss"}
     for_both |= {name.removeprefix("sentinel_"): value for name, value in of_sentinels.items()}
     addresses = [_address(pool, 26379 if kind == "sentinel" else 6379) for pool in pools]
-    return Server(shown(url), kind, pools[0].connection_class, own, addresses, timeout, service, for_both)
+    name = shown(url) + (f" db={own['db']}" if str(own.get("db") or database) != database else "")  # an option
+    return Server(name, kind, pools[0].connection_class, own, addresses, timeout, service, for_both)
 
 
 def _of_client(client: Any, timeout: float) -> Server:
@@ -224,10 +225,11 @@ class Connection:
         would hold its threads.
         """
         if self._lookup is None or self._lookup.done():
-            self._lookup = concurrent.futures.Future()
-            self._lookup.set_running_or_notify_cancel()  # nobody who gives up ends it for the others
+            lookup = concurrent.futures.Future[None]()
+            lookup.set_running_or_notify_cancel()  # nobody who gives up ends it for the others
             names = [host for host, _ in self._server.addresses]
-            threading.Thread(target=_look_up, args=(names, self._lookup), name="rate limit lookup", daemon=True).start()
+            threading.Thread(target=_look_up, args=(names, lookup), name="rate limit lookup", daemon=True).start()
+            self._lookup = lookup
         await asyncio.wrap_future(self._lookup)
 
     def failed(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from random import getrandbits
+from secrets import randbits
 from typing import cast
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -64,6 +64,8 @@ class Node(GroupCommit[Action, Answer]):
         super().__init__(context.timeout, MOST_WEIGHT)
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
         self.name, self.context, self.connection, self._nodes = name, context, connection, nodes
+        # When a node of a cluster opens its connections anew, by the time of the event loop.
+        self._renews_at = self._loop.time() + LONGEST_IDLE_S
         self._failure: StoreError | None = None
         self._repaying: asyncio.Task[None] | None = None
 
@@ -84,7 +86,7 @@ class Node(GroupCommit[Action, Answer]):
         Nobody waits for it.
         """
         if self.breaker.begin_call():
-            trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, getrandbits(52), token=1)
+            trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, randbits(52), token=1)
             keep(self, self.submit(trial))
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
@@ -163,7 +165,7 @@ class Node(GroupCommit[Action, Answer]):
 
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions that one call of the script carries out; a ``StoreError`` for each if it fails."""
-        context, mark = self.context, getrandbits(64).to_bytes(8, "little")
+        context, mark = self.context, randbits(64).to_bytes(8, "little")
         own_clock, sent_us = context.clock, context.denials.now_us()
         now, least_ttl_ms = (-1.0, 1) if own_clock is None else (int(own_clock.now_us()), OWN_CLOCK_TTL_MS)
         keys, packed = encode(context.prefix, actions)
@@ -234,8 +236,6 @@ def _has_written(answer: Answer | Exception) -> bool:
 class NodeOfCluster(Node):
     """One primary, which carries out each slot by a call of its own."""
 
-    _renews_at = 0.0  # when it opens its connections anew, by the time of the event loop
-
     async def carry_out(self, actions: Sequence[Action]) -> list[Answer | Exception]:
         """The answers to actions, from one call for each slot."""
         parts: dict[str, list[Action]] = {}
@@ -276,8 +276,9 @@ class ClusterNodes:
             return self._unknown
         name: str = client.get_node_from_key(f"{self._context.prefix}:{bucket}").name
         if name not in self._nodes:
-            for gone in [each for each in self._nodes if client.get_node(node_name=each) is None]:
-                self._context.outage.store_is_back(gone)  # other nodes have its slots
+            gone = [each for each in self._nodes if client.get_node(node_name=each) is None]
+            for each in (self._unknown.name, *gone):
+                self._context.outage.store_is_back(each)  # other nodes have its slots
             self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
         return self._nodes[name]
 

@@ -20,7 +20,7 @@ from ...errors import QuotaError, StoreError, require_number
 from ...logs import FailureLog, logger
 from ...quotas import InFlight, Quota, TokenBucket
 from ..base import Settled, Settlement, lease_settlement
-from ..memory import MemoryStore
+from ..memory import MemoryStore, Remembered
 
 # The least microseconds between the end of one failed call and the next trial.
 RETRY_EVERY_US = 100_000.0
@@ -167,6 +167,8 @@ class Outage:
         self._replicas = replicas
         self._clock = clock
         self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
+        # By bucket, the least units of its share, which takes of any cost have since a large one came.
+        self._least: Remembered[float] = Remembered(MOST_BUCKETS)
         # The quotas that shares are of.
         self._whole: dict[Quota, Quota] = {}
         # The renewals of what this process holds of a bucket.
@@ -251,11 +253,11 @@ class Outage:
         """The charge of this process's share of a quota: a take that fits the whole quota must fit the share too."""
         if self._replicas == 1:
             return charge
-        own = _share(charge.quota, self._replicas, 1.0)
+        own = _share(charge.quota, self._replicas, self._least.find(charge.bucket, 0.0) or 1.0)
         if charge.cost > own.most and not take.best_effort:
-            least = 2.0 ** math.ceil(math.log2(charge.cost))  # so that a quota has few shares
-            usual, own = own, _share(charge.quota, self._replicas, min(least, charge.quota.most))
-            object.__setattr__(own, "stamp", usual.stamp)  # so that both share what is used
+            least = min(2.0 ** math.ceil(math.log2(charge.cost)), charge.quota.most)  # so that a bucket has few shares
+            self._least.add(charge.bucket, least, 0.0, math.inf)
+            own = _share(charge.quota, self._replicas, least)
         self._whole[own] = charge.quota
         return replace(charge, quota=own)
 
@@ -269,4 +271,4 @@ def _share(quota: Quota, replicas: int, least: float) -> Quota:
         if isinstance(quota, TokenBucket):
             return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
         return replace(quota, limit=max(least, quota.limit / replicas))
-    return replace(quota)
+    return quota

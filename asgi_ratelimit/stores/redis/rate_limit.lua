@@ -209,7 +209,7 @@ end
 -- What rolling windows and requests in flight share: a state is { at, parts }, and parts are { number, value, ... }
 
 local function with_parts(kind)
-  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MOST_QUEUED, WAITING = 2048, 2000, 100000, 0.5, 100, 3
+  local MOST_PARTS, MOST_BOOKED, LOOK_US, HELD_US, MOST_QUEUED, WAITING = 2048, 2000, 100000, 0.5, 100, 2
 
   local function append(parts, number, value)
     local n = #parts

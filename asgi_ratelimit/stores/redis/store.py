@@ -81,7 +81,7 @@ class RedisStore:
 
         They are never closed here: their event loop shares the parent's registrations with the operating system.
         """
-        _of_parents.append((getattr(self, "_nodes", None), list(self._commands.values())))
+        _of_parents.extend(filter(None, (getattr(self, "_nodes", None), list(self._commands.values()))))
         self._nodes: ByLoop[Node | ClusterNodes] = ByLoop()
         self._ids = count(randbits(48) + 1)
         self._context.outage.begin_ledger()

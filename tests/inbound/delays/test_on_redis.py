@@ -68,10 +68,11 @@ async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
     assert [first.status, second.status] == [200, 503]
 
 
-async def test_a_place_of_an_outage_that_began_during_the_wait_comes_back() -> None:
-    """It was taken here, beside a slot in Redis."""
+@pytest.mark.parametrize("on_error", ["local", "allow"])
+async def test_a_place_of_an_outage_that_began_during_the_wait_comes_back(on_error: Any) -> None:
+    """It was taken here, beside a slot in Redis; or there is none."""
     with RedisServer() as server:
-        store = RedisStore(server.url)
+        store = RedisStore(server.url, on_error=on_error)
         site = Site("1 at once", store=store, rules=[Rule("/", "4/s burst 1", max_delay=60.0)])
         first, second, third = Visitor(), Visitor(), Visitor()
         await visit(site, first)

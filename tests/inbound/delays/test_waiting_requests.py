@@ -119,6 +119,15 @@ def test_nobody_is_refused_whose_slots_are_near() -> None:
     assert max(filter(None, entered)) < 10.0
 
 
+def test_who_waits_for_a_rate_and_a_place_of_one_key_keeps_the_order() -> None:
+    """The place is held while the rate, which is near, is waited for, and nothing is given back in vain."""
+    site, coming = Site("10/s fixed; 2 at once", max_delay=60.0), visitors(40)
+    site.lasts = 0.05
+    entered = site.run(*coming)
+    assert {visitor.status for visitor in coming} == {200}
+    assert sorted(filter(None, entered)) == [each for each in entered if each]
+
+
 def test_retry_after_of_a_refusal_is_the_time_until_the_request_may_wait() -> None:
     """One that comes again then is let in, after its wait; a moment before, it is refused."""
     site = Site("1/10s burst 1", max_delay=4.0)

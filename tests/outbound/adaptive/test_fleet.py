@@ -150,10 +150,12 @@ def test_a_window_that_is_met_part_way(headers: dict[str, str], part: float, pat
     assert sorted(sent[window] for window in range(2, 6))[may_be_a_bucket] >= 0.9 * 20
 
 
-@pytest.mark.parametrize("quota", ["20 per 4 seconds", "60 per 10 seconds"])
-def test_a_bucket_that_says_when_its_next_unit_comes_back(quota: str) -> None:
+@pytest.mark.parametrize(
+    ("quota", "seconds", "processes"), [("20 per 4 s", 20.0, 3), ("60 per 10 s", 20.0, 3), ("60/minute", 150.0, 1)]
+)
+def test_a_bucket_that_says_when_its_next_unit_comes_back(quota: str, seconds: float, processes: int) -> None:
     """As this package's own middleware does; all processes together keep to it, and use it up."""
-    fleet = Fleet(3)
+    fleet = Fleet(processes)
     limiter = Limiter(quota, store=MemoryStore(clock=fleet.clock))
     start, refused = fleet.clock.now, 0
 
@@ -164,7 +166,7 @@ def test_a_bucket_that_says_when_its_next_unit_comes_back(quota: str) -> None:
         headers = {name.decode(): value.decode() for name, value in draft([decision])}
         return (200, headers, {}) if decision else (429, headers | {"retry-after": "1"}, {})
 
-    fleet.run(answer, 1, 20, 20.0, profile="auto", retries=5)
+    fleet.run(answer, 1, 20, seconds, profile="auto", retries=5)
     (own,) = limiter.quotas
     assert fleet.statuses[200] >= 0.9 * (own.burst + (fleet.clock.now - start) * own.limit / own.period)
     assert refused <= 0.03 * fleet.statuses[200]
