@@ -64,10 +64,8 @@ class Visitor(Peer):
 class Site:
     """An app behind a middleware that limits by the header x-client, on a clock that the event loop moves.
 
-    The app reads as many messages as a visitor sends, and answers, after ``lasts`` seconds.
+    The app reads as many messages as a visitor sends, and answers.
     """
-
-    lasts = 0.0
 
     def __init__(self, quota: Any = None, *, store: Store | None = None, **options: Any) -> None:
         self.clock = SteppedClock()
@@ -107,7 +105,4 @@ class Site:
             visitor.gone.set()
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        entered = self.now
-        if self.lasts:
-            await asyncio.sleep(self.lasts)
-        await scope["visitor"].enter(entered, receive, send)
+        await scope["visitor"].enter(self.now, receive, send)

@@ -121,9 +121,8 @@ def test_nobody_is_refused_whose_slots_are_near() -> None:
 
 def test_who_waits_for_a_rate_and_a_place_of_one_key_keeps_the_order() -> None:
     """The place is held while the rate, which is near, is waited for, and nothing is given back in vain."""
-    site, coming = Site("10/s fixed; 2 at once", max_delay=60.0), visitors(40)
-    site.lasts = 0.05
-    entered = site.run(*coming)
+    coming = visitors(60)
+    entered = Site("10/s fixed; 2 at once", max_delay=60.0).run(*coming)
     assert {visitor.status for visitor in coming} == {200}
     assert sorted(filter(None, entered)) == [each for each in entered if each]
 
