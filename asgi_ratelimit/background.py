@@ -206,8 +206,8 @@ class Repeating:
     def start(self) -> None:
         """Begin, unless the work is done already. Thread-safe."""
         if not self.is_running:
-            self.is_running = True
-            background_loop.loop().call_soon_threadsafe(self._begin, context=Context())
+            loop, self.is_running = background_loop.loop(), True  # in this order, as no thread may start
+            loop.call_soon_threadsafe(self._begin, context=Context())
 
     async def end(self) -> None:
         """Return when the work was done once more, and has closed what it opened; it can be started again."""

@@ -401,7 +401,7 @@ class ReportedBucket(PioneerBucket):
         if self.is_part and self.reset_at_us == math.inf:
             self._set_reset(rate.until * SECOND_US - ahead_us)
         if rate.refills:
-            self._measure(rate.measured, period_us / limit)
+            self._measure(rate.measured, period_us / rate.limit)
         else:
             self.window_us = max(self.window_us, period_us)
             self.refill = 0.0
@@ -434,8 +434,9 @@ class ReportedBucket(PioneerBucket):
         is_limit = not self.is_probed and not self.is_estimated and 1.0 <= self.limit < math.inf and self.cost > 0.0
         if not is_limit or not 1.0 <= period_us <= MAX_PERIOD * SECOND_US / 2:
             return None
-        is_bucket = self.is_next_unit and not self.has_windows and self.window_us > SECOND_US
-        rate = Rate(self.burst, _rounded(period_us / SECOND_US), self.refill > 0.0 or is_bucket, self.measured)
+        refills = self.refill > 0.0 or (self.is_next_unit and not self.has_windows and self.window_us > SECOND_US)
+        period_us *= self.burst / self.limit if refills else 1.0
+        rate = Rate(self.burst, _rounded(period_us / SECOND_US), refills, self.measured)
         shared = self.shared_rate
         is_longer = shared is not None and rate.period > shared.period * (1.0 + EQUAL)
         if shared is not None and self.is_part and not is_new and not is_longer:
@@ -470,6 +471,7 @@ class ReportedBucket(PioneerBucket):
         self.window_us = max(self.window_us, window_us)
         after_us, unit_us = (report.reset_after or 0.0) * SECOND_US, self.window_us / max(limit, 1.0)
         self.has_windows |= not self.is_next_unit or after_us >= unit_us + SECOND_US  # times are rounded up to seconds
+        self.refill *= not (self.is_next_unit and self.has_windows)  # another process took it for a bucket
         if not LEAST <= limit < math.inf:
             return
         if report.refill and report.refill * LONGEST_S >= self.least:

@@ -195,7 +195,10 @@ class Node(GroupCommit[Action, Answer]):
         outage = self.context.outage
         if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
             self.breaker.is_open = False
-            outage.store_is_back(self.name)
+            client = self.connection.client if self._nodes else None  # it may have been closed
+            primaries = {each.name for each in client.get_primaries()} if client else ()
+            for each in [each for each in outage.nodes if each == self.name or each not in primaries]:
+                outage.store_is_back(each)  # others have the slots of a node that is no primary
         if outage.ledger:
             for action, answer in zip(actions, answers):
                 if type(action) is Settlement and type(answer) is Settled:
@@ -276,9 +279,6 @@ class ClusterNodes:
             return self._unknown
         name: str = client.get_node_from_key(f"{self._context.prefix}:{bucket}").name
         if name not in self._nodes:
-            gone = [each for each in self._nodes if client.get_node(node_name=each) is None]
-            for each in (self._unknown.name, *gone):
-                self._context.outage.store_is_back(each)  # other nodes have its slots
             self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
         return self._nodes[name]
 

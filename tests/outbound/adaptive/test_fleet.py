@@ -151,7 +151,8 @@ def test_a_window_that_is_met_part_way(headers: dict[str, str], part: float, pat
 
 
 @pytest.mark.parametrize(
-    ("quota", "seconds", "processes"), [("20 per 4 s", 20.0, 3), ("60 per 10 s", 20.0, 3), ("60/minute", 150.0, 1)]
+    ("quota", "seconds", "processes"),
+    [("20 per 4 s", 20.0, 3), ("60 per 10 s", 20.0, 3), ("60/minute", 150.0, 1), ("20 per 4 s burst 5", 20.0, 3)],
 )
 def test_a_bucket_that_says_when_its_next_unit_comes_back(quota: str, seconds: float, processes: int) -> None:
     """As this package's own middleware does; all processes together keep to it, and use it up."""
