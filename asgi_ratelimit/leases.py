@@ -176,9 +176,10 @@ class Leases(Repeating):
             is_answered = True
         ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
         self._is_renewing = False  # only now: another thread may forget what has ended from here on
-        self._is_failing = self._is_failing or not is_answered or bool(ended)
+        is_failing, self._is_failing = self._is_failing or not is_answered, True  # no other run begins meanwhile
         await self._return(ended)
-        return TRIED_EVERY if self._is_failing or self._ended else RENEWED_EVERY if is_used else math.inf
+        self._is_failing = is_failing or not self._ended.keys().isdisjoint(ended)
+        return TRIED_EVERY if self._is_failing else RENEWED_EVERY if is_used else math.inf
 
     async def end(self) -> None:
         """Return when the connection of the background loop is closed, too."""

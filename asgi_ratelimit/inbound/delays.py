@@ -112,13 +112,14 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
 
 
 def _together(take: Take, left: Sequence[float], place: int) -> list[Charge]:
-    """The charge at a place; with a place in flight of the same key and wait, all of these, so that callers keep order.
+    """The charge at a place; or all, if all are of one rule, with a place in flight, so that its callers keep order.
 
-    A place that others share is not held while a client waits for a rate of its own.
+    A place that others share is not held while a request waits for a rate of another rule.
     """
     own = take.charges[place]
-    alike = [each for each, most in zip(take.charges, left) if each.key == own.key and most == left[place]]
-    return alike if has_places([each.quota for each in alike]) else [own]
+    alike = [each for each in take.charges if each.key == own.key and each.name == own.name]
+    is_one_rule = len(alike) == len(take.charges) and all(most == left[place] for most in left)
+    return alike if is_one_rule and has_places([each.quota for each in alike]) else [own]
 
 
 async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_wait: float) -> Decision | None:

@@ -46,7 +46,7 @@ def route_path(scope: Scope) -> str:
 
 
 # What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, a query, or a regular expression.
-_FOREIGN = re.compile(r"[{}*<>?#\\]|(?<=/):|(?<=[^/])\$$|\s$|(?<=[\])])\+|\(.*\||%[0-9A-Fa-f]{2}")
+_FOREIGN = re.compile(r"[{}*<>?#\\]|(?<=/):|(?<=[^/])\$$|\s$|(?<=[\])])\+|\(.*\||\.\+|/\^|%[0-9A-Fa-f]{2}")
 
 # Finds what apps may read in another way than routers do.
 _OTHERWISE = re.compile(r"//|/\.|^(?!/)")

@@ -245,6 +245,7 @@ WRONG: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (("/search?q=1", "1/s"), {}, ConfigurationError, "'/search?q=1' has a '?'"),
     ((r"/users/\d+", "1/s"), {}, ConfigurationError, r"'/users/\\d+' has a '\\'"),
     (("/users/(x)+", "1/s"), {}, ConfigurationError, "has a '+'"),
+    (("/(.+)", "1/s"), {}, ConfigurationError, "has a '.+'"),
     (("/users/{id}$", "1/s"), {}, ConfigurationError, "has a '$'"),
     (("/caf%C3%A9", "1/s"), {}, ConfigurationError, "has a '%C3'"),
     (("/", "1/lightyear"), {}, QuotaError, "'1/lightyear'"),

@@ -167,7 +167,7 @@ class Outage:
         self._replicas = replicas
         self._clock = clock
         self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
-        # By bucket, the least units of its share, which takes of any cost have since a large one came.
+        # By bucket, the least units of its share, which takes of any cost have for a period after a large one.
         self._least: Remembered[float] = Remembered(MOST_BUCKETS)
         # The quotas that shares are of.
         self._whole: dict[Quota, Quota] = {}
@@ -213,7 +213,7 @@ class Outage:
         return Decision(replace(take, max_wait=0.0), False, DENIED_FOR_US, states, now, degraded=True)
 
     def _decide_locally(self, take: Take, now: float) -> Decision:
-        charges = tuple([self._shared(charge, take) for charge in take.charges])
+        charges = tuple([self._shared(charge, take, now) for charge in take.charges])
         for charge in charges:
             if type(charge.quota) is InFlight:
                 self.local.settle_now(self.held_of(charge.bucket))
@@ -249,14 +249,14 @@ class Outage:
         held = self.local.held(bucket)
         return math.inf if held is None else in_use(*held, float(self._clock.now_us()))
 
-    def _shared(self, charge: Charge, take: Take) -> Charge:
+    def _shared(self, charge: Charge, take: Take, now: float) -> Charge:
         """The charge of this process's share of a quota: a take that fits the whole quota must fit the share too."""
         if self._replicas == 1:
             return charge
-        own = _share(charge.quota, self._replicas, self._least.find(charge.bucket, 0.0) or 1.0)
-        if charge.cost > own.most and not take.best_effort:
+        own = _share(charge.quota, self._replicas, min(self._least.find(charge.bucket, now) or 1, charge.quota.most))
+        if own.most < charge.cost <= charge.quota.most and not take.best_effort:
             least = min(2.0 ** math.ceil(math.log2(charge.cost)), charge.quota.most)  # so that a bucket has few shares
-            self._least.add(charge.bucket, least, 0.0, math.inf)
+            self._least.add(charge.bucket, least, now, now + charge.quota.period_us)
             own = _share(charge.quota, self._replicas, least)
         self._whole[own] = charge.quota
         return replace(charge, quota=own)

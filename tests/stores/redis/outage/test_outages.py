@@ -68,12 +68,16 @@ async def test_a_share_that_would_fill_in_a_century_is_the_whole_quota() -> None
 @pytest.mark.parametrize("quota", [TokenBucket(100, 3600), FixedWindow(100, 3600.0), RollingWindow(100, 3600.0)])
 async def test_takes_of_different_costs_have_one_share(quota: Quota) -> None:
     """What is taken of a larger share, made for a large take, is taken of the usual one as well."""
-    now = 0.0
-    async with limiter_on(RedisServer().url, quota, replicas=10, clock=SteppedClock()) as limiter:
+    now, clock = 0.0, SteppedClock()
+    async with limiter_on(RedisServer().url, quota, replicas=10, clock=clock) as limiter:
         for _ in range(10):
             slots = [await limiter.rate_limit("key", 50), await limiter.rate_limit("key"), await limiter.pace("key")]
             now += sum(each.granted for each in slots if not each.delay)
-    assert 50 <= now <= 64
+        assert 50 <= now <= 64
+        clock.advance(2 * quota.period)
+        assert not await limiter.rate_limit("key", 1000)
+        later = sum([(await limiter.rate_limit("key")).granted for _ in range(20)])
+    assert 5 <= later <= 10
 
 
 async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
