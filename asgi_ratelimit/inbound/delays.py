@@ -36,6 +36,9 @@ from .settling import give_back, take_one
 # The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 100
 
+# A round that has taken less was one of callers who pass slots on to each other that none of them can use yet
+SPINS_US: Final = 1000.0
+
 # The most bytes that are read while a request waits. After that, the server's flow control holds the rest back.
 MOST_BYTES: Final = 16_384
 
@@ -96,7 +99,7 @@ def _place(refusal: Decision, left: Sequence[float], last: int | None = None) ->
 
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
     waiter, take, left, rounds, place = PlaceWaiter(store), refusal.take, list(max_delays), 0, None
-    since_us = waiter.now_us()
+    since_us, before_us = waiter.now_us(), 0.0
     while rounds < MAX_ROUNDS and (place := _place(refusal, left, place)) is not None:
         rounds, decision = rounds + 1, None
         with suppress(PaceTimeout):  # others have booked before it
@@ -107,6 +110,9 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
             slot_us = decision.now_us + decision.wait_us
             asked_us = decision.asked_us or slot_us
             return replace(decision, asked_us=asked_us, now_us=slot_us - waited_us, wait_us=waited_us)
+        if waited_us - before_us < SPINS_US:
+            await asyncio.sleep(0.01)
+        before_us = waited_us
         refusal, left = decision, [max(most - waited_us / SECOND_US, 0.0) for most in max_delays]
     return _beyond(refusal, max_delays)
 

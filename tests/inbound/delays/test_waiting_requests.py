@@ -109,10 +109,11 @@ def test_when_requests_reach_the_app(case: str) -> None:
     assert [visitor.status for visitor in coming] == [429 if each is None else 200 for each in entered]
 
 
-def test_nobody_is_refused_whose_slots_are_near() -> None:
+@pytest.mark.parametrize("spread", [0.01, 1.0])
+def test_nobody_is_refused_whose_slots_are_near(spread: float) -> None:
     """Of two rates that are waited for, one client's own and that of all."""
-    chance = random.Random(3)
-    coming = [Visitor(client=f"client {number % 10}", at=chance.uniform(0, 0.01)) for number in range(40)]
+    chance = random.Random(1)
+    coming = [Visitor(client=f"client {number % 10}", at=chance.uniform(0, spread)) for number in range(40)]
     rules = [own(quota="2/s burst 1", max_delay=10.0)]
     entered = Site("20/s burst 1", key=shared, max_delay=10.0, rules=rules).run(*coming)
     assert {visitor.status for visitor in coming} == {200}
