@@ -107,8 +107,9 @@ def names(charged: Iterable[tuple[Quota, str | None]]) -> list[str]:
     """A name for each quota of these limits, in order: its own, or a longer one if an earlier quota has that name."""
     distinct: list[str] = []
     for quota, limit in charged:
-        longer = (f"{_printable(limit or DEFAULT_NAME)} {quota.name}" + f" {n}" * (n > 1) for n in count(1))
-        distinct.append(next(name for name in chain([quota.name], longer) if name not in distinct))
+        longer = f"{_printable(limit or DEFAULT_NAME)} {quota.name}"
+        numbered = chain([quota.name, longer], (f"{longer} {n}" for n in count(2)))
+        distinct.append(next(each for each in numbered if each not in distinct))
     return distinct
 
 

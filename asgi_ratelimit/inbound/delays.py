@@ -36,8 +36,8 @@ from .settling import give_back, take_one
 # The most times that a request waits for a slot because another quota refuses once its slot has come
 MAX_ROUNDS: Final = 100
 
-# A round that has taken less was one of callers who pass slots on to each other that none of them can use yet
-SPINS_US: Final = 1000.0
+# A round takes at least so long: callers may pass slots on to each other that none of them can use yet
+ROUND_US: Final = 10_000.0
 
 # The most bytes that are read while a request waits. After that, the server's flow control holds the rest back.
 MOST_BYTES: Final = 16_384
@@ -110,31 +110,29 @@ async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) ->
             slot_us = decision.now_us + decision.wait_us
             asked_us = decision.asked_us or slot_us
             return replace(decision, asked_us=asked_us, now_us=slot_us - waited_us, wait_us=waited_us)
-        if waited_us - before_us < SPINS_US:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(max(ROUND_US - (waited_us - before_us), 0.0) / SECOND_US)
         before_us = waited_us
         refusal, left = decision, [max(most - waited_us / SECOND_US, 0.0) for most in max_delays]
     return _beyond(refusal, max_delays)
 
 
-def _together(take: Take, left: Sequence[float], place: int) -> list[Charge]:
+def _together(take: Take, left: Sequence[float], place: int) -> tuple[Charge, ...]:
     """The charge at a place; or all, if all are of one rule, with a place in flight, so that its callers keep order.
 
     A place that others share is not held while a request waits for a rate of another rule.
     """
-    own = take.charges[place]
-    alike = [each for each in take.charges if each.key == own.key and each.name == own.name]
-    is_one_rule = len(alike) == len(take.charges) and all(most == left[place] for most in left)
-    return alike if is_one_rule and has_places([each.quota for each in alike]) else [own]
+    is_one_rule = len({(each.key, each.name, most) for each, most in zip(take.charges, left)}) == 1
+    holds = has_places([each.quota for each in take.charges])
+    return take.charges if is_one_rule and holds else (take.charges[place],)
 
 
-async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_wait: float) -> Decision | None:
+async def _book(waiter: PlaceWaiter, take: Take, booked: tuple[Charge, ...], max_wait: float) -> Decision | None:
     """Wait for slots and places of some charges, and then take the others; ``None`` if they are refused.
 
     Nothing stays booked then, nor if this is cancelled. Raises ``PaceTimeout``.
     """
     others, holds = [each for each in take.charges if each not in booked], has_places([each.quota for each in booked])
-    ahead = replace(take, charges=tuple(booked), max_wait=max_wait)
+    ahead = replace(take, charges=booked, max_wait=max_wait)
     slot = await run_async(waiter.wait_for_all(ahead) if holds else waiter.wait(ahead))
     if not others:
         return slot
@@ -144,7 +142,7 @@ async def _book(waiter: PlaceWaiter, take: Take, booked: Sequence[Charge], max_w
     finally:
         if rest is None or not rest.allowed:
             await (give_back([(waiter.store, slot)]) if holds else run_async(waiter.pass_on(slot, has_departed=True)))
-    if holds and len(booked) == 1:  # a place has waited since its lease began
+    if holds:  # it is a place alone, which has waited since its lease began
         slot = replace(slot, now_us=rest.now_us)
     # Its time is that of the slot, so what is given back of the others is never too much
     asked_us = max(slot.now_us + slot.wait_us, rest.now_us)

@@ -42,10 +42,10 @@ class Pauses:
             self._ends = _ends.setdefault(store, {}).setdefault(name, {})
 
     def take(self, take: Take, *, is_repeated: bool = False) -> Take:
-        """The same take, which waits for the end of the pause of its first key, also of a later one if it is repeated.
+        """The same take, which waits for the end of the pause of its first key.
 
-        The condition comes right after the first charge, because the last charge is that of a shared key, if there is
-        one.
+        One that ``is_repeated`` until it fits observes a pause that begins meanwhile, too. The condition comes right
+        after the first charge, because the last charge is that of a shared key, if there is one.
         """
         first, *others = take.charges
         if self._begins_all and not is_repeated and first.key not in self._ends:

@@ -344,6 +344,7 @@ class SlotWaiter:
         left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._turns.ahead(turn)
         for charge, state in zip(take.charges, peeked.stored):
             quota, before = charge.quota, at_turn if charge.key == take.charges[-1].key else ahead
+            # Those before it may have asked for less
             units = in_use(quota, state, peeked.now_us) + charge.cost + before * min(charge.cost, 1.0) - quota.most
             least_us = (units if isinstance(quota, TokenBucket) else units - quota.most) * quota.period_us / quota.limit
             wait_us = max(wait(quota, state, peeked.now_us, charge.cost, math.inf), least_us)

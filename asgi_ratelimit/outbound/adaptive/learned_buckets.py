@@ -471,7 +471,8 @@ class ReportedBucket(PioneerBucket):
         self.window_us = max(self.window_us, window_us)
         after_us, unit_us = (report.reset_after or 0.0) * SECOND_US, self.window_us / max(limit, 1.0)
         self.has_windows |= not self.is_next_unit or after_us >= unit_us + SECOND_US  # times are rounded up to seconds
-        self.refill *= not (self.is_next_unit and self.has_windows)  # another process took it for a bucket
+        if self.is_next_unit and self.has_windows:  # another process may have taken it for a bucket
+            self.refill = 0.0
         if not LEAST <= limit < math.inf:
             return
         if report.refill and report.refill * LONGEST_S >= self.least:
