@@ -45,13 +45,13 @@ def vendor_with() -> Iterator[NewVendor]:
 def test_each_request_is_charged_what_it_has_used(
     vendor_with: NewVendor, which: type[Vendor], kind: str, is_adaptive: bool
 ) -> None:
-    """Twenty requests that estimate more than 6,000 tokens, at a limit of 1,000, do not wait.
+    """Twenty requests that estimate more than 6,000 tokens, at a limit of 4,000, do not wait.
 
-    Nor do they over a transport that learns the limits which the answers report.
+    Nor do they over a transport that learns the limits which the answers report, rounded to thousands.
     """
-    vendor = vendor_with(which, 1000, 1000, LONG)
+    vendor = vendor_with(which, 1000, 4000, LONG)
     vendor.is_adaptive = is_adaptive
-    quotas = vendor.quotas(1000, 1000, LONG)
+    quotas = vendor.quotas(1000, 4000, LONG)
     vendor.run(kind, 20, 2, quotas, max_delay=10)
     report = vendor.report()
     assert (report["admitted"], report["refused"]) == (20, 0)
@@ -59,7 +59,7 @@ def test_each_request_is_charged_what_it_has_used(
         "requests": 20,
         **{name.replace("_", "-"): 20 * used for name, used in vendor.used.items()},
     }
-    assert vendor.left(quotas) == {"requests": 980, **{name: 1000 - 20 * used for name, used in vendor.used.items()}}
+    assert vendor.left(quotas) == {"requests": 980, **{name: 4000 - 20 * used for name, used in vendor.used.items()}}
 
 
 def test_a_refused_request_is_charged_no_tokens(vendor_with: NewVendor) -> None:

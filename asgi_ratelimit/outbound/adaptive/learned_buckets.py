@@ -40,8 +40,8 @@ SHORTEST_REST_US = 1_000.0
 # How much an answer counts in the moving average of what a request takes.
 COST_WEIGHT = 0.1
 
-# While that is the average of fewer, a request that is alone hardly waits for it, and never for longer than a lease:
-# nobody waits for long because of a wrong estimate.
+# While that is the average of fewer, a request that is alone hardly waits for it. Nobody waits for long because of a
+# wrong estimate, or because a request that has ended since was counted by its own.
 SURE = 5
 
 SERVER_ERROR = 500
@@ -337,8 +337,8 @@ class ReportedBucket(PioneerBucket):
         more_us = self._more_at(now_us)
         if self.is_estimated and not self.unsent and not self.under_way:
             _, at_us, _, samples = self.counted
-            full_us = self.limit / self.refill if self.refill else LEASE_US
-            return max(min(more_us, at_us + (full_us if samples >= SURE else LOOK_US)), now_us)
+            longest_us = LONGEST_RETRY_US if self.refill else LEASE_US
+            return max(min(more_us, at_us + (longest_us if samples >= SURE else LOOK_US)), now_us)
         return more_us
 
     def _more_at(self, now_us: float) -> float:

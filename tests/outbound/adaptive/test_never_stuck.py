@@ -95,6 +95,19 @@ def test_an_answer_stops_a_host_for_a_day_at_most(lie: dict[str, str]) -> None:
     assert caller.get(*[CHANNEL] * 3) == [200] * 3
 
 
+def test_tokens_of_requests_that_are_under_way_hold_nobody_up_for_long() -> None:
+    """A server counts them by their estimates, and gives most of them back when their streams have ended."""
+
+    def script(path: str, number: int) -> Any:
+        left = 0 if number == 8 else 1000 - 10 * number
+        headers = {"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": str(left)}
+        return 200, headers | {"x-ratelimit-reset-tokens": f"{(1000 - left) * 86}s"}
+
+    caller = Caller(script, max_delay=200_000, profile="openai")
+    assert [caller.get("/v1/responses") for _ in range(12)] == [[200]] * 12
+    assert caller.service.times[-1] <= 75
+
+
 def test_a_request_that_costs_more_than_the_limit_empties_the_bucket() -> None:
     """Once: what answers say then counts."""
 
