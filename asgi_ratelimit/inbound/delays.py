@@ -33,9 +33,6 @@ from ..waiting.drivers import run_async
 from ..waiting.waiter import PaceTimeout
 from .settling import give_back, take_one
 
-# The most times that a request waits for a slot because another quota refuses once its slot has come
-MAX_ROUNDS: Final = 100
-
 # A round takes at least so long: callers may pass slots on to each other that none of them can use yet
 ROUND_US: Final = 10_000.0
 
@@ -98,10 +95,10 @@ def _place(refusal: Decision, left: Sequence[float], last: int | None = None) ->
 
 
 async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
-    waiter, take, left, rounds, place = PlaceWaiter(store), refusal.take, list(max_delays), 0, None
+    waiter, take, left, place = PlaceWaiter(store), refusal.take, list(max_delays), None
     since_us, before_us = waiter.now_us(), 0.0
-    while rounds < MAX_ROUNDS and (place := _place(refusal, left, place)) is not None:
-        rounds, decision = rounds + 1, None
+    while (place := _place(refusal, left, place)) is not None:
+        decision = None
         with suppress(PaceTimeout):  # others have booked before it
             decision = await _book(waiter, take, _together(take, left, place), left[place])
         decision = decision or await take_one(store, take)
