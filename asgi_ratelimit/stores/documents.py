@@ -108,8 +108,7 @@ class RedisDocuments:
 
     async def replace(self, name: str, old: bytes | None, new: bytes) -> bool:
         """Replace a document if it is still ``old``, forever, and return whether it was; ``None``: there was none."""
-        before = b"" if old is None else b"=" + old
-        words = "EVAL", REPLACE, 1, self._key(name), before, new
+        words = "EVAL", REPLACE, 1, self._key(name), b"" if old is None else b"=" + old, new
         return await self._call(*words, kind=(bytes, NoneType)) is not None
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
@@ -151,8 +150,7 @@ class SharedTime:
         """Compare both clocks, if that was not done within the last minute. Raises ``StoreError``."""
         if not self._is_elsewhere or monotonic_us() - self._looked_us < LOOK_EVERY_US:
             return
-        before_us = self._own_us()
-        server_us = await self._documents.now_us()
+        before_us, server_us = self._own_us(), await self._documents.now_us()
         self._ahead_us = server_us - (before_us + self._own_us()) / 2.0
         self._looked_us = monotonic_us()
 

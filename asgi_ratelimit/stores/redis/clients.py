@@ -35,6 +35,9 @@ Kind: TypeAlias = type | tuple[type, ...]
 # The words of a command, what its answer is, and the node of a cluster, unless that depends on the command's key.
 Command: TypeAlias = tuple[tuple[str | bytes | int, ...], Kind, Any]
 
+# After so many seconds, connections to a cluster are opened anew: redis-py does not see that the server has closed one.
+LONGEST_IDLE_S = 5.0
+
 # The most seconds for which closing waits for Redis.
 CLOSE_WITHIN = 2.0
 
@@ -197,7 +200,7 @@ class Connection:
     """The client of one event loop, for one server or for all nodes of a cluster."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        self._server, self.is_cluster = server, server.kind == "cluster"
         # The client, once it is open.
         self.client: Any = None
         self._opening: asyncio.Task[Any] | None = None
@@ -213,8 +216,11 @@ class Connection:
         if "path" not in self._server.settings:
             await self._look_up()
         client = self._server.client()
-        if self._server.kind == "cluster":
+        if self.is_cluster:
             await client.initialize()
+        if self.client is not None:  # an opening that began later was faster
+            self._keep(_close(client))
+            return self.client
         self.client = client
         return client
 
@@ -237,7 +243,7 @@ class Connection:
 
         The other nodes of a cluster go on meanwhile, and it is asked in the background which slot is where.
         """
-        if self._server.kind != "cluster":
+        if not self.is_cluster:
             self.drop()
         elif self.client is not None and (self._opening is None or self._opening.done()):
             self._opening = self._keep(self.client.nodes_manager.initialize())
@@ -259,16 +265,13 @@ class Connection:
 
 
 def _look_up(names: Sequence[str], result: concurrent.futures.Future[None]) -> None:
-    errors = []
     for name in names:
         try:
             socket.getaddrinfo(name, None)
+            return result.set_result(None)
         except (OSError, UnicodeError) as error:
-            errors.append(OSError(f"{name}: {error}"))
-    if len(errors) == len(names):
-        result.set_exception(errors[0])
-    else:
-        result.set_result(None)
+            failure = OSError(f"{name}: {error}")
+    return result.set_exception(failure)
 
 
 async def _close(client: Any) -> None:
@@ -287,7 +290,7 @@ class Commands(GroupCommit[Command, Any]):
 
     def __init__(self, server: Server, timeout: float, prefix: str) -> None:
         super().__init__(timeout, most_weight=1)
-        self.connection = Connection(server)
+        self.connection, self._used_at = Connection(server), 0.0
         self._prefix = prefix
 
     async def __call__(self, *words: str | bytes | int, kind: Kind = object, node: Any = None) -> Any:
@@ -302,6 +305,9 @@ class Commands(GroupCommit[Command, Any]):
     async def send(self, items: list[Command]) -> Sequence[Any]:
         """The answer to one command."""
         ((words, kind, node),) = items
+        since, self._used_at = self._used_at, self._loop.time()
+        if self.connection.is_cluster and node is None and self._used_at > since + LONGEST_IDLE_S:
+            self.connection.drop()
         try:
             client = node or self.connection.client or await self.connection.open()
             answer = await client.execute_command(*words)
@@ -340,7 +346,7 @@ _ADVICE = (
     (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),
     (r"CERTIFICATE_VERIFY_FAILED", "the URL may name whom to trust, rediss://host:6379/0?ssl_ca_certs=ca.pem"),
-    (r"SSL|while reading from .*reset by peer|closed by server", "rediss://host:6379/0 is with TLS, redis:// without"),
+    (r"SSL|reset by peer|closed by server", "if it never answers: rediss://host:6379/0 is TLS, redis:// plain"),
     (r"\baccess .*\bkeys?\b", "the user needs the keys of this store, ACL SETUSER <user> ~{prefix}:*"),
 )
 

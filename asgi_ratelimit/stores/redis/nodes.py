@@ -11,7 +11,6 @@ from typing import cast
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from ...algorithms import Booked
 from ...background import keep, see_all_through
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
@@ -20,9 +19,9 @@ from ...logs import FailureLog
 from ...quotas import SECOND_US
 from ..base import Decisions, Observer, Settled, Settlement, StoreCall, joined, undoing
 from .batching import GroupCommit
-from .clients import CLOSE_WITHIN, Connection, Server, store_error_of, timed_out
+from .clients import CLOSE_WITHIN, LONGEST_IDLE_S, Connection, Server, store_error_of, timed_out
 from .denials import Denials
-from .outage import Breaker, Outage
+from .outage import NOTHING, Breaker, Outage
 from .wire import HEAD, PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTake, charges_of, decode, encode
 
 # The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds.
@@ -34,8 +33,8 @@ REPAID_TOGETHER = 60
 # The least time to live of a key when the clock is not the server's.
 OWN_CLOCK_TTL_MS = 3_600_000
 
-# For a node of a cluster: the most connections, one for each slot of a batch, and for how long they are used again.
-MOST_CONNECTIONS, LONGEST_IDLE_S = 32, 5.0
+# The most connections to a node of a cluster, one for each slot of a batch.
+MOST_CONNECTIONS = 32
 
 _failures = FailureLog()
 
@@ -65,7 +64,7 @@ class Node(GroupCommit[Action, Answer]):
         self.breaker = Breaker(monotonic_us, context.timeout * SECOND_US)
         self.name, self.context, self.connection, self._nodes = name, context, connection, nodes
         # When a node of a cluster opens its connections anew, by the time of the event loop.
-        self._renews_at = self._loop.time() + LONGEST_IDLE_S
+        self.renews_at = self._loop.time() + LONGEST_IDLE_S
         self._failure: StoreError | None = None
         self._repaying: asyncio.Task[None] | None = None
 
@@ -86,8 +85,7 @@ class Node(GroupCommit[Action, Answer]):
         Nobody waits for it.
         """
         if self.breaker.begin_call():
-            trial = Settlement(charge, Booked(0.0, 0.0, 0.0, 0.0), 0.0, randbits(52), token=1)
-            keep(self, self.submit(trial))
+            keep(self, self.submit(Settlement(charge, NOTHING, 0.0, randbits(52), token=1)))
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else.
@@ -246,8 +244,8 @@ class NodeOfCluster(Node):
             parts.setdefault(charges_of(action)[0].key, []).append(action)
         waiting, answers = list(parts.values()), dict[int, Answer | Exception]()
         client, time = self.connection.client, self._loop.time()
-        if time >= self._renews_at:
-            self._renews_at = time + LONGEST_IDLE_S
+        if time >= self.renews_at:
+            self.renews_at = time + LONGEST_IDLE_S
             if client is not None and (node := client.get_node(node_name=self.name)):
                 await node.disconnect()  # the server may have closed one that was idle, which redis-py does not see
         while waiting:
@@ -279,7 +277,8 @@ class ClusterNodes:
             return self._unknown
         name: str = client.get_node_from_key(f"{self._context.prefix}:{bucket}").name
         if name not in self._nodes:
-            self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
+            node = self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
+            node.renews_at = self._unknown.renews_at  # the client has opened its connections before
         return self._nodes[name]
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:

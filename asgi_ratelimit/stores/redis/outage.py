@@ -22,6 +22,9 @@ from ...quotas import InFlight, Quota, TokenBucket
 from ..base import Settled, Settlement, lease_settlement
 from ..memory import MemoryStore, Remembered
 
+# A charge of nothing.
+NOTHING = Booked(0.0, 0.0, 0.0, 0.0)
+
 # The least microseconds between the end of one failed call and the next trial.
 RETRY_EVERY_US = 100_000.0
 
@@ -81,10 +84,10 @@ class OutageLedger:
     def __len__(self) -> int:
         return len(self._sums) + len(self._sent)
 
-    def add(self, charge: Charge, units: float, now_us: float) -> None:
+    def add(self, charge: Charge, units: float) -> None:
         """Note that units of a bucket were taken; fewer than 0 were given back, as far as they are not sent yet.
 
-        A rolling window counts all of them from the last time on, so that none leaves it too early.
+        All count as taken when Redis is back, by its clock.
         """
         with self._lock:
             entry = self._sums.get(charge.bucket)
@@ -92,8 +95,8 @@ class OutageLedger:
             if total <= 0.0:
                 self._sums.pop(charge.bucket, None)
             elif entry is not None or self._has_room(self._sums):
-                identity, booked = randbits(52) if entry is None else entry.id, Booked(now_us, now_us, 0.0, 0.0)
-                self._sums[charge.bucket] = Settlement(charge, booked, total, identity, token=identity)
+                identity = randbits(52) if entry is None else entry.id
+                self._sums[charge.bucket] = Settlement(charge, NOTHING, total, identity, token=identity)
 
     def is_waiting(self, settlement: Settlement) -> bool:
         """Whether a settlement of the same charge of the same decision waits for Redis."""
@@ -217,13 +220,14 @@ class Outage:
         for charge in charges:
             if type(charge.quota) is InFlight:
                 self.local.settle_now(self.held_of(charge.bucket))
+                take = replace(take, max_wait=0.0)  # no lease waits here: only the first caller looks
         decision = self.local.take((replace(take, charges=charges),))[0]
         if decision.allowed and not decision.wait_us:
             decision = replace(decision, stored=list(map(self._renamed, charges, decision.stored)))
         if decision.allowed and not decision.repeated:
             for charge, own in zip(take.charges, decision.take.charges):
                 if type(own.quota) is not InFlight:  # what is still held then is put into the store by renewals
-                    self.ledger.add(charge, own.cost, now)
+                    self.ledger.add(charge, own.cost)
         return replace(decision, degraded=True)
 
     def _renamed(self, charge: Charge, state: State) -> State:
@@ -241,7 +245,7 @@ class Outage:
         if settled.is_first and type(settlement.charge.quota) is not InFlight:
             charge = settlement.charge
             whole = replace(charge, quota=self._whole.get(charge.quota, charge.quota))
-            self.ledger.add(whole, settlement.actual - settlement.booked.cost, settled.now_us)
+            self.ledger.add(whole, settlement.actual - settlement.booked.cost)
         return settled
 
     def _in_use(self, bucket: str) -> float:

@@ -79,8 +79,7 @@ class Scan:
             for text in keys:
                 value, left_ms = await commands("GET", text), await commands("PTTL", text)
                 own = text.decode(errors="replace").removeprefix(f"{self._prefix}:")
-                stored = None if value is None else stored_bucket(own, value, now_us, int(left_ms) / 1000)
-                if stored is not None:
+                if value is not None and (stored := stored_bucket(own, value, now_us, int(left_ms) / 1000)):
                     yield stored
             is_over = int(cursor) == 0 or self.looked >= most
         self.is_whole = self.is_whole and int(cursor) == 0

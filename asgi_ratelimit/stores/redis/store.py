@@ -58,8 +58,7 @@ class RedisStore:
         operation_ttl: float = 600.0,
         clock: Clock | None = None,
     ) -> None:
-        what = "timeout must be seconds above 0, at most 60"
-        require_number(what, timeout, LEAST, 60, "timeout=0.25", (int, float))
+        require_number("timeout must be seconds above 0, at most 60", timeout, LEAST, 60, "timeout=0.25", (int, float))
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
         self.clock = clock
@@ -88,8 +87,7 @@ class RedisStore:
         self._commands.clear()
 
     def __repr__(self) -> str:
-        context = self._context
-        return f"RedisStore({context.server.name}, prefix={context.prefix!r})"
+        return f"RedisStore({self._context.server.name}, prefix={self._context.prefix!r})"
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, once, however often it is added."""
@@ -155,8 +153,8 @@ class RedisStore:
             self._open()
         await self._nodes.aclose()
         await asyncio.gather(*[each.end() for each in self._attached])
-        if self._nodes:  # of other event loops
-            self._start()
+        for each in self._attached if self._nodes else ():  # of other event loops
+            each.start()
         await self._commands.aclose()
 
     def attach(self, work: Any) -> None:
@@ -175,10 +173,6 @@ class RedisStore:
     async def leave(self) -> None:
         """Close the connections of this event loop, once all waiting calls are answered; the next call opens others."""
         await self._nodes.aclose()
-
-    def _start(self) -> None:
-        for each in self._attached:
-            each.start()
 
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
@@ -224,7 +218,8 @@ class RedisStore:
     def _begin(self) -> Node | ClusterNodes:
         server = self._context.server
         kind = ClusterNodes if server.kind == "cluster" else Node
-        self._start()
+        for each in self._attached:
+            each.start()
         return kind(self._context, Connection(server), server.name)
 
 

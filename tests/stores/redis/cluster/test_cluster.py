@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from redis.asyncio import RedisCluster as Client
 
-from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, StoreUnavailable, Take, TokenBucket
-from asgi_ratelimit.stores.redis import nodes, outage
+from asgi_ratelimit import Charge, Decision, Limiter, RedisStore, StoreTimeout, StoreUnavailable, Take, TokenBucket
+from asgi_ratelimit.stores.redis import clients, nodes, outage
 from asgi_ratelimit.stores.redis.nodes import MOST_CONNECTIONS
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
@@ -112,16 +113,46 @@ async def test_calls_for_hundreds_of_slots_need_few_connections(store: RedisStor
 
 
 @pytest.mark.usefixtures("unpublished", "unwatched")
+@pytest.mark.parametrize(("longest", "times"), [(-1.0, 3), (1e6, 1)])
 async def test_a_connection_that_a_node_closes_while_it_is_idle(
-    store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+    store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, longest: float, times: int
 ) -> None:
-    """The next take opens another one, and Redis decides it."""
+    """The next take opens another one, and Redis decides it; so does a single command."""
     monkeypatch.setattr(nodes, "LONGEST_IDLE_S", -1.0)
-    key = keys_on(cluster, 0)[0]
-    await take(store, *of(key, HOURLY))  # which reads the topology
-    for _ in range(3):
-        assert not (await take(store, *of(key, HOURLY))).degraded
+    monkeypatch.setattr(clients, "LONGEST_IDLE_S", -1.0)
+    charges = of(keys_on(cluster, 0)[0], HOURLY)
+    await take(store, *charges)  # which reads the topology, over connections that are older than its node here
+    monkeypatch.setattr(nodes, "LONGEST_IDLE_S", longest)
+    for _ in range(times):
         await asyncio.to_thread(asked, cluster.primaries[0], "CLIENT", "KILL", "TYPE", "normal")
+        assert not (await take(store, *charges)).degraded
+        await store.reset(charges)
+
+
+async def test_an_opening_that_ends_too_late_leaves_nothing(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another client is there by then, which stays, and asyncio has nothing to log."""
+    begun, go_on, initialize = list[Client](), asyncio.Event(), Client.initialize
+
+    async def initialized(client: Client) -> Client:
+        begun.append(client)
+        if len(begun) == 1:
+            await go_on.wait()
+        return await initialize(client)
+
+    monkeypatch.setattr(Client, "initialize", initialized)
+    async with open_on(cluster, timeout=1) as store:
+        with pytest.raises(StoreTimeout):
+            await store.reset(of("key", HOURLY))
+        await store.reset(of("key", HOURLY))
+        go_on.set()
+        await store.reset(of("key", HOURLY))
+        await asyncio.to_thread(asked, cluster.primaries[0], "PING")  # meanwhile, the first one is open
+        assert len(begun) == 2
+    begun.clear()
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_keys_in_several_slots_are_all_or_nothing(store: RedisStore, cluster: RedisCluster) -> None:

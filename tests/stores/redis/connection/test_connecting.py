@@ -257,8 +257,8 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
         (exceptions.AuthenticationError("WRONGPASS invalid"), "both, redis://user:password@host:6379/0"),
         (RESPONSE("SELECT is not allowed in cluster mode"), ": it is a node of a cluster, redis+cluster://host"),
         (exceptions.MovedError("7629 10.0.0.7:6379"), ": it is a node of a cluster, redis+cluster://"),
-        (REFUSED("Error 1 connecting to a:1. [SSL: WRONG_VERSION_NUMBER] (_ssl.c:1)."), "redis:// without"),
-        (REFUSED("Error while reading from a:1 : (104, 'Connection reset by peer')"), "rediss://host:6379/0 is with"),
+        (REFUSED("Error 1 connecting to a:1. [SSL: WRONG_VERSION_NUMBER] (_ssl.c:1)."), "redis:// plain"),
+        (REFUSED("Error while reading from a:1 : (104, 'Connection reset by peer')"), "rediss://host:6379/0 is TLS"),
     ],
     ids=lambda given: str(given) if isinstance(given, Exception) else "",
 )

@@ -105,15 +105,18 @@ def test_a_large_take_of_a_small_share(quota: Quota) -> None:
     assert fleet.left(Charge(quota, "key")) == 0
 
 
-def test_a_rolling_window_counts_from_the_last_take_on() -> None:
-    """Or the units would leave the window before it is over."""
-    fleet, charge = Fleet(), Charge(RollingWindow(10, 60.0), "key")
-    fleet.take_without(charge)
-    fleet.clock.advance(50.0)
-    assert fleet.take_without(replace(charge, cost=9))
+@EACH_KIND
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+def test_a_sum_counts_from_the_return_on(kind: Callable[..., Quota], ahead: float) -> None:
+    """By the clock of Redis, whatever that of the process says."""
+    fleet, charge = Fleet(), Charge(kind(10, 60.0), "key")
+    clock = SteppedClock(fleet.clock.now - ahead)
+    fleet.store = MemoryStore(clock=clock)
+    fleet.take_without(replace(charge, cost=9))
     fleet.repay()
-    fleet.clock.advance(12.0)
-    assert fleet.left(charge) <= 1
+    assert fleet.left(charge) == 1
+    clock.advance(120.0)
+    assert fleet.left(charge) == 10
 
 
 STEPS = st.lists(
