@@ -268,3 +268,9 @@ def test_check_reads_files_of_limits(folder: Path, run: Callable[..., Run]) -> N
     )
     (folder / "limits.toml").write_text('headers = "both"', "utf-8")
     assert run("check", "limits.toml") == Run(1, 'finding: no limit: quota = "100/minute"\n', "")
+
+
+def test_check_is_content_with_the_example(run: Callable[..., Run]) -> None:
+    """No client of the file of limits in the examples evades them."""
+    done = run("check", str(Path(__file__).parents[3] / "examples" / "limits.toml"))
+    assert (done.code, done.out.splitlines()[-1]) == (0, "no findings")
