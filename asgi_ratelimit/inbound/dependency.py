@@ -27,7 +27,7 @@ from ..hooks import Hooks
 from ..keys import Key, KeyFunction, client_ip, path_param
 from ..keys.base import ScopeKey, is_dependency
 from ..keys.client_ip import address_key
-from ..logs import warn_of_many
+from ..logs import warn_of_many, warn_once
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..quotas import has_places
@@ -40,7 +40,7 @@ from .limits import RateLimited
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refused_by
-from .routes import place_text, walk
+from .routes import AppRoute, find_evaded, place_text, walk
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 from .user_functions import CostFunction, QuotaFunction, signature_of
 
@@ -331,6 +331,8 @@ class AppStores:
         if enforcer is None or before is not configured:
             enforcer = self.replacement or enforcer_of(as_store(configured))
             start_limits(app, enforcer)
+            for section, text in find_evaded((), routes_without_middleware(app)):
+                warn_once(section, text)
             self._enforcers[app] = configured, enforcer
         return enforcer
 
@@ -362,8 +364,13 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
 
 def has_limited_route(app: Any) -> bool:
     """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
-    middlewares = (each.app for route in walk(app) for each in route.middlewares)
-    return bool(names_in(app)) or any(hasattr(type(each), "limits_nothing") for each in middlewares)
+    return bool(names_in(app)) or len(routes_without_middleware(app)) < len(list(walk(app)))
+
+
+def routes_without_middleware(app: Any, *, builds: bool = False) -> list[AppRoute]:
+    """The routes of an app that no ``RateLimitMiddleware`` in it is around."""
+    routes = ((route, [type(each.app) for each in route.middlewares]) for route in walk(app, builds=builds))
+    return [route for route, kinds in routes if not any(hasattr(kind, "limits_nothing") for kind in kinds)]
 
 
 def names_in(app: Any) -> dict[RateLimit, dict[str, list[str]]]:

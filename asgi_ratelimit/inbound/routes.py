@@ -190,9 +190,14 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
             yield "a-rule-that-never-applies", f"{rule!r} {reason}"
     if any(isinstance(each.app, CORSMiddleware) for route in routes for each in route.middlewares):
         yield "a-cors-middleware-inside-of-the-limit", _CORS_INSIDE
+    yield from find_evaded(table.charging, routes)
+
+
+def find_evaded(rules: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> Iterator[tuple[str, str]]:
+    """The limits of routes, by these rules and by dependencies, that a client evades who invents its keys; as above."""
     evaded: dict[str, CompiledRule] = {}
     for route in routes:
-        matching = [rule for rule in table.charging if not rule.shadow and _may_match(rule, route)]
+        matching = [rule for rule in rules if not rule.shadow and _may_match(rule, route)]
         limits = next(([rule] for rule in matching if rule.is_final), matching)
         limits += [rule for each in route.dependencies for rule in getattr(each, "rules", ())]
         if limits and all(_can_be_invented(one.key) or (one.is_final and isinstance(one.key, user)) for one in limits):

@@ -15,10 +15,10 @@ from starlette.types import Scope
 from ..buckets import DEFAULT_NAME
 from ..errors import ConfigurationError
 from ..inbound.config import LimitsFile
-from ..inbound.dependency import RateLimit, mistakes, named_rules
+from ..inbound.dependency import RateLimit, mistakes, named_rules, routes_without_middleware
 from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
 from ..inbound.plan import USUAL, RuleTable
-from ..inbound.routes import AppRoute, RouteMiddleware, find_mistakes, walk
+from ..inbound.routes import AppRoute, RouteMiddleware, find_evaded, find_mistakes, walk
 from ..inbound.rules import CompiledRule, owned_quotas
 from ..inbound.user_functions import Failures
 from ..keys.path_patterns import example_path
@@ -159,6 +159,7 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
         problems += [text for _, text in find_mistakes(table, middleware.app.app)]
+    problems += [text for _, text in find_evaded((), routes_without_middleware(app, builds=True))]
     rules += [rule for named in named_rules(app).values() for rule in named]
     problems += [NO_LIMITS] if not rules and all(each.app.limits_nothing for each in limiting) else []
     return rules, [*problems, *_findings_of(rules)]

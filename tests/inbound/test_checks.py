@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import APIKeyHeader
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,6 +24,7 @@ from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, RateLimi
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.memory import number_of_workers
+from asgi_ratelimit.tools.coverage import rules_of
 from tests.support.asgi import Peer, ask, hello, http
 from tests.support.names import named
 from tests.support.store_elsewhere import StoreElsewhere
@@ -339,6 +340,23 @@ async def test_a_key_that_a_security_scheme_returns(caplog: pytest.LogCaptureFix
     app.add_api_route("/", hello)
     await ask(app, http())
     assert EVADED in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "around", "is_evaded"),
+    [(header("x-api-key"), [], True), (client_ip(), [], False), (header("x-api-key"), [limiting()], False)],
+)
+async def test_a_key_that_clients_leave_out_of_a_dependency(
+    key: Any, around: list[Middleware], is_evaded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A route without a middleware has the limits of its dependencies alone."""
+    router = APIRouter(dependencies=[Depends(RateLimit("9/s", key=key, name="by key"))])
+    router.add_api_route("/x", hello)
+    app = FastAPI()
+    app.add_api_route("/", hello, dependencies=[Depends(RateLimit("9/s", name="by address"))])
+    app.router.routes.append(Mount("/v1", router, middleware=around))
+    await ask(app, http())
+    assert (EVADED in caplog.text, len(rules_of(app)[1])) == (is_evaded, is_evaded)
 
 
 # Arguments
