@@ -70,9 +70,10 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
 
 
 def keys_named(text: str) -> list[str]:
-    """The keys that a text may mean: itself, and for an IPv6 address its network, which is a client by default."""
+    """The keys that a text may mean: itself, and for an IPv6 address its networks of the sizes that customers get."""
     packed = parse_address(text) if text.count(":") > 1 and not text.startswith("[") else None
-    return [text] if packed is None else [text, client_key(packed, 64)]
+    networks = [] if packed is None else [client_key(packed, bits) for bits in (64, 60, 56, 52, 48)]
+    return [text, *dict.fromkeys(networks)]
 
 
 def host_of(packed: bytes) -> bytes:
