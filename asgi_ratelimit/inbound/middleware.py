@@ -220,6 +220,11 @@ class RateLimitMiddleware:
                 self.store, self._enforcer = equal.store, equal._enforcer
                 watch_of(self.store).subscribe(self)
         self.overrides_changed()
+        store, rules = id(self.store) if self.store.in_process else repr(self.store), self.rule_table.charging
+        self._enforcer.limits = [(store, rule.name, rule.quota, repr(rule), repr(rule.key)) for rule in rules]
+        if outer is not None and any(each in outer.limits for each in self._enforcer.limits):
+            problem = f"a middleware around {self._enforcer.name!r} has an equal limit under the same name and store"
+            raise ConfigurationError(f'{problem}, which would charge each request twice: remove it, or name="uploads"')
         self._enforcer.handler = find_handler(scope, self.app)
         start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:

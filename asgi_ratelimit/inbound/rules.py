@@ -112,9 +112,7 @@ class Rule:
     def __post_init__(self) -> None:
         is_for_some = self.key is not None and self.messages is None
         if self.quota is None and (self.cost or self.settle or self.max_delay or self.retry_after or is_for_some):
-            raise ConfigurationError(
-                f'{self!r} exempts, and charges nothing: Rule({self.path!r}, "10/s", cost=3), allow='
-            )
+            raise ConfigurationError(f'{self!r} charges nothing: Rule({self.path!r}, "10/s", cost=3), allow=')
         _TRIAL.compiled_rule(self, "trial", "", None)
 
     def __repr__(self) -> str:
@@ -271,8 +269,7 @@ class CompiledRule:
         """Quotas whose requests in flight tell who is refused to come back after this rule's ``retry_after``."""
         if self.retry_after is None:
             return quotas
-        each = [replace(q, retry_after=self.retry_after) if isinstance(q, InFlight) else q for q in quotas]
-        return tuple(each)
+        return tuple([replace(q, retry_after=self.retry_after) if isinstance(q, InFlight) else q for q in quotas])
 
     def without_quota(self, error: Exception) -> CompiledRule | None:
         """Report that the quota function has failed; the rule that applies instead, ``None`` if the request passes.

@@ -99,6 +99,22 @@ async def test_equal_middlewares_of_one_app_share_their_memory() -> None:
     assert [(await ask(each, http(app=rule))).status for each in (routes[0], *[twice] * 3)] == [429, 200, 200, 429]
 
 
+@pytest.mark.parametrize("url", [None, "redis://localhost:1/0"])
+@pytest.mark.parametrize("options", [{}, {"quota": None, "rules": [Rule("/a", "2/minute")]}])
+async def test_two_equal_limits_around_each_other(url: str | None, options: dict[str, Any]) -> None:
+    """Each request would be charged twice; one with another key, name or quota is another limit."""
+    store = a_store()
+
+    def twice(**more: Any) -> Starlette:
+        middleware = [*limiting(url or store, **options), *limiting(url or store, **{**options, **more})]
+        return Starlette(middleware=middleware)
+
+    assert "which would charge each request twice: remove it" in await failure_at_start(twice())
+    for other in ({"key": one}, {"name": "b"}, {"quota": "3/hour", "rules": ()}):
+        with TestClient(twice(**other)):
+            pass
+
+
 # Hosts, and routes of one path
 
 

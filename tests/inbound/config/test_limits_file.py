@@ -220,7 +220,7 @@ RULE_MISTAKES = [
 MISTAKES = [
     *[(RULE + text, message) for text, message in RULE_MISTAKES],
     ('[[rules]]\npath = "/x"\nqouta = "1/s"', ", rules[1] (/x): there is no key 'qouta', did you mean 'quota'?"),
-    ('[[rules]]\npath = "/x"\nexempt = true\ncost = 3', " exempts, and charges nothing: Rule('/x', \"10/s\", cost=3)"),
+    ('[[rules]]\npath = "/x"\nexempt = true\ncost = 3', " charges nothing: Rule('/x', \"10/s\", cost=3)"),
     ('[[rules]]\npath = "/x"\nmessages = "1/s"', " (/x): a rule has either a quota, or a tier, or exempt = true"),
     ('[[rules]]\npath = "/x"\nexempt = "true"', "must be True or False, not 'true': exempt = true"),
     ('[[rules]]\nquota = "1/s"', ', rules[1].path: the path of a rule starts with "/", not None'),
