@@ -50,8 +50,7 @@ def checked_key(key: Any) -> KeyFunction:
         return key
     for part in getattr(key, "parts", ()):
         checked_key(part)
-    function: KeyFunction = require_function("key", key, 1, _KEY)
-    return function
+    return cast("KeyFunction", require_function("key", key, 1, _KEY))
 
 
 def checked_quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...] | QuotaFunction:

@@ -26,9 +26,7 @@ class _HashedKey(NamedKey):
 
     def __init__(self, name: str, secret: str | bytes | None) -> None:
         if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
-            raise ConfigurationError(
-                'a secret is a text or bytes and not empty: header("x-api-key", secret=settings.secret)'
-            )
+            raise ConfigurationError('secret is text or bytes, not empty: header("x-api-key", secret=settings.secret)')
         self.name = name
         data = as_bytes(secret) if isinstance(secret, str) else secret
         self._hash_key = b"asgi_ratelimit" if data is None else blake2b(data, digest_size=64).digest()

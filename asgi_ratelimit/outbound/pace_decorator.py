@@ -25,7 +25,7 @@ from ..stores import Store
 from ..stores.base import register
 from ..waiting.drivers import Flow, run_async, run_sync
 from ..waiting.waiter import SlotWaiter
-from .request_values import resolved
+from .request_values import resolved, tried
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -210,13 +210,14 @@ Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
 def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
     """How to resolve ``given``, a value or a function of some arguments, for each call of ``function``.
 
-    Raises ``ConfigurationError`` if ``given`` needs an argument that ``function`` does not have.
+    Raises ``ConfigurationError`` if ``given`` has ``async``, or needs an argument that ``function`` does not have.
     """
     if isinstance(given, Mapping):
         parts = {name: from_call(part, function, what) for name, part in given.items()}
         return lambda args, kwargs: {name: part(args, kwargs) for name, part in parts.items()}
     if not callable(given):
         return lambda args, kwargs: given
+    tried(what, None, given)
     try:
         signature = inspect.signature(function)
     except ValueError as error:  # it is built in

@@ -70,7 +70,7 @@ class RequestValues:
         self._refuses_oversize = oversize == "raise"
         self._key, self._cost = key, cost
         self._max_wait = max_wait_of(max_delay)
-        charges = limiter.charges(resolved(key, lambda _: ""), resolved(cost, lambda _: 1))
+        charges = limiter.charges(resolved(key, partial(tried, "key", "")), resolved(cost, partial(tried, "cost", 1)))
         Take(charges, self._max_wait)
         self._require_within_burst(charges)
 
@@ -110,6 +110,13 @@ def resolved(given: Any, result_of: Callable[[Callable[[Any], Any]], Any]) -> An
     if isinstance(given, Mapping):
         return {name: result_of(part) if callable(part) else part for name, part in given.items()}
     return result_of(given) if callable(given) else given
+
+
+def tried(what: str, result: Any, function: Any) -> Any:
+    """``result`` for that of a function that is not called yet; ``ConfigurationError`` if it returns a coroutine."""
+    if inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"{what} cannot be async, as {function!r} is: {what}=lambda account: account.id")
+    return result
 
 
 # Actual costs

@@ -49,16 +49,22 @@ def test_a_key_or_cost_that_is_not_valid_books_nothing(store: CountingStore, wro
     assert (called, store.takes) == ([], 0)
 
 
+async def with_async(guild: str) -> Any: ...
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"key": with_async}, "key cannot be async, as <function with_async"),
+        ({"cost": {"per-second": with_async}}, "cost cannot be async, as"),
+        ({"priority": with_async}, "priority cannot be async, as"),
         ({"key": lambda guid: guid}, "key needs guid, but a call has the arguments guild, text"),
         ({"cost": lambda guild, *rest: 1}, r"cost needs \*rest"),
         ({"cost": {"per-second": lambda size: size}}, "cost needs size"),
     ],
-    ids=["key", "star", "mapping"],
+    ids=["async key", "async cost", "async priority", "key", "star", "mapping"],
 )
-def test_a_function_of_unknown_arguments_is_refused(wrong: dict[str, Any], says: str) -> None:
+def test_a_function_that_no_call_can_use_is_refused(wrong: dict[str, Any], says: str) -> None:
     """When it is decorated; the error shows a valid one."""
 
     def call(guild: str, text: str) -> None: ...
