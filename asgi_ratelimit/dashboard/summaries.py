@@ -11,7 +11,7 @@ from ..algorithms.take import State, decide, most_at_once, unused
 from ..buckets import key_in
 from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
 from ..quotas import SECOND_US, InFlight, Quota
-from ..stores import Store
+from ..stores import Store, store_of_limits
 from ..stores.documents import shared_time
 
 # The minutes whose waits for the store are summed up.
@@ -117,10 +117,10 @@ class Summary:
 
 
 class Summaries:
-    """Reads summaries of one store repeatedly; each one after the first costs six documents."""
+    """Reads summaries of one store, or its URL, repeatedly; each one after the first costs six documents."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store | str) -> None:
+        self._store = store = store_of_limits(store, "Summaries(store)")
         self._documents = store.documents
         self._time = shared_time(store)
         self._minutes: dict[int, dict[str, Part]] = {}
@@ -151,8 +151,8 @@ class Summaries:
         return [(minute, recording) for minute, recording in found if recording is not None]
 
 
-async def summary(store: Store) -> Summary:
-    """The counts of all processes on a store in the last hour. Raises ``StoreError``, ``ConfigurationError``."""
+async def summary(store: Store | str) -> Summary:
+    """The last hour's counts of all processes on a store, or its URL. Raises ``StoreError``, ``ConfigurationError``."""
     return await Summaries(store).read()
 
 

@@ -256,14 +256,10 @@ def json_parser(entries: Sequence[dict[str, Any]], key: str, fields: Fields, *, 
         method, path = read("path", _method_and_path)
         if "method" in name_of or (needs_method and not method):
             method = read("method", _method)
-        client = EVERYBODY if key == "all" else read("client", _client)
+        client = EVERYBODY if key == "all" else read("client", lambda value: client_of(_key_of(value)))
         return read("time", time_us_of), client, method or "GET", path
 
     return parse
-
-
-def _client(value: object) -> str:
-    return client_of(_key_of(value))
 
 
 def _method_and_path(value: object) -> tuple[str, str]:

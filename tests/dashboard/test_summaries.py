@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Charge, Limiter, MemoryStore, Quota, RedisStore, Store, parse_quotas
+from asgi_ratelimit import Charge, ConfigurationError, Limiter, MemoryStore, Quota, RedisStore, Store, parse_quotas
 from asgi_ratelimit.algorithms.take import decide, unused
 from asgi_ratelimit.counts import ALL, HOURS, MINUTES, Recording, counts_of
 from asgi_ratelimit.dashboard import Summaries, summary
@@ -69,6 +69,14 @@ async def test_an_hour_and_a_day_later(clock: SteppedClock) -> None:
         clock.advance(60)
     assert minutes == [1] * MINUTES + [0]
     assert hours == [1] * HOURS * 60 + [0]
+
+
+async def test_the_store_of_summaries() -> None:
+    """It may be a URL, as of the page, but not one of a new memory, which has no counts."""
+    Summaries("redis://localhost:1/0")
+    for wrong in (None, "memory://"):
+        with pytest.raises(ConfigurationError, match=f"needs the store of the limits, not {wrong!r}: Summaries"):
+            await summary(wrong)  # type: ignore[arg-type]
 
 
 async def test_a_key_of_several_quotas(clock: SteppedClock) -> None:
