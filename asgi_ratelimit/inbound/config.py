@@ -136,7 +136,7 @@ class _Reader:
         given |= self._built(_checked_options, table, _OF_MIDDLEWARE)
         for number, rule in enumerate(listed if isinstance(listed, list) else [listed], 1):
             with self._at(f"rules[{number}]"):
-                rules.append(self._rule(self._table(rule)))
+                rules.append(self._rule(rule))
             self._rule_label = ""
         for name in self._tiers.keys() - self._used_tiers:
             raise ConfigurationError(f'nothing has the tier {name!r}: tier = "{name}", instead of a quota')
@@ -149,13 +149,13 @@ class _Reader:
         RuleTable(options, Failures())
         return options
 
-    def _rule(self, table: dict[str, Any]) -> Rule:
-        self._rule_label = str(table.get("name") or table.get("path", ""))
+    def _rule(self, parsed: Any) -> Rule:
+        self._rule_label = str(parsed.get("name") or parsed.get("path", "")) if isinstance(parsed, dict) else ""
+        table = self._table(parsed)
         _require_keys(table, _OF_RULE)
         with self._at("exempt"):
             is_exempt = checked_flag("exempt", table.pop("exempt", False))
-        has_quota = "quota" in table or "tier" in table
-        if is_exempt == has_quota:
+        if is_exempt == ("quota" in table or "tier" in table):
             raise ConfigurationError('a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"')
         path = table.pop("path", None)  # it is tried first
         built: Rule = self._built(partial(Rule, quota=None), {"path": path, **table}, _OF_RULE, path=path, quota=_USUAL)
@@ -177,7 +177,7 @@ class _Reader:
     def _built(self, build: Callable[..., Any], table: dict[str, Any], valid: Collection[str], **usual: Any) -> Any:
         """The result for the arguments in a table, each of which is tried alone first, beside usual ones."""
         arguments: dict[str, Any] = {}
-        if "tier" in table and "quota" in table:
+        if isinstance(table.get("tier"), str) and "quota" in table:  # anything else is no tier
             raise ConfigurationError("a tier takes the place of a quota: remove one of them")
         _require_keys(table, valid)
         for key, value in table.items():

@@ -214,6 +214,7 @@ RULE_MISTAKES = [
     ("penalty = { after = 3 }", "'block_for': Penalty(\"10 minutes\", after=5)"),
     ("exempt = true", " (/x): a rule has either a quota, or a tier, or exempt = true"),
     ('tier = "plan"', " (/x): a tier takes the place of a quota: remove one of them"),
+    ('cost = "${NO_COST}"', ", rules[1].cost (/x): the variable NO_COST is not set, and has no default"),
 ]
 
 # The text of a file, and a part of the error about it. Add a row for each mistake that somebody has made.
@@ -235,6 +236,7 @@ MISTAKES = [
     ('[tiers.plan]\nfree = "1/s"', ", tiers.plan.function: a tier has a function"),
     (TIER, ", tiers.plan: a tier has quotas"),
     (f'quota = "9/s"\n{TIER}free = "1/s"', ": nothing has the tier 'plan': tier = \"plan\", instead of a quota"),
+    ('quota = "9/s"\n' + TIER.replace("tiers", "tier"), ", tier: there is no such tier as \"{'plan': {"),
     (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
     (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
     ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time"),
