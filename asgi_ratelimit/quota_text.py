@@ -126,7 +126,7 @@ class _Parser:
     def error(self, problem: str, missing: str = "") -> QuotaError:
         """The word that comes next is wrong, or, at the end, something is missing; a pointer shows where."""
         word, column = self.words[self.at] if self.word else ("", self.end)
-        message = f"{word!r} {problem}" if word else f"{missing} is missing at its end"
+        message = f"{word!r} {problem}" if word else f"{missing} is missing"
         pointer = " " * column + "^" * max(1, len(word))
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
 

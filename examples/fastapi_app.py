@@ -1,4 +1,4 @@
-"""A FastAPI app with limits: ``uvicorn fastapi_app:app`` in this folder.
+"""A FastAPI app with limits: ``uvicorn fastapi_app:app`` in this folder, with the extra ``fastapi``.
 
 ``ASGI_RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
 """

@@ -32,7 +32,7 @@ _ROUTES = "asgi-ratelimit routes main:app"
 _CHECK = 'asgi-ratelimit check main:app, or asgi-ratelimit check "10/s burst 20; 1000/hour"'
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --quota 100/minute --rule "/login 5/minute"'
-_IS_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch
+_IS_APP = re.compile(r"[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?").fullmatch  # or lacks its attribute
 
 # Microseconds of a period, below which fractions of seconds matter.
 SHORT_US = 10e6
@@ -168,8 +168,7 @@ def add_folder(folder: str) -> None:
 
 
 def _reader(options: argparse.Namespace, limits: RuleTable) -> LogReader:
-    needs_method = any(rule.methods for rule in limits.rules)
-    return LogReader(options.log, options.key, fields_of(options.field), needs_method)
+    return LogReader(options.log, options.key, fields_of(options.field), any(rule.methods for rule in limits.rules))
 
 
 def what_if(options: argparse.Namespace) -> int:

@@ -124,6 +124,7 @@ RAISING = "\nraise RuntimeError('boom\\nat import')"
     ("where", "why"),
     [
         ("main", "it must be a module, not a file, and a colon and an attribute"),
+        ("main.py", "it must be a module, not a file, and a colon and an attribute"),
         ("app.py:app", "it must be a module, not a file, and a colon and an attribute"),
         ("main:nothing", "module 'main' has no attribute 'nothing'"),
         ("nowhere:app", "No module named 'nowhere': asgi-ratelimit COMMAND nowhere:app --app-dir src"),
@@ -138,8 +139,6 @@ def test_what_is_no_app_is_an_error(command: str, where: str, why: str, folder: 
     """Of one line, with a right command: else nothing would be checked, and a check of nothing passes."""
     for name, text in (("raising", RAISING), ("ending", "raise SystemExit('bye')"), ("broken", "1 +")):
         (folder / f"{name}.py").write_text(text, "utf-8")
-    if command == "check" and where in ("main", "app.py:app"):
-        return  # these are no apps to it, but texts of quotas
     done = run(command, *where.split())
     assert (done.code, done.out) == (2, "")
     start = f"error: no app at {where.split()[0]!r}: {why.replace('COMMAND', command)}"
