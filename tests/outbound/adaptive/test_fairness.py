@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -169,6 +170,30 @@ def test_equal_processes_get_equal_parts_of_what_is_never_reported(channels: int
     assert processes.served.total() >= 0.95 * 20 * 20
     assert min(processes.served.values()) >= 0.7 * max(processes.served.values())
     assert processes.longest <= 6.0
+
+
+class Halved:
+    """An API with 60 requests a minute, of which others use about a half; it says when the next unit is back."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self._clock, self._units, self._at, self._random = clock, 60.0, clock.now, random.Random(1)
+
+    def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
+        """Serve a request, or refuse it."""
+        passed, self._at = self._clock.now - self._at, self._clock.now
+        self._units = min(self._units + passed - (self._random.random() < passed / 2), 60.0)
+        is_served = self._units >= 1.0
+        self._units -= is_served
+        headers = {"ratelimit-policy": '"all";q=60;w=60', "ratelimit": f'"all";r={max(int(self._units), 0)};t=1'}
+        return (200, headers, {}) if is_served else (429, {**headers, "retry-after": "1"}, {})
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_short_pauses_cost_no_process_its_turn(processes: int) -> None:
+    """A slot that comes just before the end of a pause is used after it, and not given to those with later ones."""
+    fleet = Processes([0.001] * processes, Halved, profile="auto")
+    fleet.run(900.0)
+    assert min(fleet.served.values()) >= 0.5 * max(fleet.served.values())
 
 
 def test_many_routes_under_a_declared_quota() -> None:
