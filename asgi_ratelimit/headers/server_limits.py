@@ -26,7 +26,8 @@ SMALLEST_SHARE = 1e-6
 class ServerLimit:
     """One limit of a server, as an answer reports it; ``None`` for what the answer does not report.
 
-    * ``limit`` and ``remaining`` are units of ``unit``; ``cost`` is the cost of this request.
+    * ``limit`` and ``remaining`` are units of ``unit``; ``cost`` is the cost of this request, and
+      ``needed`` what must have been left for it, if that may be more.
     * ``window`` is in seconds; ``refill`` is units that come back each second.
     * ``reset_after`` is in seconds from now. ``reset_means`` says what it means: the ``"window end"``, when all of
       ``limit`` is available again; the ``"next unit"``, when more is available; or the ``"full refill"``, until which
@@ -42,6 +43,7 @@ class ServerLimit:
     reset_means: ResetMeaning = "window end"
     refill: float | None = None
     cost: float | None = None
+    needed: float | None = None
     unit: str = "requests"
     bucket: str | None = None
     scope: str | None = None
@@ -187,6 +189,7 @@ def _read(answer: Answer, entry: LimitHeaders, name: str, server_now: float | No
         reset_means=entry.reset_means,
         refill=refill / refill_every if refill > 0 and refill_every > 0 else None,
         cost=units(entry.cost),
+        needed=units(entry.needed),
         unit=entry.unit.replace("{name}", name),
         bucket=answer.text(entry.bucket, name),
         scope=entry.scope,

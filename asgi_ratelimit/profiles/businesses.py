@@ -24,6 +24,7 @@ shopify = Profile(
             remaining="body:extensions.cost.throttleStatus.currentlyAvailable",
             refill="body:extensions.cost.throttleStatus.restoreRate",
             cost=("body:extensions.cost.actualQueryCost", "body:extensions.cost.requestedQueryCost"),
+            needed="body:extensions.cost.requestedQueryCost",
             unit="points",
         ),
     ),

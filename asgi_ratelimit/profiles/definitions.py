@@ -123,7 +123,7 @@ class LimitHeaders(_Checked):
     """Where an answer states one limit, or, with ``{name}`` in ``name`` and sources, several similar ones.
 
     * ``limit``, ``remaining`` and ``used`` are units; ``utilization`` is the part of the limit that is used, 0 to 1;
-      ``cost`` is the cost of this request.
+      ``cost`` is the cost of this request, and ``needed`` what must have been left for it, if that may be more.
     * ``reset`` is a time in ``reset_unit``; ``reset_means`` says what it means.
     * ``window`` is in seconds, or in ``window_unit``; ``policies`` are lists such as ``100;w=60, 5000;w=3600``.
     * ``refill`` units come back every ``refill_every`` seconds.
@@ -139,6 +139,7 @@ class LimitHeaders(_Checked):
     used: Sources = ()
     utilization: Sources = ()
     cost: Sources = ()
+    needed: Sources = ()
     reset: Sources = ()
     reset_unit: Unit = "auto"
     reset_means: ResetMeaning = "window end"

@@ -354,7 +354,7 @@ BUSINESSES = {
                 }
             },
         },
-        limits=[ServerLimit(name="points", limit=1000, remaining=402, refill=50, cost=502, unit="points")],
+        limits=[ServerLimit(name="points", limit=1000, remaining=402, refill=50, cost=502, needed=502, unit="points")],
         wait=2.0,
         scope="points",
     ),

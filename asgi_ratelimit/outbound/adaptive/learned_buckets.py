@@ -40,6 +40,9 @@ SHORTEST_REST_US = 1_000.0
 # How much an answer counts in the moving average of what a request takes.
 COST_WEIGHT = 0.1
 
+# The part of what one request needs that the next is taken to need at least, although it may be a smaller one.
+STILL_NEEDED = 0.97
+
 # While that is the average of fewer, a request that is alone hardly waits for it. Nobody waits for long because of a
 # wrong estimate, or because a request that has ended since was counted by its own.
 SURE = 5
@@ -290,6 +293,8 @@ class ReportedBucket(PioneerBucket):
     """
 
     cost: float = 1.0
+    # The most that a request has needed of late, which a server may set aside until it knows what the request costs.
+    needed: float = 0.0
     # Whether ``cost`` is what answers have shown a request to take on average; then the latest report counts.
     is_estimated: bool = False
     # The least that answers have left, when that was, how many have come since, and how many the average is of.
@@ -327,8 +332,8 @@ class ReportedBucket(PioneerBucket):
 
     @property
     def least(self) -> float:
-        """How many units must be available for a request: its cost, or the limit if that is less."""
-        return max(min(self.cost, self.limit), LEAST)
+        """How many units must be available for a request: its cost, or what it needs, or the limit if that is less."""
+        return max(min(max(self.cost, self.needed), self.limit), LEAST)
 
     def ready_at(self, now_us: float) -> float:
         held_up_us = super().ready_at(now_us)
@@ -459,6 +464,7 @@ class ReportedBucket(PioneerBucket):
             self.cost = min(report.cost, limit)  # of more, a server takes a full bucket at most, or refuses
         else:
             self.cost = 1.0 if report.unit == "requests" else 0.0
+        self.needed = max(report.needed or 0.0, self.needed * STILL_NEEDED)
         self.is_next_unit = report.reset_means == "next unit"
         self.burst = max(self.burst, min((report.remaining or 0.0) + 1.0, limit)) if self.is_next_unit else limit
         window_us = (report.window or report.reset_after or 0.0) * SECOND_US

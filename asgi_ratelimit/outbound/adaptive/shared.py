@@ -206,8 +206,7 @@ class Admission:
         states: Sequence[QuotaState] = decision.states
         with self._locked:
             self._note(needs, states)
-        is_allowed = decision.allowed
-        if is_allowed:
+        if is_allowed := decision.allowed:
             call.taken = Taken(needs, decision)
             if decision.delay > 0.0:
                 yield from sleep(self._slots.clock, decision.delay * SECOND_US)

@@ -259,3 +259,23 @@ def test_reported_tokens_are_obeyed() -> None:
     assert caller.get(*["/v1/responses"] * 300) == [200] * 300
     assert len(caller.service.times) - 300 <= 9
     assert caller.clock.now - started <= 300 * 130 / 1_000 * 1.1
+
+
+def test_queries_of_shopify_wait_for_what_they_may_cost() -> None:
+    """It refuses those that request more points than are left, and takes those that they have cost."""
+    left, at, refused = 1_000.0, 0.0, 0
+
+    def script(path: str, number: int) -> Any:
+        nonlocal left, at, refused
+        now = caller.clock.now - caller.service.started
+        left, at = min(left + (now - at) * 50, 1_000), now
+        is_served = left >= 100
+        left, refused = left - 12 * is_served, refused + (not is_served)
+        throttle = {"maximumAvailable": 1000, "currentlyAvailable": int(left), "restoreRate": 50}
+        cost = {"requestedQueryCost": 100, "actualQueryCost": 12 if is_served else None, "throttleStatus": throttle}
+        errors = {} if is_served else {"errors": [{"extensions": {"code": "THROTTLED"}}]}
+        return 200, {}, {**errors, "extensions": {"cost": cost}}
+
+    caller = Caller(script, profile="shopify")
+    assert caller.get(*["/graphql"] * 200) == [200] * 200
+    assert refused == 0
