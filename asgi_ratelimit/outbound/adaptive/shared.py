@@ -150,11 +150,11 @@ class Admission:
             costs = [0.0] * len(taken.needs)
             yield GiveBack(self._store, partial(settle, self._store, taken.decision, costs, is_unused=True))
 
-    def died(self, call: Call) -> Flow[None]:
-        """Note that a request has ended: if it was a pioneer, its lease ends."""
+    def died(self, call: Call, *ended: str) -> Flow[None]:
+        """Note that a request has ended: if it was a pioneer, its lease ends, as do other charges of these kinds."""
         taken, call.taken = call.taken, None
-        if taken is not None and any(need.purpose == "pioneer" for need in taken.needs):
-            costs = [0.0 if need.purpose == "pioneer" else need.charge.cost for need in taken.needs]
+        if taken is not None and any(need.purpose in ("pioneer", *ended) for need in taken.needs):
+            costs = [0.0 if need.purpose in ("pioneer", *ended) else need.charge.cost for need in taken.needs]
             yield GiveBack(self._store, partial(settle, self._store, taken.decision, costs))
 
     def answered(self, call: Call, paused: Sequence[PioneerBucket]) -> Flow[None]:
@@ -165,7 +165,9 @@ class Admission:
         if self._documents is not None:
             with contextlib.suppress(StoreError):  # during an outage, nothing is shared
                 yield from self._publish(call)
-        yield from self.died(call)
+        # A refused request has used nothing of a window. What it took of units that come back one by one stays taken,
+        # so that fewer go where others use a part.
+        yield from self.died(call, *["units" for each in paused if each.rate and not each.rate.refills])
 
     def _charges_of(self, call: Call) -> Iterator[Need]:
         host = call.host
@@ -384,7 +386,8 @@ class Admission:
         if old is not None and not old.refills and not is_same:
             left = yield from self._fill(host, bucket, old, old.limit)
             used = used if bucket.charged is None else max(used, old.limit - left)  # what was used of this window
-        if rate is None or (old is not None and old.refills):
+        # What the last answers about a window have used counts no longer when a pioneer begins the next one.
+        if rate is None or (old is not None and old.refills) or (bucket.is_probed and bucket.reported < bucket.least):
             return
         if not (yield from self._fill(host, bucket, rate, used, LONGEST_MARGIN_S + SHORT_S)):
             yield from self._fill(host, bucket, rate, used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -46,3 +47,19 @@ def test_a_limit_is_used_whose_reset_is_rounded(processes: int) -> None:
     fleet.run(api.answer, 1, 64 // processes, SECONDS, profile="anthropic")
     assert fleet.statuses[200] >= 0.95 * permitted
     assert api.refused <= 0.03 * permitted
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_windows_are_used_whose_end_is_rounded_down(processes: int) -> None:
+    """Requests that go before the real end are refused; they take nothing of the next window."""
+    fleet, served = Fleet(processes, latency=(0.02, 0.06)), Counter[int]()
+
+    def answer(_path: str) -> Any:
+        window, used_s = divmod(fleet.clock.now, PERIOD)
+        served[int(window)] += (is_served := served[int(window)] < 60)
+        headers = {"x-ratelimit-limit": "60", "x-ratelimit-remaining": str(60 - served[int(window)])}
+        headers["x-ratelimit-reset"] = str(int(PERIOD - used_s))
+        return (200, headers, {}) if is_served else (429, {**headers, "retry-after": str(int(PERIOD - used_s) + 1)}, {})
+
+    fleet.run(answer, 1, 24 // processes, 4 * PERIOD, profile="auto")
+    assert min(sorted(served.values())[1:]) >= 0.9 * 60  # of all but the last one, which is cut off
