@@ -54,6 +54,8 @@ def read(headers: dict[str, str], status: int = 200, **options: object) -> Serve
         ({"retry-after-ms": "20", "x-ms-retry-after-ms": "1500", "retry-after": "2"}, 0.02),
         ({"retry-after-ms": "soon", "retry-after": "3"}, 3.0),
         ({"retry-after": "-1"}, None),
+        ({"retry-after": "7, 7"}, 7.0),  # the lines of an app and of a proxy
+        ({"retry-after": "1,000"}, None),
         ({"retry-after": "5", "ratelimit": '"default";r=0;t=9'}, 5.0),
         ({"ratelimit": '"default";r=3;t=9'}, None),
         ({"ratelimit": '"a";r=0;t=9, "b";r=0;t=20, "c";r=1;t=50'}, 20.0),

@@ -235,7 +235,7 @@ class PioneerBucket(Bucket):
 
         A refusal without a time, of a request that was sent before a pause, does not make the pause longer.
         """
-        if wait_us is None:
+        if not wait_us:
             if self.paused_until_us > now_us:
                 return
             wait_us = min(RETRY_US * 2.0 ** min(self.refusals, 10), LONGEST_RETRY_US)

@@ -51,11 +51,12 @@ def test_routes_of_one_bucket_share_it() -> None:
     caller.run(main)
 
 
-def test_refusals_of_requests_that_were_under_way_make_one_pause() -> None:
+@pytest.mark.parametrize("names_no_time", [{}, {"retry-after": "0"}])
+def test_refusals_of_requests_that_were_under_way_make_one_pause(names_no_time: dict[str, str]) -> None:
     """However many there are, and although they name no time, it is as long as after one."""
 
     def script(path: str, number: int) -> Any:
-        return (429, {"via": "x"}) if 2 <= number <= 9 else (200, bucket_headers(20, 60, limit=30))
+        return (429, {"via": "x", **names_no_time}) if 2 <= number <= 9 else (200, bucket_headers(20, 60, limit=30))
 
     caller = Caller(script)
 
