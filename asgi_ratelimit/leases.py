@@ -217,7 +217,7 @@ class PlaceWaiter(SlotWaiter):
     """Waits for places of one store, in the order of all callers of all processes, and then for slots.
 
     A caller that waits has a lease behind those that hold. The first caller of a bucket in this process looks where its
-    own stands, at once when a place of this process comes back, and else a few times a second.
+    own stands, at once when a place of this process comes back, and else some twenty times a second.
     """
 
     def wait_for_all(self, take: Take) -> Flow[Decision]:
@@ -265,13 +265,13 @@ class PlaceWaiter(SlotWaiter):
         try:
             while not _has_place(decision, state):
                 if turn is None:
-                    key, first = ("place", bucket), -_lease_of(decision)
+                    key, first = ("place", bucket), -min(_lease_of(decision), decision.now_us)
                     turn = yield from self._turns.wait_and_enter(key, self.clock, deadline_us, first)
                     self.units.add(wake_up, (bucket,))
                 if not is_new and self.now_us() < deadline_us:
                     with self.units.lock:
                         if wake_up.at_us == math.inf:  # no place has come back since it looked
-                            wake_up.set(min(self.now_us() + LOOK_US * (1.0 + 1.5 * random()), deadline_us))
+                            wake_up.set(min(self.now_us() + LOOK_US * (0.3 + 0.5 * random()), deadline_us))
                     yield wake_up
                 if turn is None or is_outage(decision) or self.now_us() >= deadline_us:
                     raise too_late(take, replace(decision, take=replace(decision.take, max_wait=0.0)), quota.retry_us)

@@ -11,7 +11,7 @@ from ..limiter.limiter import Limiter
 from ..limiter.spending import SpendWaiter
 from ..quotas import SECOND_US, InFlight
 from ..stores import settle
-from ..waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, sleep
+from ..waiting.drivers import INTERRUPTED, Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
 from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
@@ -148,8 +148,7 @@ class Sender:
 
     def _too_late(self, paced: PacedRequest, too_long_us: float) -> Flow[PaceTimeout]:
         take = self._pauses.take(paced.take)
-        peeked: Decision = yield CallStore(self._store, self._store.peek(take))
-        return too_late(take, peeked, too_long_us)
+        return too_late(take, (yield from self._waiter.peeked(take)), too_long_us)
 
     # After an answer
 

@@ -334,13 +334,21 @@ class SlotWaiter:
         """Wait until no other caller has this turn. Raises ``PaceTimeout`` if the deadline comes first."""
         place = yield from self._turns.wait_and_enter(turn, self.clock, deadline_us, priority)
         if place is None:
-            peeked: Decision = yield CallStore(self.store, self.store.peek(take))
+            peeked = yield from self.peeked(take)
             raise too_late(take, peeked, peeked.wait_us)
         return place
 
+    def peeked(self, take: Take) -> Flow[Decision]:
+        """What a take would get now; while the store is out, what it would get of buckets that were never used."""
+        now = self.now_us()
+        peeked = Decision(take, True, 0.0, [unused(charge.quota, now) for charge in take.charges], now)
+        with contextlib.suppress(StoreError):
+            peeked = yield CallStore(self.store, self.store.peek(take))
+        return peeked
+
     def _require_near(self, take: Take, deadline_us: float, ahead: int, turn: tuple[str, ...]) -> Flow[None]:
         """Raise ``PaceTimeout`` if a key cannot allow a take in time, after the callers ahead of this one."""
-        peeked: Decision = yield CallStore(self.store, self.store.peek(take))
+        peeked = yield from self.peeked(take)
         left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._turns.ahead(turn)
         for charge, state in zip(take.charges, peeked.stored):
             quota, before = charge.quota, at_turn if charge.key == take.charges[-1].key else ahead

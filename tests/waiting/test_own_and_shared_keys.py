@@ -95,6 +95,17 @@ def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
     assert guilds.went == {"busy": [0.0, 2.0, 3.0, 4.0], "other": [1.0]}
 
 
+@pytest.mark.anyio
+async def test_an_outage_limits_both_here() -> None:
+    """Also a caller that may not wait for longer than some time, although nothing can be looked up."""
+    limiter = Limiter([OWN["even"], ALL], store="redis://127.0.0.1:1/0")
+    key = {"guild": "a guild", "all": "all"}
+    assert (await limiter.acquire(key, max_delay=8.0)).degraded
+    with pytest.raises(PaceTimeout):
+        await limiter.acquire(key, max_delay=0.5)
+    await limiter.aclose()
+
+
 def test_max_wait_of_a_caller_behind_cheaper_ones() -> None:
     """What they cost counts for them, and not what it costs itself."""
     clock = SteppedClock(0)
