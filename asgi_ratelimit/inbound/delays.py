@@ -68,7 +68,7 @@ async def wait(
     if _place(refusal, max_delays) is None:
         return _beyond(refusal, max_delays), False
     require_asyncio()  # dependencies have no start-up that checks it
-    waiting = keep(store, asyncio.ensure_future(_wait(store, refusal, max_delays)))
+    waiting = keep(store, asyncio.ensure_future(after_waiting(store, refusal, max_delays)))
     leaving = asyncio.ensure_future(receiving.until_gone(asyncio.current_task()))
     stays = False
     try:
@@ -94,7 +94,8 @@ def _place(refusal: Decision, left: Sequence[float], last: int | None = None) ->
     return max(refusing, key=lambda at: (at != last, waits[at])) if is_near and refusing else None
 
 
-async def _wait(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
+async def after_waiting(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
+    """The decision after the wait; what is booked is given back if this is cancelled."""
     waiter, take, left, place = PlaceWaiter(store), refusal.take, list(max_delays), None
     since_us, before_us = waiter.now_us(), 0.0
     while (place := _place(refusal, left, place)) is not None:

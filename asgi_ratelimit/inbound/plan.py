@@ -153,7 +153,7 @@ class Plan:
         if not self._watched:
             self._takes = lru_cache(MAX_KEPT)(self._new_takes)
 
-    def message_take(self, keys: Sequence[str | None], longest: float) -> Take | None:
+    def message_take(self, keys: Sequence[str | None]) -> Take | None:
         """What each message of a WebSocket takes, if anything, under the keys of its handshake."""
         charges, strictest = dict[str, Charge](), 0
         for rule in self.throttling:
@@ -161,7 +161,7 @@ class Plan:
                 strictest = max(strictest, rule.strictness)
                 for each in _charges(Charged(rule.messages_name, rule.messages), key, 1):
                     charges.setdefault(each.bucket, each)
-        return Take(tuple(charges.values()), longest, on_error=STRICTNESS[strictest]) if charges else None
+        return Take(tuple(charges.values()), on_error=STRICTNESS[strictest]) if charges else None
 
     def max_delays(self, take: Take) -> list[float]:
         """The seconds that a request may wait for each charge of its enforced take; nobody waits for a block to end."""

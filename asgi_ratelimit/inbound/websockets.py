@@ -7,6 +7,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, Take, is_outage
+from .delays import after_waiting
 from .enforcer import Enforcer
 from .plan import MESSAGE_KEYS, Plan
 from .settling import give_back, see_through, take_one
@@ -62,7 +63,7 @@ class Throttled:
                 await see_through([self._enforcer.store], self._end)
 
         self._scope = {**scope}
-        self._take = self._plan.message_take(scope.pop(MESSAGE_KEYS), MESSAGE_MAX_WAIT)
+        self._take = self._plan.message_take(scope.pop(MESSAGE_KEYS))
         try:
             await self._app(scope, slow_receive, guarded_send)
         finally:
@@ -83,9 +84,10 @@ class Throttled:
         if self._take is None:
             return
         decision = await take_one(self._enforcer.store, self._take)
+        if not decision.allowed:
+            decision = await after_waiting(self._enforcer.store, decision, [MESSAGE_MAX_WAIT] * len(self._take.charges))
         if decision.allowed:
             self._slot = decision
-            await asyncio.sleep(decision.delay)
             return
         self._closed_because, self._is_over = UNAVAILABLE if is_outage(decision) else TOO_MANY, True
         if self._enforcer.hooks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,12 +38,13 @@ class Sockets:
         self._app = RateLimitMiddleware(self._reads, rules=rules, store=store, hooks=[self.seen.append])
         self._count = 0
 
-    def run(self, count: int, sockets: int = 1) -> list[float]:
+    def run(self, count: int, sockets: int = 1, names: Sequence[str] = ()) -> list[float]:
         """When the messages came to the app, in seconds from the start."""
         self._count = count
+        scopes = [websocket(headers=[(b"x", name.encode())]) for name in names or [""] * sockets]
 
         async def all_at_once() -> None:
-            await asyncio.gather(*[self._app(websocket(), self._receive, self._send) for _ in range(sockets)])
+            await asyncio.gather(*[self._app(scope, self._receive, self._send) for scope in scopes])
 
         self.clock.run(all_at_once())
         return self.came
@@ -89,6 +91,15 @@ def test_each_key_has_its_own() -> None:
     sockets = Sockets(Rule("/", "9/s", **options), Rule("/{any:path}", "9/s", name="any", **options))
     assert sockets.run(2, sockets=3) == [0, 0, 0, 1, 1, 1]
     assert keys() == "3"
+
+
+def test_who_waits_for_its_own_messages_takes_nothing_of_others() -> None:
+    """Of a quota that all share: nothing is booked there before a message can go."""
+    own = Rule("/", "1000/s", messages="1/s burst 1", key=lambda connection: connection.headers.get("x"), name="own")
+    sockets = Sockets(own, Rule("/", "1000/s", messages="100/s burst 2", key=lambda connection: "all", name="all"))
+    names = [*["ann"] * 6, *[f"other {number}" for number in range(20)]]
+    assert sorted(sockets.run(1, names=names))[:22] == [*[0.0] * 2, *[round(n / 100, 2) for n in range(1, 20)], 1.0]
+    assert sockets.sent == []
 
 
 def test_handshakes_are_charged_to_the_quota_of_the_rule() -> None:
