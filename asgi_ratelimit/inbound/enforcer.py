@@ -55,7 +55,6 @@ class Enforcer:
     on_limited_of: Mapping[str, OnLimited] = field(default_factory=dict)  # the `on_limited` of rules, by their names
     # The quota of the middleware, if it is no function: a dependency whose quota fails leaves it at that
     default: CompiledRule | None = None
-    limits: Sequence[object] = ()  # the limits of the middleware when it started, so that they can be compared
     handler: Handler | None = None  # the app's own handler for refusals
     route_of: RouteOf = lambda scope: None  # the template of a request's route, for hooks
     dialect: Dialect | None = field(init=False)

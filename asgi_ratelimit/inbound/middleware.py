@@ -92,7 +92,8 @@ class RateLimitMiddleware:
         self._file = None if config is None else LimitsFile(config, own)
         options = self._options = own if self._file is None else self._file.options
         self.store = as_store(store)
-        self._arguments = None if store is not None else (own, on_limited, hooks, allow, deny, config)
+        is_own = store is None or store == "memory://"
+        self._arguments = (own, on_limited, hooks, allow, deny, config) if is_own else None
         name = DEFAULT_NAME if options.name is None else options.name
         answers = header_options(options.headers), Hooks(hooks), checked_on_limited(on_limited)
         self._enforcer = Enforcer(name, self.store, options.key, *answers, require_waiting(options.max_waiting))
@@ -212,7 +213,7 @@ class RateLimitMiddleware:
             require_asyncio()
         if self.is_unnamed and "router" in scope:
             place = place_of(self, scope["router"]) or scope.get("root_path", "")
-            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}"
+            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}".rstrip()
         if self._arguments is not None and "app" in scope:
             self.arguments = (scope["app"], self._place, *self._arguments)
             equal = equal_to(self)  # itself, unless a framework builds several
@@ -220,11 +221,6 @@ class RateLimitMiddleware:
                 self.store, self._enforcer = equal.store, equal._enforcer
                 watch_of(self.store).subscribe(self)
         self.overrides_changed()
-        store, rules = id(self.store) if self.store.in_process else repr(self.store), self.rule_table.charging
-        self._enforcer.limits = [(store, rule.name, rule.quota, repr(rule), repr(rule.key)) for rule in rules]
-        if outer is not None and any(each in outer.limits for each in self._enforcer.limits):
-            problem = f"a middleware around {self._enforcer.name!r} has an equal limit under the same name and store"
-            raise ConfigurationError(f'{problem}, which would charge each request twice: remove it, or name="uploads"')
         self._enforcer.handler = find_handler(scope, self.app)
         start_limits(self.app, self._enforcer)
         if outer is None and self.limits_nothing:

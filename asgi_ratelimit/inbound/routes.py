@@ -53,7 +53,7 @@ class AppRoute:
     methods: frozenset[str] | None
     is_websocket: bool
     middlewares: tuple[RouteMiddleware, ...]
-    dependencies: tuple[Callable[..., Any], ...] = ()
+    dependencies: tuple[Any, ...] = ()
     endpoint: Any = None
     host: str = ""
 
@@ -111,6 +111,8 @@ def _unwrapped(app: Any, around: AppRoute, base: str, builds: bool) -> tuple[App
     middlewares = list(around.middlewares)
     for _ in range(MAX_DEPTH):
         if isinstance(app, Starlette):
+            if app.middleware_stack is None and not builds:
+                middlewares += [RouteMiddleware(around.place, base, each) for each in app.user_middleware]
             app = app.middleware_stack or (app.build_middleware_stack() if builds else app.router)
         elif isinstance(app, Router) or getattr(app, "app", None) is None:
             break
@@ -199,7 +201,7 @@ def find_evaded(rules: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> It
     for route in routes:
         matching = [rule for rule in rules if not rule.shadow and _may_match(rule, route)]
         limits = next(([rule] for rule in matching if rule.is_final), matching)
-        limits += [rule for each in route.dependencies for rule in getattr(each, "rules", ())]
+        limits += [rule for each in route.dependencies if hasattr(each, "limit_texts") for rule in each.rules]
         if limits and all(_can_be_invented(one.key) or (one.is_final and isinstance(one.key, user)) for one in limits):
             evaded.setdefault(limits[0].name, limits[0])
     for name, rule in evaded.items():

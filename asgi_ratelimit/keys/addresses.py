@@ -72,7 +72,7 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
 def keys_named(text: str) -> list[str]:
     """The keys that a text may mean: itself, and for an IPv6 address its networks of the sizes that customers get."""
     packed = parse_address(text) if text.count(":") > 1 and not text.startswith("[") else None
-    networks = [] if packed is None else [client_key(packed, bits) for bits in (64, 60, 56, 52, 48)]
+    networks = [] if packed is None else [client_key(packed, bits) for bits in (128, 64, 60, 56, 52, 48)]
     return [text, *dict.fromkeys(networks)]
 
 

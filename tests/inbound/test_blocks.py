@@ -131,12 +131,13 @@ async def test_a_key_can_be_blocked_by_hand(store: Store) -> None:
     assert await blocks.blocked_for(KEY) == pytest.approx(86_400, abs=A_MOMENT)
 
 
-@pytest.mark.parametrize("client", ["2001:db8:7::/64", "2001:db8:7::/56", "2001:db8:7::/48", "2001:db8:7::1"])
+@pytest.mark.parametrize("client", [f"2001:db8:7::{end}" for end in ("/64", "/56", "/48", "1/128", "1")])
 async def test_an_ipv6_address_means_its_networks_too(store: Store, client: str) -> None:
     """A client of ``client_ip()`` is a network of 64 bits or fewer; a key function may return the address."""
     blocks = Blocks(store=store, name="login")
     assert await blocks.block("2001:db8:7::1", 60)
     assert (is_blocked(await decide(store, client)), await blocks.blocked_for("2001:db8:7::1") > 0) == (True, True)
+    assert not await blocks.block("2001:db8:7::1", 600)
     await blocks.lift("2001:db8:7::1")
     assert not is_blocked(await decide(store, client))
 
