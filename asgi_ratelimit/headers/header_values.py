@@ -121,7 +121,7 @@ def _texts_in(body: object, path: str) -> list[str]:
     return [str(node)[:LONGEST_VALUE] for node in nodes if isinstance(node, str | int | float)]
 
 
-_NUMBER = re.compile(r"([+-]?[0-9]{1,20}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,2})?)[ ]*(?:;.*|, .*)?")
+_NUMBER = re.compile(r"([+-]?[0-9]{1,20}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,2})?)[ ]*(?:;.*|(?:, \1)+)?")
 _DURATION = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{0,15})?(?:d|h|ms|m|s|us|µs|ns))+")
 _PART_OF_DURATION = re.compile(r"([0-9.]+)([a-zµ]+)")
 _SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
