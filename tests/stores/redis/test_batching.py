@@ -172,7 +172,8 @@ async def test_patient_items_leave_their_places_where_not_all_fit() -> None:
         server.group.submit(item, is_patient=True)
     await settle_down()
     server.group.submit(-1)
-    await server.answer()
+    for _ in range(4):  # all of them: the test does not end before
+        await server.answer()
     assert server.batches[1][:2] == [-1, MAX_ITEMS]
 
 
