@@ -12,7 +12,7 @@ from .enforcer import Enforcer
 from .plan import MESSAGE_KEYS, Plan
 from .settling import give_back, see_through, take_one
 
-MESSAGE_MAX_WAIT = 5.0  # the most seconds for which reading from a WebSocket may pause
+MESSAGE_MAX_WAIT = 5.0  # the most seconds for which reading from a WebSocket may pause, for each of its quotas
 
 TRY_AGAIN_LATER = 1013
 TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
@@ -83,9 +83,9 @@ class Throttled:
         """Wait for the slot of a message, or close the socket if it is too far away, as a refused handshake."""
         if self._take is None:
             return
-        decision = await take_one(self._enforcer.store, self._take)
-        if not decision.allowed:
-            decision = await after_waiting(self._enforcer.store, decision, [MESSAGE_MAX_WAIT] * len(self._take.charges))
+        decision, count = await take_one(self._enforcer.store, self._take), len(self._take.charges)
+        if not decision.allowed:  # it waits for one quota after the other
+            decision = await after_waiting(self._enforcer.store, decision, [count * MESSAGE_MAX_WAIT] * count)
         if decision.allowed:
             self._slot = decision
             return

@@ -348,7 +348,10 @@ class SlotWaiter:
 
     def _require_near(self, take: Take, deadline_us: float, ahead: int, turn: tuple[str, ...]) -> Flow[None]:
         """Raise ``PaceTimeout`` if a key cannot allow a take in time, after the callers ahead of this one."""
-        peeked = yield from self.peeked(take)
+        try:
+            peeked: Decision = yield CallStore(self.store, self.store.peek(take))
+        except StoreError:  # what decides in an outage says it
+            return
         left_us, at_turn = max(deadline_us - self.now_us(), 0.0), self._turns.ahead(turn)
         for charge, state in zip(take.charges, peeked.stored):
             quota, before = charge.quota, at_turn if charge.key == take.charges[-1].key else ahead

@@ -7,12 +7,13 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Charge, Decision, Limiter, MemoryStore, Overrides, Take
+from asgi_ratelimit import Charge, Decision, Limiter, MemoryStore, Overrides, RedisStore, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async
@@ -96,13 +97,15 @@ def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_outage_limits_both_here() -> None:
-    """Also a caller that may not wait for longer than some time, although nothing can be looked up."""
-    limiter = Limiter([OWN["even"], ALL], store="redis://127.0.0.1:1/0")
+@pytest.mark.parametrize(("on_error", "refused"), [("local", 2), ("allow", 0), ("deny", 3)])
+async def test_an_outage_decides_about_both(on_error: Any, refused: int) -> None:
+    """Also for callers that may not wait for longer than some time, although nothing can be looked up."""
+    limiter = Limiter([OWN["even"], ALL], store=RedisStore("redis://127.0.0.1:1/0", on_error=on_error))
     key = {"guild": "a guild", "all": "all"}
-    assert (await limiter.acquire(key, max_delay=8.0)).degraded
-    with pytest.raises(PaceTimeout):
-        await limiter.acquire(key, max_delay=0.5)
+    for _ in range(1 if on_error == "local" else 2):  # the second time, the outage is known
+        calls = [limiter.acquire(key, max_delay=0.5) for _ in range(3)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(answer, PaceTimeout) for answer in answers) == refused
     await limiter.aclose()
 
 
