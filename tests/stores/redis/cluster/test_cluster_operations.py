@@ -14,7 +14,8 @@ from tests.support.redis_cluster import RedisCluster, slot_of
 
 pytestmark = pytest.mark.anyio
 
-QUOTAS = [FixedWindow(10, 3600, name="own"), TokenBucket(5, 3600, name="shared")]
+# A window that hardly ends during a test.
+QUOTAS = [FixedWindow(10, 34_560_000, name="own"), TokenBucket(5, 3600, name="shared")]
 
 
 @pytest.fixture
