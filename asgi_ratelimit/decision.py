@@ -44,8 +44,8 @@ def checked_cost(cost: float, least: float = LEAST, use: str = "cost=1") -> floa
         units = float(cost) if isinstance(cost, (Real, Decimal)) else math.nan
     if least <= units <= MAX_UNITS:  # false for NaN, too
         return units
-    what = "cost must be a finite number above 0" if least else "cost must be a finite number from 0 up"
-    raise ValueError(f"{what}, at most 2**53, not {cost!r}: {use}")
+    bound = "above 0" if least else "from 0 up"
+    raise ValueError(f"cost must be a finite number {bound}, at most 2**53, not {cost!r}: {use}")
 
 
 def checked_actual(cost: float, use: str = "settle(decision, 3)") -> float:

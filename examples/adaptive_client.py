@@ -1,7 +1,7 @@
 """A server that says its limits, and a client that keeps to them: ``python -m examples.adaptive_client``.
 
-The client knows no number. It asks for many pages at once, and is never refused. It needs httpx, which
-the extra ``demo`` installs.
+The client knows no number. It asks for many pages at once, and is never refused. It needs httpx, which the
+extra ``demo`` installs.
 """
 
 from __future__ import annotations

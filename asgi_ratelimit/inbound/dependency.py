@@ -364,17 +364,17 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
 
 def has_limited_route(app: Any) -> bool:
     """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
-    return bool(names_in(app)) or len(routes_without_middleware(app)) < len(list(walk(app)))
+    return bool(names_in(app)) or any(map(_has_middleware, walk(app)))
 
 
 def routes_without_middleware(app: Any, *, builds: bool = False) -> list[AppRoute]:
     """The routes of an app that no ``RateLimitMiddleware`` in it is around."""
+    return [route for route in walk(app, builds=builds) if not _has_middleware(route)]
 
-    def is_limited(route: AppRoute) -> bool:
-        kinds = [getattr(each.app, "cls", type(each.app)) for each in route.middlewares]  # not all of them are built
-        return any(hasattr(kind, "limits_nothing") for kind in kinds)
 
-    return [route for route in walk(app, builds=builds) if not is_limited(route)]
+def _has_middleware(route: AppRoute) -> bool:
+    kinds = [getattr(each.app, "cls", type(each.app)) for each in route.middlewares]  # not all of them are built
+    return any(hasattr(kind, "limits_nothing") for kind in kinds)
 
 
 def names_in(app: Any) -> dict[RateLimit, dict[str, list[str]]]:

@@ -153,8 +153,8 @@ class RedisStore:
             self._open()
         await self._nodes.aclose()
         await asyncio.gather(*[each.end() for each in self._attached])
-        for each in self._attached if self._nodes else ():  # of other event loops
-            each.start()
+        if self._nodes:  # of other event loops
+            self._start()
         await self._commands.aclose()
 
     def attach(self, work: Any) -> None:
@@ -173,6 +173,10 @@ class RedisStore:
     async def leave(self) -> None:
         """Close the connections of this event loop, once all waiting calls are answered; the next call opens others."""
         await self._nodes.aclose()
+
+    def _start(self) -> None:
+        for each in self._attached:
+            each.start()
 
     async def _take_all(self, takes: Sequence[Take]) -> list[Decision]:
         """Several takes, which travel in one batch as far as they fit; on one server, each sees those before it."""
@@ -218,8 +222,7 @@ class RedisStore:
     def _begin(self) -> Node | ClusterNodes:
         server = self._context.server
         kind = ClusterNodes if server.kind == "cluster" else Node
-        for each in self._attached:
-            each.start()
+        self._start()
         return kind(self._context, Connection(server), server.name)
 
 
