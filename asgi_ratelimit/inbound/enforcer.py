@@ -60,8 +60,10 @@ class Enforcer:
     dialect: Dialect | None = field(init=False)
     counts: Counts = field(init=False)
     failures: Failures = field(init=False)  # failures of functions of the program are reported here
+    is_observed: bool = field(init=False)  # whether there are hooks
 
     def __post_init__(self) -> None:
+        self.is_observed = bool(self.hooks)
         self.dialect = self.options.request_dialect()
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
@@ -75,8 +77,9 @@ class Enforcer:
         A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
         of the middleware around the app, perhaps this one: it calls its hooks, and counts the waiting requests.
         """
-        since_us, is_remote = monotonic_us(), not self.store.in_process
+        is_remote = not self.store.in_process
         decisions: list[Decision] = []
+        since_us = monotonic_us() if is_remote or outer.is_observed else 0.0
         try:
             if plan.holds and is_remote and has_places([each.quota for take in takes for each in take.charges]):
                 for take in reversed(takes):  # a request that is cancelled meanwhile keeps no place
@@ -84,13 +87,13 @@ class Enforcer:
             else:
                 answer = self.store.take(takes)
                 decisions = answer if type(answer) is Decisions else await answer
-            taken_us = monotonic_us() - since_us
+            taken_us = monotonic_us() - since_us if since_us else 0.0
             if is_remote:
                 self.counts.waits.add(taken_us)
             if not plan.is_final:
                 decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
             self.counts.count(decisions)
-            if outer.hooks:
+            if outer.is_observed:
                 outer.observe(decisions, scope, taken_us / SECOND_US)
             return decisions
         except BaseException:  # it is cancelled, perhaps while it waits beside a rule in shadow
@@ -140,7 +143,7 @@ class Enforcer:
             raise
         if not decision.allowed:
             counts_of(store).count((decision,))
-        if self.hooks:
+        if self.is_observed:
             self.observe([decision], scope, (monotonic_us() - since_us) / SECOND_US)
         return decision
 

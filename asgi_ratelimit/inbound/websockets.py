@@ -90,7 +90,7 @@ class Throttled:
             self._slot = decision
             return
         self._closed_because, self._is_over = UNAVAILABLE if is_outage(decision) else TOO_MANY, True
-        if self._enforcer.hooks:
+        if self._enforcer.is_observed:
             self._enforcer.observe([decision], self._scope, latency=None)
         await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
 
