@@ -182,7 +182,8 @@ class Receiving:
         """The next message of the request."""
         while self._calls:
             call = self._calls[0]
-            await asyncio.wait((call,))
+            if not call.done():  # who polls in a scope that is cancelled gets what is there
+                await asyncio.wait((call,))
             if self._calls and self._calls[0] is call:  # otherwise another task of the app has got its message
                 self._calls.popleft()
                 return call.result()

@@ -28,6 +28,7 @@ from .enforcer import Handler, RequestLimits
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
 from .refusals import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited
+from .rules import STRICTNESS
 from .settling import Taken, give_back, see_through
 
 # Refusals
@@ -264,7 +265,8 @@ class Limits:
             rates = [each for each in charges.values() if not isinstance(each.quota, InFlight)]
             more = [replace(each, cost=cost) for each in rates if _is_of(each, name)]
             if more:
-                takes.append((store, Take(tuple(more), on_error=decisions[0].take.on_error)))
+                named = [each.take.on_error for each in decisions if any(_is_of(of, name) for of in each.charges)]
+                takes.append((store, Take(tuple(more), on_error=max(named, key=STRICTNESS.index))))
         return takes
 
 

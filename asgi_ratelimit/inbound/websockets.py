@@ -48,7 +48,8 @@ class Throttled:
         async def slow_receive() -> Message:
             while True:
                 coming = self._coming = self._coming or asyncio.ensure_future(self._next(receive, send))
-                await asyncio.wait((coming,))
+                if not coming.done():  # who polls in a scope that is cancelled gets what is there
+                    await asyncio.wait((coming,))
                 if self._coming is coming:  # otherwise another task of the app has got it
                     self._coming = None
                     message = coming.result()

@@ -180,7 +180,7 @@ class SlotWaiter:
 
     def departed(self, decision: Decision) -> Flow[Decision]:
         """The decision when its call may leave; it then leaves, or passes its slot on."""
-        if self.departs:
+        if self.departs and decision.id:  # else an outage lets everybody pass
             try:
                 yield from self.depart(decision.take.charges)
             except INTERRUPTED:
@@ -254,7 +254,7 @@ class SlotWaiter:
     def _leave(self, waiter: Waiter, decision: Decision, now_us: float) -> float:
         """Let a call leave at its slot, unless others still have to; about when the next one of its queue may."""
         charges = decision.take.charges
-        if not self.departs or (self._turns and ("departure", charges[0].bucket) in self._turns):
+        if not (self.departs and decision.id) or (self._turns and ("departure", charges[0].bucket) in self._turns):
             return now_us
         wait_us, ready_us = self._waiters.spacing.depart(charges, now_us, self._margin)
         waiter.has_left = not wait_us

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from fastapi import FastAPI, WebSocket
+from fastapi import Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
@@ -18,11 +18,22 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from asgi_ratelimit import Limiter, Limits, MemoryStore, RateLimited, RateLimitMiddleware, RedisStore, Rule, limits
+from asgi_ratelimit import (
+    Limiter,
+    Limits,
+    MemoryStore,
+    RateLimit,
+    RateLimited,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    limits,
+)
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import CLIENT, Peer, ask, http, websocket
 from tests.support.late_stores import SlowStore
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +128,26 @@ async def test_a_charge_need_not_be_required() -> None:
 
     peer = await ask(an_app(modest))
     assert (peer.status, peer.body) == (200, b"less: True")
+
+
+@pytest.mark.parametrize(
+    ("around", "own", "passed"), [("allow", "deny", 0), ("allow", "local", 5), ("deny", "allow", 7)]
+)
+async def test_an_outage_decides_as_the_limit_says_that_is_charged(
+    around: Any, own: Any, passed: int, server: RedisServer
+) -> None:
+    """Not as another one of the request does, which was charged before it."""
+
+    async def charges(request: Request, charged: Annotated[Limits, Depends(limits)]) -> Response:
+        await asyncio.to_thread(server.stop)
+        return PlainTextResponse(
+            str([await charged.charge(1, name="own", required=False) for _ in range(7)].count(True))
+        )
+
+    app = FastAPI()
+    app.add_api_route("/", charges, dependencies=[Depends(RateLimit("5/minute", name="own", on_error=own))])
+    app.add_middleware(RateLimitMiddleware, "9/minute", on_error=around, store=RedisStore(server.url, timeout=1.0))
+    assert (await ask(app)).body == str(passed).encode()
 
 
 async def test_an_endpoint_may_catch_a_refusal_that_the_app_handles() -> None:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -124,6 +125,25 @@ def test_other_messages_are_not_counted() -> None:
     clock.run(limited(websocket(), peer.receive, peer.send))
     assert [id(message) for message in got] == [id(message) for message in incoming]
     assert peer.sent == []
+
+
+@pytest.mark.anyio
+async def test_an_app_that_polls_gets_its_messages() -> None:
+    """Even in scopes that are cancelled at once: what has come by then is there."""
+    got: list[Message] = []
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        while len(got) < 3:
+            with anyio.move_on_after(0):
+                got.append(await receive())
+            await asyncio.sleep(0)
+
+    incoming = asyncio.Queue[Message]()
+    for message in ({"type": "websocket.connect"}, TEXT, TEXT):
+        incoming.put_nowait(message)
+    throttled = RateLimitMiddleware(app, rules=[Rule("/", None, messages="100/s")])
+    await asyncio.wait_for(throttled(websocket(), incoming.get, Peer().send), 10)
+    assert got[1:] == [TEXT, TEXT]
 
 
 def test_nothing_leaves_after_the_close() -> None:

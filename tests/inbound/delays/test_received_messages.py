@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from starlette.types import Message
+from starlette.requests import Request
+from starlette.types import Message, Receive, Send
 
 from asgi_ratelimit.inbound.delays import MESSAGE_BYTES, MOST_BYTES
 from tests.support.visitors import Site, Visitor
@@ -56,3 +57,19 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed() -> None:
     """The server reports that in place of the rest of the body."""
     gone = Visitor(incoming=chunks(b"one", b"two")[:1], leaves=0.5)
     assert Site("1/s burst 1", max_delay=5.0).run(Visitor(), gone, Visitor(at=0.25)) == [0.0, None, 1.0]
+
+
+@pytest.mark.parametrize("at", [0.0, 0.5])
+def test_an_app_that_polls_sees_that_the_client_has_gone(at: float) -> None:
+    """Also in a request that has waited, of which a message may be under way."""
+
+    class Polling(Visitor):
+        async def enter(self, now: float, receive: Receive, send: Send) -> None:
+            self.entered = now
+            request = Request(self.scope | {"type": "http"}, receive)
+            while not await request.is_disconnected():
+                await asyncio.sleep(0.1)
+
+    polls, site = Polling(at=at, leaves=2.0), Site("1/s burst 1", max_delay=1.0)
+    assert site.clock.run(asyncio.wait_for(site.visit(Visitor(at=0.0 if at else 5.0), polls), 10))[1] in (0.0, 1.0)
+    assert polls.answered == pytest.approx(2.0, abs=0.2)
