@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
-from starlette.types import Scope
+from starlette.types import Message, Scope
 
 from ..counts import Counts
 from ..decision import checked_cost
@@ -134,7 +134,13 @@ Results: TypeAlias = dict[int, Any]
 
 def connection_of(scope: Scope) -> HTTPConnection:
     """The argument of these functions: a ``Request`` without its body, or the connection of a handshake."""
-    return Request(scope) if scope["type"] == "http" else HTTPConnection(scope)
+    return Request(scope, _no_body) if scope["type"] == "http" else HTTPConnection(scope)
+
+
+async def _no_body() -> Message:
+    raise RuntimeError(
+        "a rule decides before the body comes, but a dependency reads it: RateLimit(key=Depends(account))"
+    )
 
 
 async def called_once(function: Any, connection: HTTPConnection, results: Results) -> Any:

@@ -206,6 +206,16 @@ async def test_a_function_is_called_once_for_each_request() -> None:
     assert seen == ["GET", "websocket"]
 
 
+async def test_a_function_that_reads_the_body_is_told_what_can(caplog: pytest.LogCaptureFixture) -> None:
+    """The body has not come yet."""
+
+    async def by_account(request: Request) -> Any:
+        return (await request.json())["account"]
+
+    await ask(limited(ok, "2/minute", key=by_account))
+    assert "a dependency reads it: RateLimit(key=Depends(account))" in caplog.text
+
+
 # When they fail: tests/inbound/test_attacks.py has what passes then
 
 

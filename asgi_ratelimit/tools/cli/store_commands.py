@@ -89,7 +89,7 @@ def _run(command: Command, options: argparse.Namespace) -> int:
                 await Overrides(store).note(options.name, options.key, _ACTIONS[command].format(options), by=options.by)
             if not is_done or command in (set_limit, block):
                 with suppress(StoreError):  # it is done, also for a user of Redis that may not read the counts
-                    _warn(await summary(store), options, is_block=command is block)
+                    await _warn(await summary(store), options, is_block=command is block)
             return 0 if is_done else 1
         finally:
             await store.aclose()
@@ -97,8 +97,8 @@ def _run(command: Command, options: argparse.Namespace) -> int:
     return asyncio.run(run())
 
 
-def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool) -> None:
-    """Warn of what programs have not used in the last hour: the store, the name, or a block."""
+async def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool) -> None:
+    """Warn of what programs have not used in the last hour: the store, the name, a block, or the key of one."""
     name, names = getattr(options, "name", None), sorted({rule.name for rule in recent.rules})
     if not names:
         warn("no program has reported a request on this store in the last hour: is it that of your limits?")
@@ -109,6 +109,8 @@ def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool) -> No
     elif is_block and not any(rule.has_penalty for rule in recent.rules if rule.name == name):
         right = 'Rule(..., penalty=Penalty("10 minutes", after=5))'
         warn(f"{name!r} has no Penalty, so it does not check for blocks, and lets the key pass: {right}")
+    elif is_block and not (await _scanned(options, options.key, sys.maxsize))[0]:
+        warn(f"{_nothing(options)}: is it a key as these show it, asgi-ratelimit buckets --name {name!r}?")
 
 
 def _answer(options: argparse.Namespace, text: str, **values: Any) -> None:

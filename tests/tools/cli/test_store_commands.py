@@ -23,7 +23,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.counts import counts_of
 from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.keys import header
+from asgi_ratelimit.keys import client_ip, combine, header
 from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, http, ok
 from tests.support.redis_cluster import asked
@@ -159,15 +159,18 @@ BLOCKED = "'203.0.113.7' is blocked for 1h\n"
     ("name", "warning"),
     [
         ("login", ""),
+        ("pair", "warning: '203.0.113.7' has used nothing of 'pair': is it a key as these show it, "),
         ("shop", "warning: 'shop' has no Penalty, so it does not check for blocks, and lets the key pass: "),
-        ("/login", f"{NOT_USED.format('/login')} 'login' and 'shop': did you mean 'login'?\n"),
+        ("/login", f"{NOT_USED.format('/login')} 'login', 'pair' and 'shop': did you mean 'login'?\n"),
     ],
 )
 def test_a_block_that_nobody_looks_for_is_warned_of(
     redis_url: str, name: str, warning: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only rules with a penalty look for blocks: under another name, the key passes."""
-    serve(redis_url, Rule("/login", "5/minute", name="login", penalty=Penalty("1 hour", after=3)))
+    """Only rules with a penalty look for blocks: under another name, or another key, it passes."""
+    penalty, both = Penalty("1 hour", after=3), combine(client_ip(), header("x"))
+    pair = Rule("/login", "5/minute", name="pair", penalty=penalty, key=both)
+    serve(redis_url, Rule("/login", "5/minute", name="login", penalty=penalty), pair, path="/login", client=(KEY, 1))
     assert main(["block", name, KEY, "--for", "1h", "--store", redis_url]) == 0
     out, err = capsys.readouterr()
     assert (out, err[: len(warning)], bool(err)) == (BLOCKED, warning, bool(warning))
