@@ -214,19 +214,15 @@ def booked_of(decision: Decision, charge: Charge, state: State) -> Booked:
     return Booked(state.at, decision.now_us + decision.wait_us, place_of(charge.quota, state), charge.cost)
 
 
-def settlements_of(decision: Decision, actual: Sequence[float | None]) -> list[Settlement]:
+def settlements_of(decision: Decision, actual: Sequence[float | None], is_undone: bool = False) -> list[Settlement]:
     """How to settle a decision at the ``actual`` cost of each charge; ``None`` leaves a charge for a later call.
 
     A cost that is as charged is settled as well, so that no copy of the decision is settled differently later.
     Nothing was charged by a refusal, nor by a condition, and nothing is left to settle of a ticket that was redeemed.
-    A place of ``InFlight`` is given back at its end only, whatever the cost.
+    A place of ``InFlight`` is given back at its end only, whatever the cost, except in what ``is_undone``.
     """
-    return _settlements(decision, actual, decision.id)
-
-
-def _settlements(decision: Decision, actual: Sequence[float | None], identity: int) -> list[Settlement]:
-    """The settlements under this id; 0 is for what is undone, places of ``InFlight`` included."""
     settlements: list[Settlement] = []
+    identity = 0 if is_undone else decision.id
     if decision.allowed and 0 < decision.id < SETTLED:
         take, degraded = decision.take, decision.degraded
         undone = take if take.operation is not None and set(actual) == {0} else None
@@ -247,7 +243,7 @@ def undoing(decision: Decision) -> list[Settlement]:
 
     It is sent once and not remembered, so a client leaves nothing in the store by requests that are not admitted.
     """
-    return _settlements(decision, [0.0] * len(decision.stored), 0)
+    return settlements_of(decision, [0.0] * len(decision.stored), is_undone=True)
 
 
 # What this process has for each store

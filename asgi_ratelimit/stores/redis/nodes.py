@@ -326,7 +326,9 @@ class ClusterNodes:
             else:
                 earlier = next((each.id for each in decisions if each.repeated), numbered.id)
                 return Decisions((_joined(take, decisions, earlier),))
-        await self._give_back(decisions)
+        for settlement in [each for earlier in decisions if not earlier.repeated for each in undoing(earlier)]:
+            with suppress(StoreError):  # what a node cannot take back now stays charged
+                await self.answer(settlement)
         with suppress(StoreError):
             if decisions and not decisions[-1].allowed:
                 return Decisions((await self._refused(take, decisions[-1].wait_us, sent_us),))
@@ -346,13 +348,6 @@ class ClusterNodes:
     async def _decision(self, part: Take, identity: int) -> Decision:
         (decision,) = cast("Decisions", await self.answer(NumberedTake(part, identity, is_part=True)))
         return decision
-
-    async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        """Give back what was taken, which leaves nothing; what a node cannot take back now stays charged."""
-        for decision in decisions:
-            for settlement in [] if decision.repeated else undoing(decision):
-                with suppress(StoreError):
-                    await self.answer(settlement)
 
 
 def _parts_of(take: Take) -> list[Take]:

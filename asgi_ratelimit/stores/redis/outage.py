@@ -100,8 +100,7 @@ class OutageLedger:
 
     def is_waiting(self, settlement: Settlement) -> bool:
         """Whether a settlement of the same charge of the same decision waits for Redis."""
-        with self._lock:
-            return settlement.text in self._sent
+        return settlement.text in self._sent
 
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until Redis is back."""
@@ -185,10 +184,9 @@ class Outage:
         self.ledger = OutageLedger(self._in_use)
 
     def store_is_back(self, node: str) -> None:
-        """Note that the store, or one ``node`` of it, answers again."""
-        if node in self.nodes:
-            self.nodes.discard(node)
-            logger.warning("the rate limit store at %s is back", node)
+        """Note that the store, or one ``node`` of it, which was out, answers again."""
+        self.nodes.discard(node)
+        logger.warning("the rate limit store at %s is back", node)
 
     def store_is_out(self, error: StoreError, node: str) -> None:
         """Note that the store, or one ``node`` of it, does not answer."""
