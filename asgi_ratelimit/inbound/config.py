@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 from weakref import ref
 
@@ -265,14 +265,10 @@ def _hint(word: object, valid: Iterable[str]) -> str:
 
 def _function(value: Any) -> Any:
     """The function that ``module:function`` names."""
-    module_name, _, path = str(value).partition(":")
     try:
-        target: Any = import_module(module_name)
-        for part in path.split("."):
-            target = getattr(target, part)
+        return resolve_name(str(value))
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
         raise ConfigurationError(f"{value!r} cannot be imported ({error}): app.limits:plan_of") from error
-    return target
 
 
 # The file, while the program runs
@@ -323,8 +319,6 @@ class LimitsFile(Repeating):
     def _reload(self, unreadable: ConfigurationError | None) -> None:
         """Apply and log the changes, or log what is wrong, once for each version of the file."""
         subscriber = self._owner()
-        if subscriber is None:
-            return
         before = subscriber.limit_texts()
         try:
             if unreadable is not None:

@@ -184,8 +184,10 @@ class CompiledRule:
         user_functions.checked_key(self.key)
         checked_flag("shadow", self.shadow)
         checked_on_limited(self.on_limited)
-        self.cost = user_functions.checked_cost_or_function(self.cost)
-        self.base_cost = self.base_cost if callable(self.cost) else self.cost
+        if callable(self.cost):
+            user_functions.require_function("cost", self.cost, 1, "cost=lambda request: 5")
+        else:
+            self.cost = self.base_cost = checked_cost(self.cost)
         what = "max_delay must be seconds from 0 to 400 days"
         self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:

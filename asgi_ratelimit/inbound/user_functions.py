@@ -16,7 +16,6 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Message, Scope
 
 from ..counts import Counts
-from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..hooks import Failure, Hooks
 from ..keys import KeyFunction
@@ -58,11 +57,6 @@ def checked_quotas(quota: QuotaLike | QuotaFunction | None) -> tuple[Quota, ...]
     if callable(quota):
         return cast("QuotaFunction", require_function("quota", quota, 1, 'quota=lambda request: "100/minute"'))
     return () if quota is None else as_quotas(quota)
-
-
-def checked_cost_or_function(cost: float | CostFunction) -> float | CostFunction:
-    """A cost, or a function of the connection; ``ConfigurationError`` or ``ValueError`` for anything else."""
-    return require_function("cost", cost, 1, "cost=lambda request: 5") if callable(cost) else checked_cost(cost)
 
 
 def takes_bytes(settle: SettleFunction) -> bool:

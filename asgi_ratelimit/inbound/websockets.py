@@ -37,8 +37,7 @@ class Throttled:
         self._plan = plan
         self._scope: Scope  # that of the handshake, however the app changes it
         self._take: Take | None = None  # what each message takes
-        self._message: Message | None = None  # the message that was read and not delivered yet
-        self._slot: Decision | None = None  # the slot that is booked for it
+        self._slot: Decision | None = None  # the slot of the message that was read and not delivered yet
         # The task that reads it, and waits for its slot, whoever receives
         self._coming: asyncio.Task[Message] | None = None
         self._closed_because = ""  # why the socket was closed here, if it was
@@ -53,7 +52,7 @@ class Throttled:
                 if self._coming is coming:  # otherwise another task of the app has got it
                     self._coming = None
                     message = coming.result()
-                    self._message = self._slot = None
+                    self._slot = None
                     return message
 
         async def guarded_send(message: Message) -> None:
@@ -72,13 +71,13 @@ class Throttled:
 
     async def _next(self, receive: Receive, send: Send) -> Message:
         """The next message, as soon as its slot has come."""
-        if self._message is None and not self._closed_because:
-            self._message = await receive()
-        if self._message is not None and self._message["type"] == "websocket.receive" and not self._is_over:
-            await self._wait_for_slot(send)
-        if self._message is None or self._closed_because:
+        if not self._closed_because:
+            message = await receive()
+            if message["type"] == "websocket.receive" and not self._is_over:
+                await self._wait_for_slot(send)
+        if self._closed_because:
             return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
-        return self._message
+        return message
 
     async def _wait_for_slot(self, send: Send) -> None:
         """Wait for the slot of a message, or close the socket if it is too far away, as a refused handshake."""
