@@ -272,8 +272,7 @@ class Watch(BesideStore):
 
     async def run(self) -> float:
         """Read the document, and apply the changes; in memory, go on until no override has an end."""
-        before = self._content
-        content = before
+        content = before = self._content
         if not self.in_process:
             with suppress(StoreError):  # the store logs it; the current overrides stay
                 await self.time.look()

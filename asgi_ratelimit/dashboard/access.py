@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ..buckets import escaped
-from ..errors import StoreError
 from ..inbound.plan import SCOPE_KEY
 from ..inbound.user_functions import require_function
 from ..keys.base import called
@@ -108,9 +107,7 @@ class Tokens:
         """
         own = self._secret or secrets.token_bytes(32)
         is_new = await self._documents.replace(SECRET, None, own)
-        self._secret = own if is_new else await self._documents.read(SECRET)
-        if not self._secret:
-            raise StoreError("the secret of the dashboard was deleted meanwhile")
+        self._secret = own if is_new else await self._documents.read(SECRET) or own
         return self._secret
 
     async def issue(self, request: Request) -> tuple[str, str]:

@@ -173,8 +173,7 @@ class Replay:
 
     def _count(self, decision: Decision) -> None:
         """Count a decision, once for each of its rules."""
-        states = zip(decision.charges, decision.states)
-        refusing = set() if decision.allowed else {charge.name for charge, state in states if not state.allowed}
+        refusing = {charge.name for charge in decision.refusing}
         for name, key in {charge.name: charge.key for charge in decision.charges}.items():
             self.rules[name][key].add(decision.now_us, name in refusing)  # type: ignore[index]  # a plan names all
 
