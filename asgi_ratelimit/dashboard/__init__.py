@@ -126,7 +126,8 @@ class Dashboard:
             page.set_cookie(COOKIE, session, path=None, secure=request.url.is_secure, httponly=True, samesite="strict")
             return page
         if name == "state":
-            return Response(json.dumps(await self._state.read()), media_type="application/json")
+            await self._state.read()
+            return Response(json.dumps(self._state.as_json), media_type="application/json")
         asked = request.query_params
         if name == "keys":
             return JSONResponse(await self._state.search(asked.get("search", "")))

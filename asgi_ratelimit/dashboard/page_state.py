@@ -46,32 +46,28 @@ class PageState:
         self._show_keys = show_keys
         self._summaries = Summaries(store)
         self._summary: Summary | None = None
-        self._latest: dict[str, Any] = {}
+        self.as_json: dict[str, Any] = {}
         self._read_us = -REREAD_US
         self._lock = asyncio.Lock()
 
-    async def read(self, *, is_fresh: bool = False) -> dict[str, Any]:
-        """The state as JSON values; with ``is_fresh``, it is always read now. Raises ``StoreError``."""
-        await self._read(is_fresh=is_fresh)
-        return self._latest
-
-    async def _read(self, *, is_fresh: bool = False) -> Summary:
+    async def read(self, *, is_fresh: bool = False) -> Summary:
+        """The summary, after which ``as_json`` is the state; ``is_fresh``: both are read now. Raises ``StoreError``."""
         async with self._lock:
             if is_fresh or self._summary is None or monotonic_us() - self._read_us >= REREAD_US:
                 self._summary = await self._summaries.read()
-                self._latest = await self._as_json(self._summary)
+                self.as_json = await self._as_json(self._summary)
                 self._read_us = monotonic_us()
             return self._summary
 
     async def what_if(self, name: str, quotas: Sequence[Quota]) -> dict[str, Any]:
         """What quotas would have refused of the requests of a rule in the last hour, as far as they are recorded."""
-        await self._read()
+        await self.read()
         # It takes long, and so does reading what was recorded
         return asdict(await run_in_threadpool(lambda: estimate(self._summaries.recordings(name), quotas)))
 
     async def search(self, text: str) -> list[dict[str, Any]]:
         """The keys of the last hour that contain a text; where keys are not shown, the one that is typed whole."""
-        keys = (await self._read()).keys
+        keys = (await self.read()).keys
         return await self._keys([key for key in keys if text == key.key or (self._show_keys and text in str(key.key))])
 
     async def _keys(self, keys: Sequence[KeyCounts]) -> list[dict[str, Any]]:
@@ -105,7 +101,8 @@ class PageState:
 
     async def _blocks(self, read: Summary, history: Sequence[Change]) -> list[dict[str, Any]]:
         """The blocks that hold, as far as the last hour and the actions tell whom to look at."""
-        names, refused = _with_penalties(read), [(key.rule, key.key) for key in read.keys if key.refused]
+        names = {rule.name for rule in read.rules if rule.has_penalty}
+        refused = [(key.rule, key.key) for key in read.keys if key.refused]
         keys = dict.fromkeys([*[(each.name, each.key) for each in history], *refused])
         asked = [(name, key) for name, key in keys if key is not None and name in names]
         looks = [Blocks(store=self._store, name=name).blocked_for(key) for name, key in asked[:MOST_BLOCKS]]
@@ -125,8 +122,7 @@ class PageState:
     async def _set(self, fields: Fields, by: str | None) -> str:
         """Set the limit of a rule, for a while or until it is unset."""
         name, quota, lasts = _field(fields, "rule"), _field(fields, "quota"), fields.get("for", "")
-        seconds = parse_period(lasts) if lasts else None
-        await self._overrides.set(name, quota, seconds=seconds, by=by)
+        await self._overrides.set(name, quota, seconds=parse_period(lasts) if lasts else None, by=by)
         return f"{name} is {quota} now" + (f", for {lasts}" if lasts else "")
 
     async def _unset(self, fields: Fields, by: str | None) -> str:
@@ -149,7 +145,7 @@ class PageState:
         """Block a key of a rule for a while."""
         name, key, _ = await self._key(fields)
         lasts = _field(fields, "for")
-        if name not in _with_penalties(await self._read()):
+        if not any(rule.has_penalty for rule in (await self.read()).rules if rule.name == name):
             raise ValueError(f"{name} {_NO_PENALTY}")
         if not await Blocks(store=self._store, name=name).block(key, lasts):
             return f"{self._shown(fields, key)} was blocked by {name} already"
@@ -171,7 +167,7 @@ class PageState:
         identity = fields.get("id")
         if not identity:
             return _field(fields, "rule"), _field(fields, "key"), None
-        names = {await self._tokens.name_of(key.rule, key.bucket): key for key in (await self._read()).keys}
+        names = {await self._tokens.name_of(key.rule, key.bucket): key for key in (await self.read()).keys}
         row = names.get(identity)
         for change in [] if row else await self._overrides.history():
             if change.key and identity == await self._tokens.name_of(change.name, bucket("", change.key)):
@@ -184,17 +180,13 @@ class PageState:
 
     async def _quotas(self, name: str) -> list[Quota]:
         """The quotas that a key of a rule may have used: those of the program, and those of an override."""
-        rule = next((rule for rule in (await self._read()).rules if rule.name == name), None)
+        rule = next((rule for rule in (await self.read()).rules if rule.name == name), None)
         own = [quota for owner, quota in owned(self._store) if owner == name and quota.name not in RESERVED_NAMES]
         if not own and rule is not None and rule.quotas:
             own = list(as_quotas(rule.quotas))
         override = (await self._overrides.all()).get(name)
         others = [] if override is None or override.word else quotas_under(override, own)
         return list({(quota.name, quota.kind): quota for quota in [*own, *others]}.values())
-
-
-def _with_penalties(read: Summary) -> set[str]:
-    return {rule.name for rule in read.rules if rule.has_penalty}
 
 
 def _override(override: Override | None) -> dict[str, Any] | None:
