@@ -178,8 +178,7 @@ class Limits:
         units = checked_actual(cost, _USE.format("charge"))
         self._look_for("charge", name)
         taken: list[Taken] = []
-        takes = self._takes(units, name) if units else []
-        for store, take in takes:
+        for store, take in self._takes(units, name) if units else ():
             decision = await enforcer.take_more(store, take, self._connection.scope, taken)
             if not decision.allowed:
                 await give_back(taken)

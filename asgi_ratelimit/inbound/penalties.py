@@ -72,13 +72,12 @@ class Penalty:
         return min(shortest * self.growth**earlier, max(shortest, seconds_of("longest", self.longest)))
 
 
-def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
-    """A penalty, or ``None``; ``ConfigurationError`` for anything else, and for a penalty without a quota."""
-    if penalty is None or (isinstance(penalty, Penalty) and quota is not None):
-        return penalty
-    if isinstance(penalty, Penalty):
+def require_penalty(penalty: Penalty | None, quota: object) -> None:
+    """Raise ``ConfigurationError`` for what is no penalty, nor ``None``, and for a penalty without a quota."""
+    if not isinstance(penalty, Penalty | None):
+        raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
+    if penalty is not None and quota is None:
         raise ConfigurationError(f'{penalty!r} has no quota whose refusals it could count: quota="3/minute"')
-    raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
 
 
 def seconds_of(what: str, duration: str | float) -> float:

@@ -25,7 +25,7 @@ from ..overrides import OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas, as_text, readable
 from ..quotas import MAX_PERIOD, MAX_UNITS, InFlight, Quota, has_places
 from . import user_functions
-from .penalties import BLOCK, Penalty, checked_penalty
+from .penalties import BLOCK, Penalty, require_penalty
 from .refusals import LimitUnavailable, OnLimited, checked_on_limited
 from .user_functions import CostFunction, Failures, QuotaFunction, Results, SettleFunction
 
@@ -289,7 +289,7 @@ class CompiledRule:
 
     def limiting(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None, **more: Any) -> CompiledRule:
         """A rule with this quota, this penalty and these values, and else with those of this one."""
-        checked_penalty(penalty, quota)
+        require_penalty(penalty, quota)
         quotas, retry_after = user_functions.checked_quotas(quota), more.get("retry_after")
         if retry_after is not None and not (callable(quotas) or has_places(quotas)):
             problem = f"retry_after={retry_after!r} is for a quota of requests at once; a rate knows its own"

@@ -50,10 +50,8 @@ class Throttled:
                 if not coming.done():  # who polls in a scope that is cancelled gets what is there
                     await asyncio.wait((coming,))
                 if self._coming is coming:  # otherwise another task of the app has got it
-                    self._coming = None
-                    message = coming.result()
-                    self._slot = None
-                    return message
+                    self._coming = self._slot = None
+                    return coming.result()
 
         async def guarded_send(message: Message) -> None:
             if self._closed_because:
@@ -73,17 +71,15 @@ class Throttled:
         """The next message, as soon as its slot has come."""
         if not self._closed_because:
             message = await receive()
-            if message["type"] == "websocket.receive" and not self._is_over:
-                await self._wait_for_slot(send)
+            if message["type"] == "websocket.receive" and self._take is not None and not self._is_over:
+                await self._wait_for_slot(self._take, send)
         if self._closed_because:
             return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
         return message
 
-    async def _wait_for_slot(self, send: Send) -> None:
+    async def _wait_for_slot(self, take: Take, send: Send) -> None:
         """Wait for the slot of a message, or close the socket if it is too far away, as a refused handshake."""
-        if self._take is None:
-            return
-        decision, count = await take_one(self._enforcer.store, self._take), len(self._take.charges)
+        decision, count = await take_one(self._enforcer.store, take), len(take.charges)
         if not decision.allowed:  # it waits for one quota after the other
             decision = await after_waiting(self._enforcer.store, decision, [count * MESSAGE_MAX_WAIT] * count)
         if decision.allowed:
