@@ -193,6 +193,5 @@ def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
 
 def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
     for rule in rules:
-        if not callable(rule.quota):
-            cost = 1 if callable(rule.cost) else rule.cost
-            yield from [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
+        cost = 1 if callable(rule.cost) else rule.cost
+        yield from [f"{rule.name}: {each}" for each in findings(rule.constant_quotas, cost)]

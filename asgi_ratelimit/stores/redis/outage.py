@@ -134,8 +134,7 @@ class OutageLedger:
     def done(self, settlement: Settlement) -> None:
         """Redis has carried it out."""
         with self._lock:
-            bucket = settlement.charge.bucket
-            for key in (bucket, settlement.text):
+            for key in (settlement.charge.bucket, settlement.text):
                 if self._sent.get(key) is settlement:
                     del self._sent[key]
 
