@@ -69,15 +69,7 @@ class _Parser:
 
     def quota(self, default_burst: float | None) -> Quota:
         limit = self.number("a limit such as 100")
-        if self.accept("at"):
-            if not self.accept("once"):
-                raise self.error('is not "once"', '"once"')
-            kind: Callable[..., Quota] = InFlight
-            more: list[float | None] = []
-        elif self.accept("/", "per"):
-            kind, more = self.rate(default_burst)
-        else:
-            raise self.error('is not "/" or "per"', '"/" or "per" and a period')
+        kind, more = self.kind(default_burst)
         if self.word:
             raise self.error("is not expected here")
         try:
@@ -85,8 +77,14 @@ class _Parser:
         except QuotaError as error:
             raise QuotaError(f"{self.text!r}: {error}. Valid examples: {EXAMPLES}.") from error
 
-    def rate(self, default_burst: float | None) -> tuple[Callable[..., Quota], list[float | None]]:
-        """The kind of a quota with a period, and what it has beside its limit, the period first."""
+    def kind(self, default_burst: float | None) -> tuple[Callable[..., Quota], list[float | None]]:
+        """The kind of a quota, and what it has beside its limit: its period first, if it has one."""
+        if self.accept("at"):
+            if not self.accept("once"):
+                raise self.error('is not "once"', '"once"')
+            return InFlight, []
+        if not self.accept("/", "per"):
+            raise self.error('is not "/" or "per"', '"/" or "per" and a period')
         period = self.period()
         if self.accept("fixed"):
             return FixedWindow, [period]

@@ -87,8 +87,7 @@ class RateLimitMiddleware:
             right = f"{_RIGHT}, or WsgiToAsgi(app) of asgiref for WSGI"
             raise ConfigurationError(f"the first argument is an app of ASGI, not {app!r}: {right}")
         self.app = app
-        listed = checked_rules(rules)
-        own = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        own = Options(quota, checked_rules(rules), key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
         self._file = None if config is None else LimitsFile(config, own)
         options = self._options = own if self._file is None else self._file.options
         self.store = as_store(store)

@@ -248,8 +248,7 @@ class Limiter:
         one that was set is settled at the end of the block, however it ends; a cost that was never set stays as
         estimated. Entering the block raises ``PaceTimeout`` if the costs cannot be taken within ``max_delay`` seconds.
         """
-        take = self._paced(key, costs, max_delay, operation)
-        return Spending(take, self._waiter, self.admitted, live=self.live)
+        return Spending(self._paced(key, costs, max_delay, operation), self._waiter, self.admitted, live=self.live)
 
     def hold(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Holding:
         """Hold a place of each ``InFlight`` quota in a block: ``async with limiter.hold(key): ...``.

@@ -121,8 +121,7 @@ class Ticket:
         The slot belongs to the quota under which it was booked, whatever has changed since. A ticket of an outage
         ``is_marked`` as void in the store, which was not charged with it.
         """
-        nothing = [0.0] * len(self.booked)
-        return self._settlements(nothing, randbits(52) + 1 if is_marked else 0, self.operation)
+        return self._settlements([0.0] * len(self.booked), randbits(52) + 1 if is_marked else 0, self.operation)
 
     def _settlements(self, actual: Sequence[float], token: int, undone: str | None = None) -> list[Settlement]:
         own, until_us = self.charges[: len(self.booked)], float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
@@ -150,8 +149,7 @@ def _ticket(items: Any) -> Ticket:
     if version != FORMAT or not (isinstance(name, str) and name) or type(degraded) is not bool:
         raise ValueError(version)
     charges = [Charge(KINDS[kind](*arguments), key, cost, name) for kind, arguments, key, cost in charge_items]
-    names = {charge.quota.name for charge in charges}
-    if not 0 < len(places) <= len(charges) == len(names) <= MAX_CHARGES:
+    if not 0 < len(places) <= len(charges) == len({each.quota.name for each in charges}) <= MAX_CHARGES:
         raise ValueError(places)
     booked = [Booked._make([*map(_number, place), charge.cost]) for charge, place in zip(charges, places)]
     times, operation = (_number(ready_at, LATEST), _number(delay, LATEST)), checked_operation(operation)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -276,12 +277,9 @@ def _limits(clients: Sequence[Times], shares: Sequence[float], window: str, suff
     def refused_clients(limit: int) -> int:
         return sum(refused(limit, 1))
 
-    limits = {}
+    limits, highest = {}, max([most for most, _ in most_of])
     for share in shares:
-        low, high = 1, max([most for most, _ in most_of])
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if refused_clients(middle) <= share * len(clients) else (middle + 1, high)
+        low = bisect_left(range(highest), -share * len(clients), lo=1, key=lambda limit: -refused_clients(limit))
         step = int(10 ** max(len(str(low)) - 2, 0))
         limit = -(-low // step) * step
         choice = {"refused_clients": refused_clients(limit), "refused_requests": sum(refused(limit))}
