@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from threading import RLock
-from types import NoneType
 from typing import Any, Self, TypeAlias, get_args
 from weakref import WeakSet
 
@@ -154,8 +153,7 @@ def _override(quota: Any, until: Any, by: Any, at: Any) -> Override:
 
 def _change(name: Any, at: Any, by: Any, before: Any, after: Any, key: Any = None, action: Any = None) -> Change:
     old, new = [None if each is None else _override(**each) for each in (before, after)]
-    if not isinstance(key, (str, NoneType)):
-        raise ValueError(f"{key!r} is not a key")
+    key = None if key is None else str(key)
     return Change(checked_text(name), _time(at), checked_by(by), old, new, key, checked_by(action))
 
 

@@ -201,7 +201,7 @@ class Limits:
             if not isinstance(each.quota, InFlight):  # the request gives its place back
                 more = whole[each.bucket].cost if each.bucket in whole else 0
                 whole[each.bucket] = replace(each, cost=each.cost + more)
-        if refusal.degraded or not whole:
+        if refusal.degraded:
             return refusal
         try:
             foreseen = await store.peek(Take(tuple(whole.values())))

@@ -301,9 +301,7 @@ class RuleTable:
         return matched(path, method, asks)
 
     def exempts(self, scope: Scope) -> bool:
-        """Whether a rule exempts a request with this scope."""
-        if self._root:
-            scope = {**scope, "root_path": self._root}
+        """Whether a rule exempts a request with this scope, which ``plan_for`` has read before."""
         final = self._final(self.rules, route_path(scope), scope.get("method", "").upper())
         return final is not None and not final.quota
 

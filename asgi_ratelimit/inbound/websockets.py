@@ -41,7 +41,6 @@ class Throttled:
         # The task that reads it, and waits for its slot, whoever receives
         self._coming: asyncio.Task[Message] | None = None
         self._closed_because = ""  # why the socket was closed here, if it was
-        self._is_over = False  # whether limiting has ended, because one of the two sides has closed the socket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def slow_receive() -> Message:
@@ -57,8 +56,6 @@ class Throttled:
             if self._closed_because:
                 raise OSError(f"the WebSocket was closed with {TRY_AGAIN_LATER}: {self._closed_because}")
             await send(message)
-            if message["type"] == "websocket.close":
-                await see_through([self._enforcer.store], self._end)
 
         self._scope = {**scope}
         self._take = self._plan.message_take(scope.pop(MESSAGE_KEYS))
@@ -71,7 +68,7 @@ class Throttled:
         """The next message, as soon as its slot has come."""
         if not self._closed_because:
             message = await receive()
-            if message["type"] == "websocket.receive" and self._take is not None and not self._is_over:
+            if message["type"] == "websocket.receive" and self._take is not None:
                 await self._wait_for_slot(self._take, send)
         if self._closed_because:
             return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
@@ -85,14 +82,14 @@ class Throttled:
         if decision.allowed:
             self._slot = decision
             return
-        self._closed_because, self._is_over = UNAVAILABLE if is_outage(decision) else TOO_MANY, True
+        self._closed_because = UNAVAILABLE if is_outage(decision) else TOO_MANY
         if self._enforcer.is_observed:
             self._enforcer.observe([decision], self._scope, latency=None)
         await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
 
     async def _end(self) -> None:
-        """Give back the slot of a message that the app has not got."""
-        self._is_over = True
+        """Give back the slot of a message that the app has not got. Later messages take nothing."""
+        self._take = None
         coming, self._coming = self._coming, None
         if coming is not None:
             coming.cancel()
