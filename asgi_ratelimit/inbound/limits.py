@@ -182,7 +182,7 @@ class Limits:
             decision = await enforcer.take_more(store, take, self._connection.scope, taken)
             if not decision.allowed:
                 await give_back(taken)
-                if required:
+                if required and not decision.degraded:
                     decision = await self._until_repeated(decision, store)
                 self._request_limits.add_update(decision, store)
                 if not required:
@@ -201,8 +201,6 @@ class Limits:
             if not isinstance(each.quota, InFlight):  # the request gives its place back
                 more = whole[each.bucket].cost if each.bucket in whole else 0
                 whole[each.bucket] = replace(each, cost=each.cost + more)
-        if refusal.degraded:
-            return refusal
         try:
             foreseen = await store.peek(Take(tuple(whole.values())))
         except (StoreError, ConfigurationError):  # or they are too many for one take

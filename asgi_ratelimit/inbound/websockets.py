@@ -96,4 +96,3 @@ class Throttled:
             await asyncio.gather(coming, return_exceptions=True)
         if self._slot is not None:
             await give_back([(self._enforcer.store, self._slot)])
-            self._slot = None
