@@ -284,8 +284,9 @@ class RequestLimits:
         details. During an outage of the store, if no quota refused, none is called.
         """
         (scope, receive, send), retry_after = connection, enforcer.options.retry_after(decision)
-        kind = Problem.UNAVAILABLE if is_outage(decision) else Problem.QUOTA_EXCEEDED
-        if is_blocked(decision) or kind is Problem.UNAVAILABLE:
+        kind = Problem.ABNORMAL_USAGE if is_blocked(decision) else Problem.QUOTA_EXCEEDED
+        kind = Problem.UNAVAILABLE if is_outage(decision) else kind
+        if kind is not Problem.QUOTA_EXCEEDED:
             self.reported = [each for each in self.reported if each is not decision]
         name = refused_by(decision) if enforcer.on_limited_of else None
         own = on_limited or enforcer.on_limited_of.get(name or "", enforcer.on_limited)
@@ -302,8 +303,6 @@ class RequestLimits:
                 self.retry_after = retry_after, FINAL
                 await answer(scope, receive, send)
                 return
-        if is_blocked(decision):
-            kind = Problem.ABNORMAL_USAGE
         policies = violated(self.reported) if kind is Problem.QUOTA_EXCEEDED else ()
         await send_problem(kind, retry_after, scope, send, policies)
 

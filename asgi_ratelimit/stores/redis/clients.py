@@ -55,14 +55,14 @@ _EXAMPLES = (
     '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
 )
 
+_QUOTED = '; a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
+
 # What a cluster's client takes: redis-py 5 and 8 differ in how retries are switched off.
 _OF_CLUSTERS = inspect.signature(RedisCluster.__init__).parameters
 
 
-def shown(url: object) -> str:
+def shown(url: str) -> str:
     """A URL as errors quote it: the user, the password, the options, and all that may be a part of them are hidden."""
-    if not isinstance(url, str):
-        return f"a {type(url).__module__}.{type(url).__qualname__}"
     found = URL_OF_REDIS.fullmatch(url)
     if found is None:
         beginning = re.match(r"\s*[a-z][a-z0-9+.-]*://", url, re.IGNORECASE)
@@ -71,13 +71,6 @@ def shown(url: object) -> str:
     kept = hidden.removeprefix(found["credentials"] or "").removesuffix(found["options"])
     credentials, options = "***@" if found["credentials"] else "", "?***" if found["options"] else ""
     return repr(f"{scheme}://{credentials}{kept}{options}")
-
-
-def no_url(url: object, problem: str = "") -> ConfigurationError:
-    """The error for what is not the URL of a store, without its password."""
-    quoted = '; a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
-    end = quoted if isinstance(url, str) and "@" in url else ""
-    return ConfigurationError(f"{shown(url)} is not the URL of a store{problem}: {_EXAMPLES}{end}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +133,9 @@ def server_of(url_or_client: RedisLike, timeout: float) -> Server:
         return server
     except Exception as error:  # noqa: BLE001  # redis-py raises many kinds, and may quote the password
         unknown = _UNKNOWN_OPTION.search(str(error))
-    raise no_url(url_or_client, f", it has the unknown option {unknown[1]!r}" if unknown else "")
+    problem = f", it has the unknown option {unknown[1]!r}" if unknown else ""
+    right = _EXAMPLES + (_QUOTED if "@" in url_or_client else "")
+    raise ConfigurationError(f"{shown(url_or_client)} is not the URL of a store{problem}: {right}")
 
 
 def _of_url(url: str, timeout: float) -> Server:
@@ -181,7 +176,8 @@ def _of_client(client: Any, timeout: float) -> Server:
         settings, connection, addresses = pool.connection_kwargs, pool.connection_class, [_address(pool, 6379)]
     else:
         what = "a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster"
-        raise ConfigurationError(f'a Redis store needs {what}, not {shown(client)}: RedisStore("redis://localhost")')
+        kind = f"a {type(client).__module__}.{type(client).__qualname__}"  # not itself, which may have a password
+        raise ConfigurationError(f'a Redis store needs {what}, not {kind}: RedisStore("redis://localhost")')
     if isinstance(pool, SentinelConnectionPool):
         kind, service, of_sentinels = "sentinel", pool.service_name, pool.sentinel_manager.sentinel_kwargs
         settings = {name: value for name, value in settings.items() if name != "connection_pool"}
