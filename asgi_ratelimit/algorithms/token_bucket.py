@@ -61,7 +61,8 @@ def changed(quota: TokenBucket, state: TokenBucketState, now: float) -> TokenBuc
 
 def pack(quota: TokenBucket, state: TokenBucketState) -> bytes:
     """The value of a state."""
-    return _VALUE.pack(TOKEN_BUCKET, quota.stamp, *state)
+    used, at, since, returned = state
+    return _VALUE.pack(TOKEN_BUCKET, quota.stamp, used, at, since, returned)
 
 
 def unpack(value: bytes) -> tuple[int, float, TokenBucketState]:
